@@ -1,0 +1,33 @@
+# Everything runs through local/run, which builds what is missing and sets the stand-in's environment.
+STACK ?=
+CONFIG ?=
+STANDIN = local/run python -m local.stack
+PICK = --stack "$(STACK)" --config "$(CONFIG)"
+CODE = __main__.py catalog components local ops settings tests
+
+.PHONY: setup up status preview preview-json recover down test test-long lint bench
+setup:  ## build tools and the Python environment
+	local/run true
+up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
+	@$(STANDIN) up $(PICK)
+status:  ## what runs, what waits and why
+	@$(STANDIN) status $(PICK)
+preview:  ## what an up would do
+	@$(STANDIN) preview $(PICK)
+preview-json:  ## Pulumi's JSON of a preview on a new stack
+	@$(STANDIN) preview-json $(PICK)
+recover:  ## after a killed up
+	@$(STANDIN) recover $(PICK)
+down:  ## take a stack down
+	@$(STANDIN) down $(PICK)
+test:  ## everything CI runs
+	local/run pytest -m "not long"
+test-long:  ## more repetitions, more kill points
+	local/run pytest
+lint:  ## formatter, linter, strict types, sizes
+	local/run ruff format --check .
+	local/run ruff check .
+	local/run mypy --strict $(CODE)
+	@local/run python -m tests.sizes
+bench:  ## speeds as ratios within one run
+	local/run python -m tests.bench

@@ -1,0 +1,122 @@
+"""What `make up`, `preview`, `status`, `recover` and `down` do on the stand-in: a stack of its own on a copied configuration.
+
+    local/run python -m local.stack up [--stack dev] [--config examples/x.yaml]
+
+Pulumi writes into the configuration file that it is given, so every command works on a copy under the stand-in's state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local import paths
+from ops import down, recover, status
+from ops.stack import Stack, Stop
+
+# What a configuration leaves to its user, and any value serves for here.
+DEFAULTS = {"gcp:project": "stand-in-project", "gcp:region": "us-central1"}
+
+
+def main() -> None:
+    """Runs one command on one stack."""
+    parser = argparse.ArgumentParser(prog="local.stack", description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--stack", default="", help="name of the stack (dev, or the configuration's name)")
+    parser.add_argument("--config", default="", help="its configuration (Pulumi.<stack>.yaml)")
+    options = parser.parse_args()
+    name = options.stack or (Path(options.config).stem if options.config else "dev")
+    COMMANDS[options.command](prepare(name, Path(options.config) if options.config else None))
+
+
+def prepare(name: str, source: Path | None) -> Stack:
+    """A stack with its copied configuration. Without a source: the one it was brought up with, else Pulumi.<name>.yaml."""
+    copy = paths.STATE / "config" / f"{name}.yaml"
+    if source is None and not copy.exists():
+        source = paths.ROOT / f"Pulumi.{name}.yaml"
+    if source is not None:
+        if not source.exists():
+            raise Stop(f"There is no configuration {source}. Give one: CONFIG=examples/mixed-training-inference.yaml")
+        write_copy(source, copy)
+    return Stack(name, copy)
+
+
+def write_copy(source: Path, copy: Path) -> None:
+    """Copies a configuration, with the stand-in's project and the encryption salt of an earlier copy."""
+    content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
+    content["config"] = {**DEFAULTS, **(content.get("config") or {})}
+    if copy.exists():
+        earlier = yaml.safe_load(copy.read_text())
+        content |= {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier}
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def ensure(stack: Stack) -> None:
+    """Creates the stack where there is none yet."""
+    paths.BACKEND.mkdir(parents=True, exist_ok=True)
+    if stack.pulumi("stack", "select", quiet=True).returncode:
+        done = stack.pulumi("stack", "init", configured=True, quiet=True)
+        if done.returncode:
+            raise Stop(done.stderr.strip())
+
+
+def up(stack: Stack) -> None:
+    """Deploys, then says how it stands."""
+    ensure(stack)
+    done = stack.pulumi("up", "--yes", "--skip-preview", configured=True)
+    if done.returncode:
+        raise Stop(
+            f"{stack.name} is not wholly up; what was created is recorded.\n"
+            "Mend what is said above and run make up again; after a kill, "
+            f"make recover STACK={stack.name} first."
+        )
+    status.show(stack)
+
+
+def preview(stack: Stack) -> None:
+    """Shows what an up would do."""
+    ensure(stack)
+    raise SystemExit(stack.pulumi("preview", "--diff", configured=True).returncode)
+
+
+def preview_json(stack: Stack) -> None:
+    """Prints Pulumi's JSON of a preview on a stack that has nothing yet."""
+    with tempfile.TemporaryDirectory() as backend:
+        os.environ["PULUMI_BACKEND_URL"] = f"file://{backend}"
+        ensure(stack)
+        raise SystemExit(stack.pulumi("preview", "--json", configured=True).returncode)
+
+
+def take_down(stack: Stack) -> None:
+    """Destroys the stack and forgets it."""
+    if stack.pulumi("stack", "select", quiet=True).returncode:
+        print(f"There is no stack {stack.name}: nothing to take down.")
+        return
+    down.down(stack)
+    stack.pulumi("stack", "rm", "--yes", "--preserve-config", quiet=True)
+    if stack.config_file:
+        stack.config_file.unlink(missing_ok=True)
+
+
+COMMANDS: dict[str, Callable[[Stack], None]] = {
+    "up": up,
+    "preview": preview,
+    "preview-json": preview_json,
+    "status": status.show,
+    "recover": recover.recover,
+    "down": take_down,
+}
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Stop as stop:
+        sys.exit(str(stop))

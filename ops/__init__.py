@@ -1,0 +1,1 @@
+"""What a person runs beside `pulumi`: status, recover, down. Works on any stack, on Google Cloud or the stand-in."""

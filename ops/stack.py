@@ -1,0 +1,91 @@
+"""One Pulumi stack, as the commands of this folder see it: the CLI, the recorded state, and its cluster's API."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+PROVIDER = "pulumi:providers:kubernetes"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Stop(Exception):
+    """Ends a command with a message for the person who ran it, and without a traceback."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack by name, with the configuration file that its commands use (none: Pulumi.<name>.yaml)."""
+
+    name: str
+    config_file: Path | None = None
+
+    def pulumi(
+        self, *arguments: str, configured: bool = False, quiet: bool = False, given: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `pulumi ARGUMENTS` on this stack. `configured` commands read the configuration file; quiet ones keep
+        their output for the caller, and `given` goes to their standard input."""
+        command = ["pulumi", *arguments, "--stack", self.name, "--non-interactive"]
+        if configured and self.config_file:
+            command += ["--config-file", str(self.config_file)]
+        return subprocess.run(command, cwd=ROOT, text=True, capture_output=quiet, input=given, check=False)
+
+    def read(self, *arguments: str) -> Any:
+        """The JSON that `pulumi ARGUMENTS` prints; a failure stops with Pulumi's own words."""
+        done = self.pulumi(*arguments, quiet=True)
+        if done.returncode:
+            raise Stop(done.stderr.strip() or f"pulumi {' '.join(arguments)} failed")
+        return json.loads(done.stdout)
+
+    def export(self) -> dict[str, Any]:
+        """The recorded deployment: resources and pending operations, secrets encrypted."""
+        deployment: dict[str, Any] = self.read("stack", "export").get("deployment") or {}
+        return deployment
+
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs, secrets masked."""
+        outputs: dict[str, Any] = self.read("stack", "output", "--json")
+        return outputs
+
+    @cached_property
+    def resources(self) -> list[dict[str, Any]]:
+        """The recorded resources, in the order of their creation."""
+        return self.export().get("resources") or []
+
+    def of_type(self, *types: str) -> Iterator[dict[str, Any]]:
+        """The recorded resources of these Pulumi types."""
+        return (resource for resource in self.resources if resource["type"] in types)
+
+    def api(self) -> ApiClient | None:
+        """A client of the cluster that the stack's objects are in; None before there is one."""
+        for provider in self.of_type(PROVIDER):
+            if kubeconfig := provider.get("inputs", {}).get("kubeconfig"):
+                return client_of(kubeconfig)
+        return None
+
+
+def client_of(kubeconfig: str) -> ApiClient:
+    """A Kubernetes client for a kubeconfig, its exec plugin included."""
+    import yaml
+    from kubernetes import config
+
+    return config.new_client_from_config_dict(yaml.safe_load(kubeconfig), persist_config=False)
+
+
+def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:
+    """Reads `--stack` and `--config-file` of a command."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack (dev)")
+    parser.add_argument("--config-file", type=Path, help="its configuration (Pulumi.<stack>.yaml)")
+    options = parser.parse_args(argv)
+    return Stack(options.stack, options.config_file)

@@ -1,0 +1,242 @@
+"""`make status STACK=…`: what runs, what waits and why, and the next thing to try."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from catalog import nodes as labels
+from catalog.quantities import format_quantity, parse_quantity
+from ops.stack import Stack, Stop, arguments
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = Mapping[str, Any]
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu")
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+
+
+@dataclass
+class Snapshot:
+    """The objects of a cluster that a status is made of, as the API gives them."""
+
+    nodes: list[Object] = field(default_factory=list)
+    pods: list[Object] = field(default_factory=list)
+    deployments: list[Object] = field(default_factory=list)
+    jobs: list[Object] = field(default_factory=list)
+    cluster_queues: list[Object] = field(default_factory=list)
+    local_queues: list[Object] = field(default_factory=list)
+    workloads: list[Object] = field(default_factory=list)
+
+
+def main() -> None:
+    """Prints pools and nodes, queues with quota used, workloads with the reason of each that waits, and servers."""
+    show(arguments(main.__doc__ or ""))
+
+
+def show(stack: Stack) -> None:
+    """Prints the status of `stack`."""
+    api = stack.api()
+    if api is None:
+        raise Stop(f"{stack.name} has no cluster yet. Next: make up STACK={stack.name}")
+    Console(highlight=False).print(report(stack.name, take(api)))
+
+
+def take(api: ApiClient) -> Snapshot:
+    """Reads a cluster's objects; a kind that isn't installed counts as none."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    def items(path: str) -> list[Object]:
+        try:
+            answer = api.call_api(path, "GET", response_type="object", auth_settings=["BearerToken"])
+        except ApiException as error:
+            if error.status == 404:
+                return []
+            raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
+        except HTTPError as error:
+            raise Stop(f"The cluster does not answer: {error}") from None
+        found: list[Object] = answer[0]["items"]
+        return found
+
+    return Snapshot(
+        nodes=items("/api/v1/nodes"),
+        pods=items("/api/v1/pods"),
+        deployments=items("/apis/apps/v1/deployments"),
+        jobs=items("/apis/batch/v1/jobs"),
+        cluster_queues=items(f"{KUEUE}/clusterqueues"),
+        local_queues=items(f"{KUEUE}/localqueues"),
+        workloads=items(f"{KUEUE}/workloads"),
+    )
+
+
+def report(stack: str, snapshot: Snapshot) -> RenderableType:
+    """The whole status as tables, each only where it has rows."""
+    tables = [
+        table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
+        table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
+        table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
+        table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
+        table("Pods that wait", ("pod", "why"), waiting_rows(snapshot)),
+    ]
+    steps = Text("\n".join(f"→ {step}" for step in next_steps(stack, snapshot)))
+    return Group(*(shown for shown in tables if shown), Text("Next", style="bold"), steps)
+
+
+def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
+    """A table, or nothing where it would be empty."""
+    shown = Table(*columns, title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for row in rows:
+        shown.add_row(*row)
+    return shown if shown.row_count else None
+
+
+def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a pool: its nodes and how many of its accelerators pods have asked for."""
+    pools: dict[str, list[Object]] = defaultdict(list)
+    for node in snapshot.nodes:
+        pools[label(node, labels.GKE_NODEPOOL) or "no pool"].append(node)
+    used: Counter[str] = Counter()
+    for pod in snapshot.pods:
+        if (node_name := pod["spec"].get("nodeName")) and not ended(pod):
+            used[node_name] += accelerators_of(pod)
+    for name, members in sorted(pools.items()):
+        first = members[0]
+        ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
+        total = sum(int(node["status"].get("allocatable", {}).get(kind, 0)) for node in members for kind in ACCELERATORS)
+        taken = sum(used[node["metadata"]["name"]] for node in members)
+        yield (
+            name,
+            label(first, labels.INSTANCE_TYPE),
+            label(first, labels.GKE_PROVISIONING),
+            f"{ready} of {len(members)}",
+            f"{taken} of {total}" if total else "–",
+        )
+
+
+def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a resource of a flavor of a queue: reserved against nominal quota."""
+    for queue in snapshot.cluster_queues:
+        reserved = {
+            (flavor["name"], resource["name"]): resource["total"]
+            for flavor in queue.get("status", {}).get("flavorsReservation") or []
+            for resource in flavor["resources"]
+        }
+        for group in queue["spec"].get("resourceGroups") or []:
+            for flavor in group["flavors"]:
+                for resource in flavor["resources"]:
+                    kind = resource["name"]
+                    yield (
+                        queue["metadata"]["name"],
+                        flavor["name"],
+                        kind,
+                        readable(kind, reserved.get((flavor["name"], kind), "0")),
+                        readable(kind, resource["nominalQuota"]),
+                    )
+
+
+def readable(kind: str, amount: str) -> str:
+    """An amount in the unit that people count this resource in."""
+    return format_quantity(kind, parse_quantity(str(amount)))
+
+
+def workload_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a workload: admitted, waiting, evicted or finished, with Kueue's reason."""
+    for workload in sorted(snapshot.workloads, key=lambda w: (w["metadata"]["namespace"], owner(w))):
+        state, why = state_of(workload)
+        yield (owner(workload), workload["spec"].get("queueName", ""), str(workload["spec"].get("priority", 0)), state, why)
+
+
+def state_of(workload: Object) -> tuple[str, str]:
+    """What Kueue holds of a workload, and why."""
+    if (finished := condition(workload, "Finished")).get("status") == "True":
+        return "Finished", finished.get("message", "")
+    if condition(workload, "Admitted").get("status") == "True":
+        return "Admitted", ""
+    if (evicted := condition(workload, "Evicted")).get("status") == "True":
+        return f"Evicted: {evicted.get('reason', '')}", evicted.get("message", "")
+    return "Waiting", condition(workload, "QuotaReserved").get("message", "not looked at by Kueue yet")
+
+
+def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a Deployment under a queue or on accelerators: replicas ready of those wanted."""
+    for deployment in snapshot.deployments:
+        template = deployment["spec"]["template"]
+        if QUEUE_NAME not in (template["metadata"].get("labels") or {}) and not accelerators_of(template):
+            continue
+        wanted = deployment["spec"].get("replicas", 1)
+        ready = deployment.get("status", {}).get("readyReplicas", 0)
+        name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
+        yield name, f"{ready} of {wanted}", str(wanted - ready) if ready < wanted else "–"
+
+
+def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a pod that has no node: gated by its queue, or without a node that fits."""
+    for pod in snapshot.pods:
+        scheduled = condition(pod, "PodScheduled")
+        if ended(pod) or pod["spec"].get("nodeName") or scheduled.get("status") != "False":
+            continue
+        yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {scheduled.get('message', '')}"
+
+
+def next_steps(stack: str, snapshot: Snapshot) -> Iterator[str]:
+    """What a person would try next, from what is there."""
+    states = [state_of(workload)[0] for workload in snapshot.workloads]
+    servers = [d for d in snapshot.deployments if QUEUE_NAME in (d["spec"]["template"]["metadata"].get("labels") or {})]
+    namespace, name = ("", "")
+    if servers:
+        namespace, name = servers[0]["metadata"]["namespace"], servers[0]["metadata"]["name"]
+    scale = f"local/run kubectl -n {namespace} scale deployment/{name} --replicas="
+    if any(state.startswith("Evicted") for state in states) and servers:
+        yield f"training gave way to serving; let it resume:  {scale}1"
+    elif "Waiting" in states and servers:
+        yield f"something waits for quota; free some:  {scale}1"
+    elif servers and "Admitted" in states:
+        yield f"see serving preempt training:  {scale}{servers[0]['spec'].get('replicas', 1) + 1}"
+    yield f"look again:  make status STACK={stack}    take it down:  make down STACK={stack}"
+
+
+def label(item: Object, key: str) -> str:
+    """A label's value, or nothing."""
+    return str((item["metadata"].get("labels") or {}).get(key, ""))
+
+
+def condition(item: Object, kind: str) -> Object:
+    """A status condition, or an empty one."""
+    conditions = item.get("status", {}).get("conditions") or []
+    return next((found for found in conditions if found["type"] == kind), {})
+
+
+def owner(workload: Object) -> str:
+    """Whom a workload stands for: `namespace/kind/name`."""
+    namespace = workload["metadata"]["namespace"]
+    for reference in workload["metadata"].get("ownerReferences") or []:
+        return f"{namespace}/{reference['kind'].lower()}/{reference['name']}"
+    return f"{namespace}/{workload['metadata']['name']}"
+
+
+def ended(pod: Object) -> bool:
+    """Whether a pod has run to its end."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def accelerators_of(pod: Object) -> int:
+    """GPUs or TPU chips that a pod or pod template asks for."""
+    limits = (container.get("resources", {}).get("limits") or {} for container in pod["spec"]["containers"])
+    return int(sum(Fraction(limit.get(kind, 0)) for limit in limits for kind in ACCELERATORS))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Stop as stop:
+        raise SystemExit(str(stop)) from None
