@@ -1,0 +1,62 @@
+"""The ways to get capacity, and what each means for the nodes of a pool.
+
+Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms,
+https://cloud.google.com/kubernetes-engine/docs/concepts/dws,
+https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A node taint in Kubernetes' own words (`effect` is NoSchedule, PreferNoSchedule or NoExecute)."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True)
+class CapacityMode:
+    """One way to get capacity.
+
+    `provisioning` is the value of the label `cloud.google.com/gke-provisioning`; `labels` and `taints` come on top of
+    those of every node; `elastic` says that such a pool starts at zero nodes and is sized by the autoscaler alone.
+    """
+
+    name: str
+    provisioning: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    elastic: bool = False
+
+
+_FLEX_START = MappingProxyType({"cloud.google.com/gke-flex-start": "true"})
+
+MODES: Mapping[str, CapacityMode] = MappingProxyType(
+    {
+        mode.name: mode
+        for mode in (
+            CapacityMode("onDemand", "standard", MappingProxyType({})),
+            CapacityMode("spot", "spot", MappingProxyType({"cloud.google.com/gke-spot": "true"})),
+            CapacityMode("reservation", "standard", MappingProxyType({})),
+            CapacityMode("flexStart", "flex-start", _FLEX_START, elastic=True),
+            CapacityMode(
+                "queuedFlexStart",
+                "flex-start",
+                _FLEX_START,
+                # autoscaling.gke.io/provisioning-request=NAME is also set, per request, once one is provisioned.
+                (Taint("cloud.google.com/gke-queued", "true", "NoSchedule"),),
+                elastic=True,
+            ),
+        )
+    }
+)
+
+# Bounds of a flex-start run, in seconds (10 minutes to 7 days); the longest is the default.
+MIN_RUN_SECONDS, MAX_RUN_SECONDS = 600, 604800

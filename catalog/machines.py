@@ -1,0 +1,148 @@
+"""Machine types of Compute Engine that this product builds pools of: vCPUs, memory (GiB) and GPUs of each.
+
+Sources, by family:
+- g2, g4, a2, a3, a4, a4x: https://cloud.google.com/compute/docs/accelerator-optimized-machines
+- GPU type names (`nvidia-l4`): https://cloud.google.com/compute/docs/gpus
+- e2, n1, n2: https://cloud.google.com/compute/docs/general-purpose-machines
+- T4 on N1: https://cloud.google.com/compute/docs/gpus#t4-gpus
+- boot disks: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine type. `memory_gb` is in GiB, as Google's tables mean it; `gpu` is the accelerator's type name."""
+
+    name: str
+    family: str
+    vcpus: float
+    memory_gb: float
+    gpu: str | None = None
+    gpus: int = 0
+    arch: str = "amd64"
+
+
+class UnknownMachine(KeyError):
+    """No machine type of this name in the catalogue; `nearest` has the names that look like it."""
+
+    def __init__(self, name: str, nearest: list[str]) -> None:
+        super().__init__(name)
+        self.name = name
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        near = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
+        return f"{self.name} is no machine type of the catalogue{near}"
+
+
+# (vCPUs, GiB, GPUs) of each GPU machine type, under its GPU type.
+_GPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
+    "nvidia-l4": {
+        "g2-standard-4": (4, 16, 1),
+        "g2-standard-8": (8, 32, 1),
+        "g2-standard-12": (12, 48, 1),
+        "g2-standard-16": (16, 64, 1),
+        "g2-standard-24": (24, 96, 2),
+        "g2-standard-32": (32, 128, 1),
+        "g2-standard-48": (48, 192, 4),
+        "g2-standard-96": (96, 384, 8),
+    },
+    "nvidia-rtx-pro-6000": {
+        "g4-standard-48": (48, 180, 1),
+        "g4-standard-96": (96, 360, 2),
+        "g4-standard-192": (192, 720, 4),
+        "g4-standard-384": (384, 1440, 8),
+    },
+    "nvidia-tesla-a100": {
+        "a2-highgpu-1g": (12, 85, 1),
+        "a2-highgpu-2g": (24, 170, 2),
+        "a2-highgpu-4g": (48, 340, 4),
+        "a2-highgpu-8g": (96, 680, 8),
+        "a2-megagpu-16g": (96, 1360, 16),
+    },
+    "nvidia-a100-80gb": {
+        "a2-ultragpu-1g": (12, 170, 1),
+        "a2-ultragpu-2g": (24, 340, 2),
+        "a2-ultragpu-4g": (48, 680, 4),
+        "a2-ultragpu-8g": (96, 1360, 8),
+    },
+    "nvidia-h100-80gb": {
+        "a3-highgpu-1g": (26, 234, 1),
+        "a3-highgpu-2g": (52, 468, 2),
+        "a3-highgpu-4g": (104, 936, 4),
+        "a3-highgpu-8g": (208, 1872, 8),
+    },
+    "nvidia-h100-mega-80gb": {"a3-megagpu-8g": (208, 1872, 8)},
+    "nvidia-h200-141gb": {"a3-ultragpu-8g": (224, 2952, 8)},
+    "nvidia-b200": {"a4-highgpu-8g": (224, 3968, 8)},
+    "nvidia-gb200": {"a4x-highgpu-4g": (140, 884, 4)},
+}
+# GiB for each vCPU of the standard types, and their sizes.
+_STANDARD_MACHINES: Mapping[str, tuple[float, tuple[int, ...]]] = {
+    "e2": (4, (2, 4, 8, 16, 32)),
+    "n1": (3.75, (1, 2, 4, 8, 16, 32, 64, 96)),
+    "n2": (4, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
+}
+# GPUs that GKE attaches to a machine without any: type and the counts that are possible.
+ATTACHABLE: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {f"n1-standard-{size}": MappingProxyType({"nvidia-tesla-t4": (1, 2, 4)}) for size in (4, 8, 16)}
+)
+# Families that boot from Hyperdisk Balanced alone; the others boot from a balanced persistent disk.
+_HYPERDISK = ("g4-", "a3-ultragpu-", "a4-", "a4x-", "ct6e-", "tpu7x-")
+
+
+def _machines() -> Iterable[Machine]:
+    for gpu, rows in _GPU_MACHINES.items():
+        for name, (vcpus, memory_gb, gpus) in rows.items():
+            family = name.partition("-")[0]
+            # The Grace CPUs of A4X are Arm: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a4x-vms
+            yield Machine(name, family, vcpus, memory_gb, gpu, gpus, arch="arm64" if family == "a4x" else "amd64")
+    for family, (memory_per_vcpu, sizes) in _STANDARD_MACHINES.items():
+        for size in sizes:
+            yield Machine(f"{family}-standard-{size}", family, size, size * memory_per_vcpu)
+
+
+MACHINES: Mapping[str, Machine] = MappingProxyType({machine.name: machine for machine in _machines()})
+# Every GPU type that some machine has or can have.
+GPUS: tuple[str, ...] = tuple(_GPU_MACHINES) + ("nvidia-tesla-t4",)
+
+
+def machine(name: str) -> Machine:
+    """The machine type `name`; raises UnknownMachine, which knows the nearest names, for any other."""
+    try:
+        return MACHINES[name]
+    except KeyError:
+        raise UnknownMachine(name, difflib.get_close_matches(name, MACHINES, n=3)) from None
+
+
+def with_gpus(base: Machine, gpu: str, gpus: int) -> Machine:
+    """An N1 machine with GPUs attached; refuses (ValueError) what `ATTACHABLE` doesn't list."""
+    if gpus not in ATTACHABLE.get(base.name, {}).get(gpu, ()):
+        raise ValueError(f"{gpus} {gpu} can't be attached to {base.name}")
+    return replace(base, gpu=gpu, gpus=gpus)
+
+
+def machines_with(gpu: str) -> list[Machine]:
+    """Every machine with this GPU type, smallest first (GPUs, then vCPUs, then memory)."""
+    built_in = [one for one in MACHINES.values() if one.gpu == gpu]
+    attached = [
+        with_gpus(MACHINES[name], gpu, count) for name, kinds in ATTACHABLE.items() for count in kinds.get(gpu, ())
+    ]
+    return sorted(built_in + attached, key=size)
+
+
+def size(one: Machine) -> tuple[float, ...]:
+    """Sort key, smallest first: GPUs, then vCPUs, then memory."""
+    return (one.gpus, one.vcpus, one.memory_gb)
+
+
+def boot_disk_type(machine_type: str) -> str:
+    """The boot disk that the machine's family wants: `hyperdisk-balanced` or `pd-balanced`."""
+    return "hyperdisk-balanced" if machine_type.startswith(_HYPERDISK) else "pd-balanced"

@@ -1,0 +1,201 @@
+"""What a node of a pool looks like to Kubernetes: its labels, its taints and what pods can get of it.
+
+Program and stand-in alike take node selectors, quotas and simulated nodes from here. Sources:
+- labels and taints: https://cloud.google.com/kubernetes-engine/docs/concepts/gpus,
+  https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#automatically-applied-labels
+- what GKE reserves: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from catalog.capacity import MODES, Taint
+from catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
+from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity
+
+GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
+GKE_PROVISIONING = "cloud.google.com/gke-provisioning"
+GKE_MAX_PODS_PER_NODE = "cloud.google.com/gke-max-pods-per-node"
+GKE_OS_DISTRIBUTION = "cloud.google.com/gke-os-distribution"
+GKE_METADATA_SERVER = "iam.gke.io/gke-metadata-server-enabled"
+MACHINE_FAMILY = "cloud.google.com/machine-family"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+
+NVIDIA_GPU = "nvidia.com/gpu"
+GPU_TAINT = Taint(NVIDIA_GPU, "present", "NoSchedule")
+
+# Default of a Standard cluster: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
+MAX_PODS = 110
+
+# (up to this much, this share is reserved), in order; the last has no end.
+_CPU_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
+    (1, Fraction(6, 100)),
+    (1, Fraction(1, 100)),
+    (2, Fraction(5, 1000)),
+    (None, Fraction(25, 10000)),
+)
+_MEMORY_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
+    (4 * GI, Fraction(25, 100)),
+    (4 * GI, Fraction(20, 100)),
+    (8 * GI, Fraction(10, 100)),
+    (112 * GI, Fraction(6, 100)),
+    (None, Fraction(2, 100)),
+)
+_EVICTION_MEMORY = 100 * MI
+# The kernel keeps page descriptors (64 bytes for each 4 KiB page, 1.6 %) and itself before it tells the kubelet what there
+# is. An estimate: it gives g2-standard-24 the 86.8 GiB of allocatable memory that such nodes show.
+_KERNEL_SHARE = Fraction(19, 1000)
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """One node of a pool: all that decides its labels, taints and size. `disk_gb` is the boot disk in GiB."""
+
+    pool: str
+    machine_type: str
+    gpu: str | None
+    gpus: int
+    driver: str
+    capacity: str
+    zone: str
+    disk_gb: int
+    labels: Mapping[str, str]
+    workload_identity: bool
+
+
+def region_of(zone: str) -> str:
+    """The region of a zone: `us-central1` of `us-central1-a`."""
+    return zone.rpartition("-")[0]
+
+
+def node_labels(shape: NodeShape) -> dict[str, str]:
+    """The labels that GKE puts on such a node, the user's own included; the hostname is the node's own business."""
+    kind = machine(shape.machine_type)
+    mode = MODES[shape.capacity]
+    labels = {
+        **shape.labels,
+        ARCH: kind.arch,
+        OS: "linux",
+        INSTANCE_TYPE: kind.name,
+        REGION: region_of(shape.zone),
+        ZONE: shape.zone,
+        GKE_NODEPOOL: shape.pool,
+        MACHINE_FAMILY: kind.family,
+        GKE_OS_DISTRIBUTION: "cos",
+        GKE_MAX_PODS_PER_NODE: str(MAX_PODS),
+        GKE_PROVISIONING: mode.provisioning,
+        **mode.labels,
+    }
+    if shape.gpu is not None:
+        labels |= {GKE_ACCELERATOR: shape.gpu, GKE_GPU_DRIVER_VERSION: shape.driver}
+    if shape.workload_identity:
+        labels[GKE_METADATA_SERVER] = "true"
+    return labels
+
+
+def node_taints(shape: NodeShape) -> list[Taint]:
+    """The taints of such a node, in a cluster that also has a pool without GPUs."""
+    taints = list(MODES[shape.capacity].taints)
+    if shape.gpu is not None:
+        taints.insert(0, GPU_TAINT)
+    if machine(shape.machine_type).arch == "arm64":
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/prepare-arm-workloads-for-deployment
+        taints.append(Taint(ARCH, "arm64", "NoSchedule"))
+    return taints
+
+
+def capacity_of(shape: NodeShape) -> dict[str, str]:
+    """What such a node has in all, as Kubernetes quantities."""
+    return _written(_capacity(shape))
+
+
+def allocatable(shape: NodeShape) -> dict[str, str]:
+    """What pods can get of such a node, as Kubernetes quantities: its capacity less what GKE reserves.
+
+    The formulas are GKE's for versions below 1.37; later ones reserve no more memory than these. Pods of GKE's own
+    DaemonSets take their share of the result. Local SSDs are not counted as ephemeral storage.
+    """
+    have = _capacity(shape)
+    disk = have["ephemeral-storage"]
+    return _written(
+        {
+            **have,
+            "cpu": have["cpu"] - _reserved(have["cpu"], _CPU_RESERVED),
+            "memory": have["memory"] - _reserved(have["memory"], _MEMORY_RESERVED) - _EVICTION_MEMORY,
+            "ephemeral-storage": disk
+            - min(disk / 2, 6 * GI + disk * Fraction(35, 100), Fraction(100 * GI))
+            - disk / 10,
+        }
+    )
+
+
+def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
+    """The smallest machine that fits one pod: `gpus` of type `gpu` (none: no GPU), `cpu` cores, `memory` bytes.
+
+    Google doesn't say which machine Autopilot takes; this is the cheapest that would do. Raises LookupError, in the
+    user's language, where no machine is large enough.
+    """
+    kinds = (
+        machines_with(gpu) if gpu is not None else sorted((m for m in MACHINES.values() if m.family == "e2"), key=size)
+    )
+    for kind in kinds:
+        shape = _bare_shape(kind)
+        free = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
+        if kind.gpus >= gpus and free["cpu"] >= cpu and free["memory"] >= memory:
+            return kind
+    wanted = f"{gpus} {gpu}, " if gpu is not None else ""
+    wanted += f"{format_quantity('cpu', cpu)} CPU and {format_quantity('memory', memory)} of memory"
+    if not kinds:
+        raise LookupError(f"no machine has {gpu}")
+    raise LookupError(f"no machine has {wanted}; the largest, {kinds[-1].name}, has {_size_of(kinds[-1])}")
+
+
+def _size_of(kind: Machine) -> str:
+    free = allocatable(_bare_shape(kind))
+    gpus = f"{kind.gpus} {kind.gpu}, " if kind.gpu else ""
+    return f"{gpus}{free['cpu']} CPU and {free['memory']} of memory"
+
+
+def _bare_shape(kind: Machine) -> NodeShape:
+    return NodeShape("", kind.name, kind.gpu, kind.gpus, "default", "onDemand", "", 100, MappingProxyType({}), True)
+
+
+def _capacity(shape: NodeShape) -> dict[str, Fraction]:
+    kind = machine(shape.machine_type)
+    if (shape.gpu, shape.gpus) != (kind.gpu, kind.gpus) and shape.gpus not in ATTACHABLE.get(kind.name, {}).get(
+        shape.gpu or "", ()
+    ):
+        raise ValueError(f"{kind.name} can't have {shape.gpus} of {shape.gpu}")
+    memory = Fraction(kind.memory_gb) * GI * (1 - _KERNEL_SHARE)
+    have = {
+        "cpu": Fraction(kind.vcpus),
+        "memory": memory // KI * Fraction(KI),
+        "ephemeral-storage": Fraction(shape.disk_gb) * GI,
+        "pods": Fraction(MAX_PODS),
+    }
+    if shape.gpus:
+        have[NVIDIA_GPU] = Fraction(shape.gpus)
+    return have
+
+
+def _reserved(amount: Fraction, steps: tuple[tuple[float | None, Fraction], ...]) -> Fraction:
+    reserved = Fraction(0)
+    for width, share in steps:
+        step = amount if width is None else min(amount, Fraction(width))
+        reserved += step * share
+        amount -= step
+    return reserved
+
+
+def _written(amounts: Mapping[str, Fraction]) -> dict[str, str]:
+    return {resource: format_quantity(resource, amount) for resource, amount in amounts.items()}

@@ -1,0 +1,59 @@
+"""Kubernetes resource quantities, read exactly and written the short way.
+
+The grammar is that of https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/: a decimal number
+with an SI suffix (n u m k M G T P E), a binary one (Ki Mi Gi Ti Pi Ei) or an exponent (e3, E-2).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))((?P<suffix>[KMGTPE]i|[numkMGTPE]|)|[eE](?P<exponent>[+-]?[0-9]{1,3}))"
+)
+
+KI, MI, GI = 2**10, 2**20, 2**30
+
+
+def parse_quantity(text: str) -> Fraction:
+    """The exact value of a quantity in its base unit (cores, bytes, pieces).
+
+    Raises ValueError, in the user's language, for what Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, the empty string).
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a Kubernetes quantity (a number, then nothing or one of m k M G T Ki Mi Gi Ti)"
+        )
+    number = Fraction(match["number"].rstrip("."))
+    if match["exponent"] is not None:
+        return number * Fraction(10) ** int(match["exponent"])
+    suffix = match["suffix"]
+    return number * (2 ** _BINARY[suffix] if suffix in _BINARY else Fraction(10) ** _DECIMAL[suffix])
+
+
+def format_cpu(cores: Fraction) -> str:
+    """Cores as Kubernetes writes them: whole (`4`) or in thousandths (`23870m`), rounded down to a thousandth."""
+    milli = cores * 1000 // 1
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def format_bytes(amount: Fraction) -> str:
+    """Bytes in the largest of Gi, Mi and Ki that says them without a fraction, rounded down to a KiB."""
+    kib = amount // KI
+    for suffix, size in (("Gi", GI // KI), ("Mi", MI // KI)):
+        if kib % size == 0:
+            return f"{kib // size}{suffix}"
+    return f"{kib}Ki"
+
+
+def format_quantity(resource: str, amount: Fraction) -> str:
+    """An amount of `resource` (`cpu`, `memory`, `ephemeral-storage`, or pieces such as `nvidia.com/gpu`)."""
+    if resource == "cpu":
+        return format_cpu(amount)
+    if resource in ("memory", "ephemeral-storage"):
+        return format_bytes(amount)
+    return str(amount // 1)
