@@ -1,0 +1,128 @@
+"""A stand-in cloud of a test's own: a state folder, the commands on it, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RUN = str(ROOT / "local" / "run")
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """One stand-in cloud; `stack` is what its commands work on."""
+
+    state: Path
+    stack: str = "test"
+    extra: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a command: this state, whatever the test run's own is."""
+        return {**os.environ, "GKE_AI_STATE": str(self.state), **dict(self.extra)}
+
+    def configure(self, source: str, **sections: Any) -> Path:
+        """Writes a configuration: that of `source` with some `gke-ai:` sections replaced."""
+        content = yaml.safe_load((ROOT / source).read_text())
+        content["config"] |= {f"gke-ai:{name}": section for name, section in sections.items()}
+        path = self.state / f"{self.stack}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Begins a command under `local/run`, its output in one stream."""
+        return subprocess.Popen(
+            [RUN, *command],
+            cwd=ROOT,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def run(self, *command: str, fails: bool = False) -> str:
+        """Runs a command to its end and returns its output; the outcome must be the expected one."""
+        process = self.start(*command)
+        output = process.communicate()[0]
+        assert (process.returncode != 0) == fails, f"{' '.join(command)} ended with {process.returncode}:\n{output}"
+        return output
+
+    def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
+        """Runs what `make COMMAND` runs."""
+        picked = ["--config", str(config)] if config else []
+        return self.run("python", "-m", "local.stack", command, "--stack", self.stack, *picked, fails=fails)
+
+    def pulumi(self, *arguments: str, fails: bool = False) -> str:
+        """Runs Pulumi itself on the stack and its copied configuration."""
+        copy = self.state / "config" / f"{self.stack}.yaml"
+        return self.run(
+            "pulumi", *arguments, "--stack", self.stack, "--config-file", str(copy), "--non-interactive", fails=fails
+        )
+
+    def planned(self) -> dict[str, list[str]]:
+        """What the next up would do: operation → names of the resources, those that stay the same left out."""
+        preview = self.pulumi("preview", "--json", "--suppress-progress")
+        steps: list[dict[str, Any]] = json.loads(preview[preview.index("{") :])["steps"]
+        plan: dict[str, list[str]] = {}
+        for step in steps:
+            if step["op"] not in ("same", "read"):
+                plan.setdefault(step["op"], []).append(step["urn"].split("::", 2)[2].rpartition("$")[2])
+        return plan
+
+    def exported(self) -> dict[str, Any]:
+        """The stack's recorded deployment."""
+        deployment: dict[str, Any] = json.loads(
+            self.run("pulumi", "stack", "export", "--stack", self.stack, "--non-interactive")
+        )["deployment"]
+        return deployment
+
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs."""
+        found: dict[str, Any] = json.loads(self.run("pulumi", "stack", "output", "--json", "--stack", self.stack))
+        return found
+
+    def kubectl(self, *arguments: str) -> str:
+        """Runs kubectl against the stack's cluster."""
+        kubeconfig = self.state / "test-kubeconfig"
+        if not kubeconfig.exists():
+            kubeconfig.write_text(self.outputs()["kubeconfig"])
+        return self.run("kubectl", "--kubeconfig", str(kubeconfig), *arguments)
+
+    def get(self, *arguments: str) -> list[dict[str, Any]]:
+        """The objects that `kubectl get` finds."""
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "-o", "json", *arguments))["items"]
+        return found
+
+    def processes(self) -> dict[int, str]:
+        """The processes that belong to this stand-in, by the state that their environment names."""
+        mark = f"GKE_AI_STATE={self.state}".encode()
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it ended meanwhile, or is somebody else's
+        return found
+
+
+def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    """Waits until `check` gives something true; what it gave last is in the failure."""
+    end = time.monotonic() + seconds
+    while True:
+        found = check()
+        if found:
+            return found
+        assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
+        time.sleep(0.3)

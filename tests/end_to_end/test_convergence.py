@@ -1,0 +1,171 @@
+"""Nothing happens twice, and nothing is lost: first ups, second ups, kills, changes and teardowns of the mixed example."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import ROOT, StandIn, eventually
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLE = "examples/mixed-training-inference.yaml"
+LONG = pytest.mark.long
+
+
+def section(name: str, source: str = EXAMPLE) -> Any:
+    """A section of a configuration, to change and give back."""
+    return yaml.safe_load((ROOT / source).read_text())["config"][f"gke-ai:{name}"]
+
+
+def changed(name: str, **keys: Any) -> dict[str, Any]:
+    """A section of the example with some keys changed; of a list, its first item."""
+    found = section(name)
+    if isinstance(found, list):
+        return {name: [{**found[0], **keys}, *found[1:]]}
+    return {name: {**found, **keys}}
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[StandIn]:
+    """The example with four replicas, of which one is gated, and the fine-tune Job waiting."""
+    with fresh() as stand_in:
+        stand_in.make("up", stand_in.configure(EXAMPLE, **changed("serving", replicas=4)))
+        eventually(lambda: gated(stand_in) == 1, "the fourth replica is gated")
+        yield stand_in
+
+
+def gated(stand_in: StandIn) -> int:
+    """How many pods of the server wait for quota."""
+    return sum(1 for pod in stand_in.get("pods", "-n", "llm") if pod["spec"].get("schedulingGates"))
+
+
+def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: StandIn) -> None:
+    assert deployed.planned() == {}
+    deployed.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    assert deployed.planned() == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("cluster", labels={"team": "research"}),
+        changed("cluster", releaseChannel="regular"),
+        changed("gpuPools", nodesPerZone=4),
+    ],
+    ids=["cluster label", "release channel", "node count"],
+)
+def test_changed_cluster_touches_no_kubernetes_object(deployed: StandIn, change: dict[str, Any]) -> None:
+    settings = {**changed("serving", replicas=4), **change}
+    deployed.make("preview", deployed.configure(EXAMPLE, **settings))  # takes the changed copy
+    plan = deployed.planned()
+    assert plan.keys() == {"update"}
+    assert all(name.startswith("gcp:container/") for name in plan["update"]), plan
+
+
+def test_teardown_under_load_leaves_nothing(deployed: StandIn) -> None:
+    deployed.kubectl("-n", "llm", "scale", "deployment/tgi-gemma-deployment", "--replicas=1")
+    eventually(
+        lambda: deployed.get("jobs", "-n", "llm")[0]["status"].get("active") == 2,
+        "the fine-tune Job runs beside one replica",
+    )
+    deployed.kubectl("-n", "llm", "scale", "deployment/tgi-gemma-deployment", "--replicas=2")
+    deployed.make("down")
+    assert_nothing_left(deployed)
+
+
+def assert_nothing_left(stand_in: StandIn) -> None:
+    """No cloud resource, no cluster, no process and no stack."""
+    assert [path.name for path in (stand_in.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
+    assert list((stand_in.state / "clusters").glob("*")) == []
+    eventually(lambda: not stand_in.processes() or None, "no process of the stand-in", 15)
+    assert json.loads(stand_in.run("pulumi", "stack", "ls", "--json")) == []
+
+
+@pytest.mark.parametrize("run", [1, 2, 3, *(pytest.param(number, marks=LONG) for number in range(4, 11))])
+def test_first_up_from_nothing_succeeds(run: int, stand_in_with: Callable[..., StandIn]) -> None:
+    # Kueue's Deployment is ready before its webhook answers; every run but the first makes that gap wider.
+    stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY=str(4 * (run - 1)))
+    stand_in.make("up", stand_in.configure(EXAMPLE))
+    assert stand_in.planned() == {}
+
+
+KILLS = [
+    "gcp:container:Cluster",
+    "kubernetes:helm.sh/v3:Release",
+    *(
+        pytest.param(point, marks=LONG)
+        for point in (
+            "gcp:storage:Bucket",
+            "gcp:container:NodePool",
+            "kubernetes:core/v1:Namespace",
+            "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue",
+            "kubernetes:apps/v1:Deployment",
+            "kubernetes:batch/v1:Job",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("point", KILLS)
+def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
+    point: str, stand_in_with: Callable[..., StandIn]
+) -> None:
+    stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
+    config = stand_in.configure(EXAMPLE)
+    up = stand_in.start("python", "-m", "local.stack", "up", "--stack", stand_in.stack, "--config", str(config))
+    assert up.stdout
+    for line in up.stdout:
+        if f" {point} " in line and "creating" in line:
+            break
+    else:
+        pytest.fail(f"the up ended before {point} was being created")
+    (engine,) = (pid for pid, command in stand_in.processes().items() if "pulumi up" in command)
+    os.kill(engine, signal.SIGKILL)
+    up.communicate()
+
+    def orphans() -> dict[int, str]:
+        return {p: c for p, c in stand_in.processes().items() if "pulumi" in c or "plugin" in c or "helm" in c}
+
+    eventually(lambda: not orphans() or None, "plugins and language host end with their engine", 15)
+    stand_in.make("recover")
+    stand_in.make("up", config)
+    assert stand_in.planned() == {}
+    names = Counter(resource["urn"] for resource in stand_in.exported()["resources"])
+    assert set(names.values()) == {1}
+    assert not stand_in.exported().get("pending_operations")
+    assert len(stand_in.get("deployments,jobs,services", "-n", "llm")) == 4
+    stand_in.make("down")
+    assert_nothing_left(stand_in)
+
+
+def test_kept_bucket_outlives_its_stack_and_deleted_one_goes_with_its_data(stand_in: StandIn) -> None:
+    (bucket,) = section("buckets")
+    kept = {"name": "kept-{project}", "onDestroy": "keep"}
+    stand_in.make("up", stand_in.configure(EXAMPLE, buckets=[bucket, kept]))
+    for name in ("model-bucket-stand-in-project", "kept-stand-in-project"):
+        stand_in.run("bucket", "put", name, "checkpoint-10/model")
+    output = stand_in.make("down")
+    assert "gs://kept-stand-in-project" in output
+    assert "checkpoint-10/model" in stand_in.run("bucket", "ls", "kept-stand-in-project")
+    assert "model-bucket-stand-in-project" in stand_in.run("bucket", "ls", "model-bucket-stand-in-project", fails=True)
+
+
+def test_protected_stack_refuses_before_anything_is_deleted(stand_in: StandIn) -> None:
+    stand_in.make("up", stand_in.configure(EXAMPLE, **changed("cluster", protect=True)))
+    before = stand_in.exported()["resources"]
+    assert "gke-ai:cluster.protect" in stand_in.make("down", fails=True)
+    stand_in.pulumi("destroy", "--yes", "--skip-preview", fails=True)
+    assert len(stand_in.exported()["resources"]) == len(before)
+    assert stand_in.get("pods", "-n", "llm")
+    stand_in.make("up", stand_in.configure(EXAMPLE))
+    stand_in.make("down")
+    assert_nothing_left(stand_in)

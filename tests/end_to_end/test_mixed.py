@@ -1,0 +1,102 @@
+"""Serving and training under one quota, on the real Kueue: what the first system promises its users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import StandIn, eventually
+
+pytestmark = pytest.mark.cluster
+
+STANDARD = "examples/mixed-training-inference.yaml"
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+SERVER = "deployment/tgi-gemma-deployment"
+
+
+@pytest.fixture(scope="module", params=[STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
+def example(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    """The example, up; the tests below use it in order, and each leaves it for the next."""
+    with fresh() as stand_in:
+        stand_in.make("up", stand_in.configure(request.param))
+        yield stand_in
+
+
+def admitted(stand_in: StandIn, kind: str) -> list[dict[str, Any]]:
+    """The workloads of this kind of owner that Kueue has admitted."""
+    return [
+        workload
+        for workload in stand_in.get("workloads", "-n", "llm")
+        if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
+    ]
+
+
+def holds(item: dict[str, Any], condition: str) -> bool:
+    """Whether a status condition is true."""
+    conditions = item.get("status", {}).get("conditions", [])
+    return any(found["type"] == condition and found["status"] == "True" for found in conditions)
+
+
+def pods(stand_in: StandIn) -> dict[str, int]:
+    """How many pods of the server run, and how many are gated."""
+    found = stand_in.get("pods", "-n", "llm", "-l", "app=gemma-server")
+    alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    gated = [pod for pod in alive if pod["spec"].get("schedulingGates")]
+    running = [pod for pod in alive if pod["status"].get("phase") == "Running" and holds(pod, "Ready")]
+    return {"running": len(running), "gated": len(gated), "all": len(alive)}
+
+
+def gpus_used(stand_in: StandIn) -> str:
+    """GPUs reserved in the cluster queue."""
+    (queue,) = stand_in.get("clusterqueues")
+    (flavor,) = queue["status"]["flavorsReservation"]
+    return str(next(r["total"] for r in flavor["resources"] if r["name"] == "nvidia.com/gpu"))
+
+
+def scale(stand_in: StandIn, replicas: int) -> None:
+    """Scales the server as its user would."""
+    stand_in.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
+
+
+def test_training_runs_beside_one_replica(example: StandIn) -> None:
+    eventually(lambda: pods(example) == {"running": 1, "gated": 0, "all": 1}, "one replica runs")
+    eventually(lambda: len(admitted(example, "Job")) == 1, "the fine-tune Job is admitted beside it")
+    eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
+
+
+def test_fourth_replica_is_gated_by_quota(example: StandIn) -> None:
+    scale(example, 4)
+    eventually(lambda: pods(example) == {"running": 3, "gated": 1, "all": 4}, "three of four replicas run")
+    assert gpus_used(example) == "6"
+    assert len(admitted(example, "Pod")) == 3
+    status = example.make("status")
+    assert "SchedulingGated" in status
+    assert "insufficient unused quota" in " ".join(status.split())
+
+
+def test_training_resumes_when_serving_needs_less(example: StandIn) -> None:
+    scale(example, 1)
+    eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted again")
+    (job,) = example.get("jobs", "-n", "llm")
+    eventually(lambda: example.get("jobs", "-n", "llm")[0]["status"].get("active") == 2, "both pods of the Job run")
+    assert job["spec"]["suspend"] is False
+
+
+def test_second_replica_preempts_training(example: StandIn) -> None:
+    scale(example, 2)
+    eventually(lambda: pods(example) == {"running": 2, "gated": 0, "all": 2}, "both replicas run")
+    (job,) = example.get("jobs", "-n", "llm")
+    assert job["spec"]["suspend"] is True
+    (workload,) = (
+        found
+        for found in example.get("workloads", "-n", "llm")
+        if found["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    )
+    assert holds(workload, "Evicted")
+    assert next(c["reason"] for c in workload["status"]["conditions"] if c["type"] == "Evicted") == "Preempted"
+    assert "Evicted: Preempted" in " ".join(example.make("status").split())
+    scale(example, 1)
+    eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted once more")
