@@ -24,6 +24,8 @@ from local.toolchain import TOOLS, alone, go_version, install
 
 OLDEST_PYTHON = (3, 11)
 LOCK = ROOT / "requirements.lock"
+# Plugins that local/bin stands in for, and the package whose version each has.
+PLUGINS = {"language-python": "pulumi", "resource-gcp": "pulumi-gcp", "resource-kubernetes": "pulumi-kubernetes"}
 
 
 def main() -> None:
@@ -114,10 +116,13 @@ def write_ready(ready: Path, tools: list[Path], environment: Path) -> None:
     needed = [python, *(folder / "bin" for folder in tools)]
     search = [*(folder / "bin" for folder in tools), environment / "bin"]
     charts = next(folder / "charts" for folder in tools if (folder / "charts").is_dir())
+    locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK.read_text(), re.M))
+    plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]
     lines = [
         *(f"[ -x {shlex.quote(str(path))} ] || return 1" for path in needed),
         f"export GKE_AI_PYTHON={shlex.quote(str(python))}",
         f"export GKE_AI_CHARTS={shlex.quote(str(charts))}",
+        f"plugins={shlex.quote(' '.join(plugins))}",
         f"tools={shlex.quote(os.pathsep.join(map(str, search)))}",
     ]
     ready.parent.mkdir(parents=True, exist_ok=True)
