@@ -111,7 +111,7 @@ def _machines() -> Iterable[Machine]:
 
 MACHINES: Mapping[str, Machine] = MappingProxyType({machine.name: machine for machine in _machines()})
 # Every GPU type that some machine has or can have.
-GPUS: tuple[str, ...] = tuple(_GPU_MACHINES) + ("nvidia-tesla-t4",)
+GPUS: tuple[str, ...] = (*_GPU_MACHINES, "nvidia-tesla-t4")
 
 
 def machine(name: str) -> Machine:

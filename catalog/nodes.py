@@ -52,8 +52,8 @@ _MEMORY_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
     (None, Fraction(2, 100)),
 )
 _EVICTION_MEMORY = 100 * MI
-# The kernel keeps page descriptors (64 bytes for each 4 KiB page, 1.6 %) and itself before it tells the kubelet what there
-# is. An estimate: it gives g2-standard-24 the 86.8 GiB of allocatable memory that such nodes show.
+# The kernel keeps page descriptors (64 bytes for each 4 KiB page, 1.6 %) and itself before it tells the kubelet what
+# there is. An estimate: it gives g2-standard-24 the 86.8 GiB of allocatable memory that such nodes show.
 _KERNEL_SHARE = Fraction(19, 1000)
 
 

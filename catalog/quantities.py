@@ -1,7 +1,7 @@
 """Kubernetes resource quantities, read exactly and written the short way.
 
-The grammar is that of https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/: a decimal number
-with an SI suffix (n u m k M G T P E), a binary one (Ki Mi Gi Ti Pi Ei) or an exponent (e3, E-2).
+The grammar is at https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/: a number with
+an SI suffix (n u m k M G T P E), a binary one (Ki Mi Gi Ti Pi Ei) or an exponent (e3, E-2).
 """
 
 from __future__ import annotations

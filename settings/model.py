@@ -6,17 +6,53 @@ user wants; what Google Cloud offers stands in `catalog`, and what fits together
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    Tag,
+)
 from pydantic.alias_generators import to_camel
+
+from catalog import versions
+from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from catalog.quantities import parse_quantity
 
 # RFC 1123 label, the form of Kubernetes object names that also become DNS labels.
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 # GKE cluster and node pool names: 40 characters at most, beginning with a letter.
 GkeName = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
-# Kubernetes resource quantity; its meaning is checked by catalog.quantities.
-Quantity = Annotated[str, Field(examples=["4", "500m", "30Gi"])]
+
+
+def _number_as_text(value: object) -> object:
+    # YAML reads `cpu: 4` as a number; Kubernetes takes it for a quantity, and so do we.
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _not_negative(text: str) -> str:
+    if parse_quantity(text) < 0:
+        raise ValueError("is below zero")
+    return text
+
+
+def _positive(text: str) -> str:
+    if parse_quantity(text) <= 0:
+        raise ValueError("is not above zero")
+    return text
+
+
+# A Kubernetes resource quantity, as text: "4", "500m", "30Gi".
+Quantity = Annotated[str, AfterValidator(_not_negative), BeforeValidator(_number_as_text)]
+# One that a container asks for: nothing at all is written by leaving the key out.
+Request = Annotated[str, AfterValidator(_positive), BeforeValidator(_number_as_text)]
 Labels = dict[str, str]
 
 
@@ -25,13 +61,20 @@ class Section(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
+    # Where this section stands in the configuration; settings.reading sets it on what it reads.
+    _path: str = PrivateAttr(default="")
+
+    def at(self, key: str) -> str:
+        """The path of one of this section's keys in the configuration: `gke-ai:gpuPools[0].machineType`."""
+        return f"{self._path}.{key}" if self._path else key
+
 
 class Resources(Section):
     """CPU (cores), memory and ephemeral storage (bytes, as Kubernetes quantities) of one pod; limits equal requests."""
 
-    cpu: Quantity | None = None
-    memory: Quantity | None = None
-    ephemeral_storage: Quantity | None = None
+    cpu: Request | None = None
+    memory: Request | None = None
+    ephemeral_storage: Request | None = None
 
 
 class SystemPool(Section):
@@ -114,14 +157,14 @@ class FlexStart(Section):
     """Dynamic Workload Scheduler, nodes as soon as there are any; they live for at most `max_run_duration_seconds`."""
 
     mode: Literal["flexStart"]
-    max_run_duration_seconds: int = Field(default=604800, ge=600, le=604800)
+    max_run_duration_seconds: int = Field(default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
 
 
 class QueuedFlexStart(Section):
     """Dynamic Workload Scheduler with queued provisioning: all nodes of a request at once, through Kueue."""
 
     mode: Literal["queuedFlexStart"]
-    max_run_duration_seconds: int = Field(default=604800, ge=600, le=604800)
+    max_run_duration_seconds: int = Field(default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
 
 
 Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
@@ -162,11 +205,18 @@ class Flavor(Section):
     pools: list[str] = Field(default=[], description="pools whose nodes this is; none: any node")
 
 
+def _quota_form(value: Any) -> str:
+    return "resources" if isinstance(value, dict) else "derive"
+
+
 class FlavorQuota(Section):
     """What a cluster queue may use of one flavor."""
 
     flavor: str
-    quota: Literal["derive"] | dict[str, Quantity] = Field(
+    quota: Annotated[
+        Annotated[dict[str, Quantity], Tag("resources")] | Annotated[Literal["derive"], Tag("derive")],
+        Discriminator(_quota_form),
+    ] = Field(
         description="resource: nominal quota; derive: allocatable capacity of the flavor's pools at their largest"
     )
 
@@ -265,14 +315,14 @@ class FuseVolume(Section):
     mount_path: str = "/model-data"
     mount_options: str = "implicit-dirs"
     logging_severity: Literal["trace", "debug", "info", "warning", "error"] = "warning"
-    sidecar_memory_limit: Quantity | None = Field(default="35Gi", description="of the FUSE sidecar")
-    sidecar_cpu: Quantity | None = Field(default=None, description="request and limit of the FUSE sidecar")
+    sidecar_memory_limit: Request | None = Field(default="35Gi", description="of the FUSE sidecar")
+    sidecar_cpu: Request | None = Field(default=None, description="request and limit of the FUSE sidecar")
 
 
 class FineTune(Workload):
     """A fine-tuning run: a headless Service and an Indexed Job that Kueue starts, suspends and resumes."""
 
-    image: str = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"
+    image: str = versions.FINE_TUNE_IMAGE
     base_model: str = "google/gemma-2-2b"
     new_model: str = "gemma-ft"
     model_path: str = Field(default="/model-data/model-gemma2/experiment", description="where checkpoints are written")
@@ -295,6 +345,25 @@ class FineTune(Workload):
     )
 
 
+@dataclass(frozen=True)
+class Unread:
+    """What of a configuration could not be read: paths of sections and items, and the names that the items carry.
+
+    Rules run on what could be read; this keeps them from blaming a reference to something that is only mistyped.
+    """
+
+    paths: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def touches(self, section: str) -> bool:
+        """Whether the section, or an item of it, could not be read."""
+        return any(path == section or path.startswith((f"{section}[", f"{section}.")) for path in self.paths)
+
+    def may_have(self, section: str, name: str) -> bool:
+        """Whether something called `name` could stand in what could not be read of the section."""
+        return name in self.names or any(section == path or section.startswith(f"{path}.") for path in self.paths)
+
+
 class Settings(Section):
     """A whole stack: every section of its configuration."""
 
@@ -304,3 +373,10 @@ class Settings(Section):
     queues: Queues | None = None
     serving: list[Server] = []
     training: list[FineTune] = []
+
+    _unread: Unread = PrivateAttr(default_factory=Unread)
+
+    @property
+    def unread(self) -> Unread:
+        """What could not be read; empty in all settings that `load` returns."""
+        return self._unread

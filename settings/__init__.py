@@ -1,0 +1,65 @@
+"""What a stack may ask for: typed, checked, and every mistake of a configuration reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from settings.model import Settings
+from settings.problems import BadConfiguration, Problem
+from settings.reading import PREFIX, read
+from settings.rules import check
+
+__all__ = ["BadConfiguration", "Problem", "Settings", "load"]
+
+# Keys of the program's configuration that are no section: the program reads the token as a secret, past this module.
+_NOT_SECTIONS = ("hfToken",)
+
+
+def load(values: Mapping[str, object], project: str, token_given: bool = True) -> Settings:
+    """The settings of a stack.
+
+    `values` are the `gke-ai:` keys of the configuration without that prefix, already parsed; `project` is the id of the
+    Google Cloud project, which `{project}` stands for in any text; `token_given` says whether there is a Hugging Face
+    token. Raises BadConfiguration with every problem found; its messages never quote a token.
+    """
+    # Without a project, names are still checked as if there were one.
+    sections = {
+        key: _substitute(value, project or "project-id") for key, value in values.items() if key not in _NOT_SECTIONS
+    }
+    settings, problems = read(sections)
+    if not project:
+        problems.append(
+            Problem(
+                "gcp:project",
+                "no project is set — nothing could be created",
+                "Run pulumi config set gcp:project PROJECT_ID",
+            )
+        )
+    if not token_given and (sections.get("serving") or sections.get("training")):
+        problems.append(
+            Problem(
+                f"{PREFIX}hfToken",
+                "no Hugging Face token is given, and servers and fine-tuning runs download their models with one",
+                "Run pulumi config set --secret gke-ai:hfToken, or set the variable HF_TOKEN",
+            )
+        )
+    problems += check(settings)
+    if problems:
+        order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
+        raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
+    return settings
+
+
+def _substitute(value: object, project: str) -> object:
+    if isinstance(value, str):
+        return value.replace("{project}", project)
+    if isinstance(value, list):
+        return [_substitute(item, project) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _substitute(item, project) for key, item in value.items()}
+    return value
+
+
+def _section_index(path: str, order: list[str]) -> int:
+    section = path.split(".")[0].split("[")[0]
+    return order.index(section) if section in order else -1

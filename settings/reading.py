@@ -1,0 +1,268 @@
+"""From the values of a configuration to typed settings, piece by piece, so that one mistake hides no other.
+
+Every section is read on its own, and every item of a list: what can't be read becomes problems, the rest settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from settings.model import (
+    Autoscaling,
+    Bucket,
+    Cluster,
+    ClusterQueue,
+    Dataset,
+    FineTune,
+    Flavor,
+    FlavorQuota,
+    FlexStart,
+    FuseVolume,
+    GpuPool,
+    Grant,
+    LocalQueue,
+    OnDemand,
+    Preemption,
+    PriorityClass,
+    QueuedFlexStart,
+    Queues,
+    Reservation,
+    Resources,
+    Section,
+    Server,
+    Settings,
+    Spot,
+    SystemPool,
+    TokenSecret,
+    Unread,
+)
+from settings.problems import Problem, nearest
+
+PREFIX = "gke-ai:"
+
+_NOUNS: Mapping[type[Section], str] = {
+    Autoscaling: "the autoscaling of a pool",
+    Bucket: "a bucket",
+    Cluster: "the cluster",
+    ClusterQueue: "a cluster queue",
+    Dataset: "a dataset",
+    FineTune: "a fine-tuning run",
+    Flavor: "a flavor",
+    FlavorQuota: "the quota of a flavor",
+    FlexStart: "flexStart capacity",
+    FuseVolume: "a volume",
+    GpuPool: "a GPU pool",
+    Grant: "a grant",
+    LocalQueue: "a local queue",
+    OnDemand: "onDemand capacity",
+    Preemption: "the preemption of a cluster queue",
+    PriorityClass: "a priority class",
+    Queues: "the queues",
+    QueuedFlexStart: "queuedFlexStart capacity",
+    Reservation: "reservation capacity",
+    Resources: "the resources of a pod",
+    Server: "a server",
+    Settings: "a stack",
+    Spot: "spot capacity",
+    SystemPool: "the system pool",
+    TokenSecret: "a token secret",
+}
+# The patterns of settings.model in plain words.
+_PATTERNS = {
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "small letters, digits and '-', with a letter or digit at both ends",
+    r"^[a-z]([-a-z0-9]*[a-z0-9])?$": "small letters, digits and '-', beginning with a letter, no '-' at the end",
+}
+_UNITS = {"Seconds": " seconds", "Days": " days", "Gb": " GiB"}
+# What pydantic wants where it finds another type, and how to write it in YAML.
+_TYPES = {
+    "string_type": ("text", "Put the value in quotes"),
+    "int_type": ("a whole number", "Write a whole number"),
+    "int_parsing": ("a whole number", "Write a whole number"),
+    "int_from_float": ("a whole number", "Write a whole number"),
+    "bool_type": ("true or false", "Write true or false"),
+    "bool_parsing": ("true or false", "Write true or false"),
+    "list_type": ("a list", "Begin each entry with '- ', or write [a, b]"),
+    "dict_type": ("a mapping", "Write keys and values, one 'key: value' a line"),
+    "model_type": ("a mapping", "Write keys and values, one 'key: value' a line"),
+    "model_attributes_type": ("a mapping", "Write keys and values, one 'key: value' a line"),
+}
+
+
+def read(values: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
+    """The settings as far as they could be read, and a problem for each mistake in form."""
+    reader = _Reader()
+    fields = reader.container(Settings, values, "")
+    settings = Settings(**fields)
+    settings._unread = Unread(frozenset(reader.unread), frozenset(reader.names))
+    return settings, reader.problems
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.unread: set[str] = set()
+        self.names: set[str] = set()
+
+    def container(self, model: type[Section], raw: object, path: str) -> dict[str, Any]:
+        """The fields of a section whose every field has a default, each read on its own."""
+        if not isinstance(raw, Mapping):
+            self._lost(path, raw)
+            self.problems.append(Problem(path, *_wrong_type(raw, "model_type")))
+            return {}
+        fields = {field.alias or name: name for name, field in model.model_fields.items()}
+        read: dict[str, Any] = {}
+        for key, value in raw.items():
+            where = f"{path}.{key}" if path else f"{PREFIX}{key}"
+            if key not in fields:
+                self.problems.append(_unknown_key(where, key, model))
+            elif value is not None:
+                read[fields[key]] = self._field(model, fields[key], value, where)
+        return {name: value for name, value in read.items() if value is not None}
+
+    def _field(self, model: type[Section], name: str, value: object, path: str) -> object:
+        annotation = model.model_fields[name].annotation
+        (kind,) = _sections(annotation)
+        if kind is Queues:
+            return Queues(**self.container(Queues, value, path))
+        if get_origin(annotation) is not list:
+            return self._section(kind, value, path)
+        if not isinstance(value, list):
+            self._lost(path, value)
+            self.problems.append(Problem(path, *_wrong_type(value, "list_type")))
+            return None
+        items = [self._section(kind, item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [item for item in items if item is not None]
+
+    def _section(self, model: type[Section], value: object, path: str) -> Section | None:
+        try:
+            section = model.model_validate(value, by_alias=True, by_name=False)
+        except ValidationError as error:
+            self._lost(path, value)
+            for details in error.errors(include_url=False, include_context=True):
+                self.problems.append(_problem(details, model, value, path))
+            return None
+        section._path = path
+        return section
+
+    def _lost(self, path: str, value: object) -> None:
+        self.unread.add(path)
+        name = value.get("name") if isinstance(value, Mapping) else None
+        if isinstance(name, str):
+            self.names.add(name)
+
+
+def _sections(annotation: Any) -> list[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
+
+
+def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) -> Problem:
+    """One pydantic error in the user's words; the value is quoted only where it is one of a few words or a number."""
+    owner, key, where = _locate(error, model, raw, path)
+    kind, found, context = error["type"], error["input"], error.get("ctx", {})
+    unit = next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
+    noun = _NOUNS[owner]
+    if kind == "extra_forbidden":
+        return _unknown_key(where, key, owner)
+    if kind == "missing":
+        return Problem(where, f"{key} is missing — {noun} cannot be made without it", f"Add it{_meaning(owner, key)}")
+    if kind == "union_tag_not_found":
+        return Problem(f"{where}.mode", "mode is missing — it says how capacity is had", f"Write {_modes(owner, key)}")
+    if kind == "union_tag_invalid":
+        return Problem(f"{where}.mode", f"{context['tag']} is no capacity mode of GKE", f"Write {_modes(owner, key)}")
+    if kind == "literal_error":
+        return Problem(where, f"{_quoted(found)} is no value of {key}", f"Write {context['expected']}")
+    if kind == "string_pattern_mismatch":
+        words = _PATTERNS[context["pattern"]]
+        return Problem(where, f"{_quoted(found)} is no valid name — it would be refused", f"Use {words}")
+    if kind == "string_too_long":
+        length = f"has {len(str(found))} characters — at most {context['max_length']} are allowed"
+        return Problem(where, length, f"Shorten it to {context['max_length']} characters")
+    if kind == "greater_than_equal":
+        least = f"{context['ge']}{unit}"
+        return Problem(where, f"{found} is below the least possible, {least}", f"Set it to {least} or more")
+    if kind == "less_than_equal":
+        most = f"{context['le']}{unit}"
+        return Problem(where, f"{found} is above the most possible, {most}", f"Set it to {most} or less")
+    if kind == "too_short":
+        return Problem(where, f"{key} is empty — {noun} cannot be made without an entry", "Add at least one entry")
+    if kind == "value_error" and isinstance(found, str):
+        reason = str(context["error"])
+        cause = reason if found in reason else f"{found} {reason}"
+        return Problem(where, f"{cause} — Kubernetes would refuse it", 'Write for example "4", "500m" or "30Gi"')
+    if kind in _TYPES:
+        return Problem(where, *_wrong_type(found, kind))
+    return Problem(where, error["msg"], f"See the keys of {noun}: {', '.join(_keys(owner))}")
+
+
+def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -> tuple[type[Section], str, str]:
+    """The section that the error is in, its key there, and the path in the YAML.
+
+    Pydantic's location also names the member of a union that it tried; the YAML doesn't have that step.
+    """
+    owner, key, fields = model, "", [model]
+    for index, step in enumerate(error["loc"]):
+        last = index == len(error["loc"]) - 1
+        if isinstance(step, int) and isinstance(raw, list):
+            raw, path = raw[step], f"{path}[{step}]"
+        elif isinstance(raw, Mapping) and (step in raw or (last and error["type"] in ("missing", "extra_forbidden"))):
+            step = str(step)
+            raw = raw.get(step)
+            plain = step.replace("_", "").replace("-", "").isalnum()
+            path += f".{step}" if plain else f'["{step}"]'
+            key = step
+            if fields:
+                owner = fields[0]
+            field = next((f for f in owner.model_fields.values() if f.alias == step), None) if fields else None
+            fields = _sections(field.annotation) if field else []
+        elif fields:
+            fields = [one for one in fields if step in get_args(one.model_fields["mode"].annotation)] or fields
+    return owner, key, path
+
+
+def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
+    return Problem(path, f"{key} is no key of {_NOUNS[model]} — nothing would read it", nearest(key, _keys(model)))
+
+
+def _keys(model: type[Section]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _meaning(model: type[Section], key: str) -> str:
+    description = next((f.description for f in model.model_fields.values() if f.alias == key), None)
+    return f" ({description})" if description else ""
+
+
+def _modes(model: type[Section], key: str) -> str:
+    annotation = next(f.annotation for f in model.model_fields.values() if f.alias == key)
+    names = [str(get_args(one.model_fields["mode"].annotation)[0]) for one in _sections(annotation)]
+    return f"mode: {' | '.join(names)}"
+
+
+def _wrong_type(found: object, kind: str) -> tuple[str, str]:
+    wanted, way_out = _TYPES[kind]
+    if isinstance(found, str) and kind in ("int_parsing", "bool_parsing"):
+        return f"{_quoted(found)} is not {wanted}", way_out
+    return f"is {_type_name(found)}, and {wanted} is needed", way_out
+
+
+def _type_name(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f'"{text[:60]}…"' if len(text) > 60 else f'"{text}"'

@@ -1,0 +1,127 @@
+"""Rules of buckets and of who may use them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from catalog.nodes import region_of
+from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone
+from settings.model import Settings
+from settings.problems import Problem, nearest, unknown
+from settings.rules.common import Rule, needs, repeated
+
+# https://cloud.google.com/storage/docs/buckets#naming
+_NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
+_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_ROLE = re.compile(r"(roles|(projects|organizations)/[^/\s]+/roles)/[A-Za-z0-9_.]+")
+# Roles that can't write a checkpoint: https://cloud.google.com/storage/docs/access-control/iam-roles
+_CANNOT_WRITE = {
+    "roles/storage.objectViewer",
+    "roles/storage.legacyObjectReader",
+    "roles/storage.legacyBucketReader",
+    "roles/storage.bucketViewer",
+    "roles/storage.insightsCollectorService",
+}
+
+
+def names_follow_the_rules_of_cloud_storage(settings: Settings) -> Iterator[Problem]:
+    """Bucket names are unique in the stack and have the form that Cloud Storage takes."""
+    yield from repeated(
+        ((b, "name", b.name) for b in settings.buckets), "bucket", "Cloud Storage would refuse the second"
+    )
+    for bucket in settings.buckets:
+        name = bucket.name
+        if "{" in name:
+            cause = f"{name} has braces left: only {{project}} stands for something — Cloud Storage would refuse it"
+            yield Problem(bucket.at("name"), cause, "Write {project} for the project's id")
+        elif not _NAME.fullmatch(name) or _ADDRESS.fullmatch(name):
+            yield Problem(
+                bucket.at("name"),
+                f'"{name}" is no bucket name — Cloud Storage would refuse it',
+                "Use 3 to 63 small letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+            )
+        elif name.startswith("goog") or "google" in name or "g00gle" in name:
+            cause = f"{name} begins with goog or contains google — Cloud Storage keeps such names to itself"
+            yield Problem(bucket.at("name"), cause, "Choose another name")
+
+
+def locations_exist(settings: Settings) -> Iterator[Problem]:
+    """A bucket is in a region or a multi-region, not in a zone."""
+    for bucket in settings.buckets:
+        location = bucket.location
+        if location is None or location.lower() in ZONES or location.upper() in BUCKET_MULTI_REGIONS:
+            continue
+        path = bucket.at("location")
+        if is_zone(location):
+            cause = f"{location} is a zone, and a bucket is in a region — Cloud Storage would refuse it"
+            yield Problem(path, cause, f"Write {region_of(location)}")
+        else:
+            cause = f"{location} is no location of Cloud Storage — it would refuse the bucket"
+            yield Problem(path, cause, nearest(location, [*ZONES, *BUCKET_MULTI_REGIONS]))
+
+
+def soft_delete_is_off_or_a_week(settings: Settings) -> Iterator[Problem]:
+    """Soft delete keeps objects for 7 to 90 days, or is off: https://cloud.google.com/storage/docs/soft-delete"""
+    for bucket in settings.buckets:
+        if 0 < bucket.soft_delete_days < 7:
+            yield Problem(
+                bucket.at("softDeleteDays"),
+                f"{bucket.soft_delete_days} days are too few: soft delete keeps 7 to 90 — it would be refused",
+                "Set it to 7, or to 0 to turn soft delete off",
+            )
+
+
+def grants_are_roles(settings: Settings) -> Iterator[Problem]:
+    """A grant names a role, and each once."""
+    for bucket in settings.buckets:
+        seen = set()
+        for index, grant in enumerate(bucket.grants):
+            path = bucket.at(f"grants[{index}].role")
+            if not _ROLE.fullmatch(grant.role):
+                cause = f'"{grant.role}" does not have the form of a role — IAM would refuse the grant'
+                yield Problem(path, cause, "Write for example roles/storage.objectUser")
+            if (key := (grant.namespace, grant.service_account, grant.role)) in seen:
+                cause = f"{grant.role} is granted twice to {grant.namespace}/{grant.service_account}"
+                yield Problem(path, cause, "Leave one of the grants out")
+            seen.add(key)
+
+
+def training_buckets_exist(settings: Settings) -> Iterator[Problem]:
+    """A run mounts a bucket of this stack."""
+    names = [bucket.name for bucket in settings.buckets]
+    for job in settings.training:
+        consequence = "the pods of the Job could not mount it"
+        path = job.at("volume.bucket")
+        yield from unknown(settings, path, "gke-ai:buckets", "bucket", job.volume.bucket, names, consequence)
+
+
+@needs("gke-ai:buckets")
+def training_may_write(settings: Settings) -> Iterator[Problem]:
+    """The service account of a run is granted a role on its bucket with which checkpoints can be written."""
+    for job in settings.training:
+        for bucket in settings.buckets:
+            if bucket.name != job.volume.bucket:
+                continue
+            account = (job.namespace, job.service_account)
+            roles = [g.role for g in bucket.grants if (g.namespace, g.service_account) == account]
+            if any(role not in _CANNOT_WRITE for role in roles):
+                continue
+            have = f"has only {', '.join(roles)}" if roles else "is granted nothing"
+            yield Problem(
+                job.at("volume.bucket"),
+                f"service account {job.namespace}/{job.service_account} {have} on bucket {bucket.name} — "
+                "the Job could not write its checkpoints",
+                f"Add to {bucket.at('grants')}: {{namespace: {job.namespace}, "
+                f"serviceAccount: {job.service_account}, role: roles/storage.objectUser}}",
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    names_follow_the_rules_of_cloud_storage,
+    locations_exist,
+    soft_delete_is_off_or_a_week,
+    grants_are_roles,
+    training_buckets_exist,
+    training_may_write,
+)

@@ -1,0 +1,145 @@
+"""Rules of the cluster and its system pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from catalog.machines import MACHINES
+from catalog.nodes import region_of
+from catalog.zones import ZONES, is_zone
+from settings.model import Settings
+from settings.plan import is_autopilot
+from settings.problems import Problem, nearest
+from settings.rules.common import Rule, listed, needs
+
+# https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
+_LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
+_LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
+
+
+def location_exists(settings: Settings) -> Iterator[Problem]:
+    """The location is a region, or a zone of a region."""
+    if settings.unread.touches("gke-ai:cluster"):
+        return
+    cluster, location = settings.cluster, settings.cluster.location
+    if location in ZONES:
+        return
+    region = region_of(location)
+    if is_zone(location) and region in ZONES:
+        if location not in ZONES[region]:
+            cause = f"{location} is no zone of {region} — GKE would refuse the cluster"
+            yield Problem(cluster.at("location"), cause, f"Write {region}, or one of {listed(ZONES[region])}")
+        return
+    cause = f"{location} is no region of Google Cloud — GKE would refuse the cluster"
+    yield Problem(cluster.at("location"), cause, nearest(location, ZONES))
+
+
+@needs("gke-ai:cluster")
+def autopilot_is_regional(settings: Settings) -> Iterator[Problem]:
+    """Autopilot clusters are regional."""
+    cluster = settings.cluster
+    if cluster.mode == "autopilot" and is_zone(cluster.location):
+        yield Problem(
+            cluster.at("location"),
+            f"{cluster.location} is a zone, and Autopilot clusters are regional — GKE would refuse the cluster",
+            f"Write {region_of(cluster.location)}, or set mode: standard",
+        )
+
+
+@needs("gke-ai:cluster")
+def autopilot_has_no_system_pool(settings: Settings) -> Iterator[Problem]:
+    """Autopilot makes its own nodes."""
+    cluster = settings.cluster
+    if cluster.mode == "autopilot" and "system_pool" in cluster.model_fields_set:
+        yield Problem(
+            cluster.at("systemPool"),
+            "an Autopilot cluster has no system pool — Google makes its nodes",
+            "Leave systemPool out, or set mode: standard",
+        )
+
+
+@needs("gke-ai:cluster")
+def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
+    """An existing cluster is looked up, so what only a new one can be given is refused."""
+    cluster = settings.cluster
+    if cluster.mode != "existing":
+        if "existing_mode" in cluster.model_fields_set:
+            yield Problem(
+                cluster.at("existingMode"),
+                f"existingMode is only read with mode: existing, and the mode is {cluster.mode}",
+                "Leave existingMode out, or set mode: existing",
+            )
+        return
+    for field in ("release_channel", "system_pool", "network", "subnetwork", "labels", "protect"):
+        if field in cluster.model_fields_set:
+            key = type(cluster).model_fields[field].alias or field
+            yield Problem(
+                cluster.at(key),
+                f"{key} can't be set on an existing cluster — it is looked up, and not changed",
+                f"Leave {key} out, or let the stack make the cluster with mode: standard or autopilot",
+            )
+
+
+@needs("gke-ai:cluster")
+def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
+    """The system pool's machine exists and has no GPU; its zones are of the region."""
+    cluster, pool = settings.cluster, settings.cluster.system_pool
+    if cluster.mode != "standard":
+        return
+    kind = MACHINES.get(pool.machine_type)
+    if kind is None:
+        cause = f"{pool.machine_type} is no machine type of the catalogue — GKE would refuse the pool"
+        yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
+    elif kind.gpu is not None:
+        cause = (
+            f"{kind.name} has {kind.gpus} {kind.gpu}, and the system pool runs controllers — its GPUs would lie idle"
+        )
+        yield Problem(cluster.at("systemPool.machineType"), cause, "Use e2-standard-4, and put GPUs in gke-ai:gpuPools")
+    region = cluster.location if cluster.location in ZONES else region_of(cluster.location)
+    for index, zone in enumerate(pool.zones):
+        if zone not in ZONES[region]:
+            cause = f"{zone} is no zone of {region}, where the cluster is — GKE would refuse the pool"
+            yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {listed(ZONES[region])}")
+
+
+@needs("gke-ai:cluster")
+def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
+    """Resource labels have Google Cloud's syntax, which is narrower than Kubernetes'."""
+    cluster = settings.cluster
+    for key, value in cluster.labels.items():
+        if not _LABEL_KEY.fullmatch(key) or key.startswith("goog"):
+            yield Problem(
+                cluster.at("labels"),
+                f"{key} is no Google Cloud label key — GKE would refuse the cluster",
+                "Use small letters, digits, '-' and '_', up to 63, beginning with a letter but not with goog",
+            )
+        if not _LABEL_VALUE.fullmatch(value):
+            yield Problem(
+                cluster.at("labels"),
+                f"the value of {key} is no Google Cloud label value — GKE would refuse the cluster",
+                "Use small letters, digits, '-' and '_', up to 63",
+            )
+
+
+@needs("gke-ai:cluster")
+def pools_have_a_cluster_of_their_kind(settings: Settings) -> Iterator[Problem]:
+    """Autopilot takes no node pools."""
+    if is_autopilot(settings.cluster) and settings.gpu_pools:
+        yield Problem(
+            "gke-ai:gpuPools",
+            "the cluster is Autopilot, and Google makes its nodes — GKE would refuse the pools",
+            "Set gke-ai:cluster mode: standard, or leave gpuPools out and name an accelerator in each workload",
+        )
+
+
+_CONTROLLER_MACHINES = [name for name, kind in MACHINES.items() if kind.gpu is None]
+
+RULES: tuple[Rule, ...] = (
+    autopilot_is_regional,
+    autopilot_has_no_system_pool,
+    existing_cluster_is_left_as_it_is,
+    system_pool_runs_controllers,
+    labels_are_google_cloud_labels,
+    pools_have_a_cluster_of_their_kind,
+)

@@ -1,0 +1,63 @@
+"""What several rules share."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from settings.model import Section, Settings
+from settings.problems import Problem
+
+Rule = Callable[[Settings], Iterator[Problem]]
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def needs(*sections: str) -> Callable[[Rule], Rule]:
+    """A rule that says nothing where one of these sections could not be read in whole."""
+
+    def decorate(rule: Rule) -> Rule:
+        @functools.wraps(rule)
+        def guarded(settings: Settings) -> Iterator[Problem]:
+            if not any(settings.unread.touches(section) for section in sections):
+                yield from rule(settings)
+
+        return guarded
+
+    return decorate
+
+
+def repeated(named: Iterable[tuple[Section, str, str]], what: str, consequence: str) -> Iterator[Problem]:
+    """A problem for each further section of one name; `named` has section, key and name."""
+    seen: Counter[str] = Counter()
+    for section, key, name in named:
+        seen[name] += 1
+        if seen[name] == 2:
+            yield Problem(section.at(key), f"{what} {name} is there twice — {consequence}", "Give one another name")
+
+
+def kubernetes_labels(section: Section, key: str, labels: Mapping[str, str]) -> Iterator[Problem]:
+    """Keys and values that Kubernetes would not take as labels."""
+    for label, value in labels.items():
+        prefix, slash, name = label.rpartition("/")
+        if not _LABEL_NAME.fullmatch(name) or (slash and not _LABEL_PREFIX.fullmatch(prefix)) or (len(prefix) > 253):
+            yield Problem(
+                section.at(key),
+                f"{label} is no Kubernetes label key — the objects would be refused",
+                "Use up to 63 letters, digits, '-', '_' and '.', after an optional DNS prefix and '/'",
+            )
+        if value and not _LABEL_NAME.fullmatch(value):
+            yield Problem(
+                section.at(key),
+                f"the value of {label} is no Kubernetes label value — the objects would be refused",
+                "Use up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+            )
+
+
+def listed(values: Iterable[object]) -> str:
+    """Values as a list in a sentence."""
+    return ", ".join(str(value) for value in values)

@@ -1,0 +1,208 @@
+"""Rules of size: what a workload asks for exists on some node, fits its pool at once and fits its queue.
+
+A workload that breaks one of these would be accepted by everything and then wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from catalog.machines import GPUS
+from catalog.nodes import NVIDIA_GPU, allocatable, autopilot_machine
+from catalog.quantities import format_quantity, parse_quantity
+from settings.model import FineTune, GpuPool, Server, Settings
+from settings.plan import (
+    cluster_queue_of,
+    largest,
+    limits,
+    node_request,
+    pod_request,
+    pods_at_once,
+    pool_zones,
+    pools_of,
+    shape,
+    workloads,
+)
+from settings.problems import Problem
+from settings.rules.common import Rule, listed, needs
+from settings.rules.queues import usable_flavors
+
+Amounts = dict[str, Fraction]
+
+
+def _key(workload: Server | FineTune, resource: str) -> str:
+    if resource == NVIDIA_GPU:
+        return "gpus" if isinstance(workload, Server) else "gpusPerPod"
+    return {"cpu": "resources.cpu", "memory": "resources.memory"}.get(resource, "resources.ephemeralStorage")
+
+
+def _said(resource: str, amount: Fraction) -> str:
+    text = format_quantity(resource, amount)
+    if resource == NVIDIA_GPU:
+        return f"{text} GPU{'' if text == '1' else 's'}"
+    return f"{text} of {resource}" if resource != "cpu" else f"{text} CPU"
+
+
+def _free(pool: GpuPool, settings: Settings) -> Amounts:
+    node = shape(pool, pool_zones(pool, settings.cluster)[0])
+    return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
+
+
+def _missing(request: Amounts, free: Amounts) -> list[str]:
+    return [resource for resource, amount in request.items() if amount > free.get(resource, Fraction(0))]
+
+
+def _larger(workload: Server | FineTune, gpu: str | None) -> str:
+    """A machine type that would do, as the end of a sentence; empty if there is none."""
+    request = node_request(workload)
+    try:
+        kind = autopilot_machine(
+            gpu, int(request[NVIDIA_GPU]), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
+        )
+    except LookupError:
+        return ""
+    return f", or use a pool of {kind.name}"
+
+
+@needs("gke-ai:cluster")
+def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
+    """One pod fits one node of a pool that it may run on, the FUSE sidecar of a run included."""
+    for workload in workloads(settings):
+        pools = pools_of(workload, settings)
+        request = node_request(workload)
+        gaps = [(len(_missing(request, _free(pool, settings))), pool) for pool in pools]
+        if not gaps or min(gap for gap, _ in gaps) == 0:
+            continue
+        pool = min(gaps, key=lambda gap: gap[0])[1]
+        free = _free(pool, settings)
+        for resource in _missing(request, free):
+            noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
+            if isinstance(workload, FineTune) and resource != NVIDIA_GPU:
+                extra = " with its FUSE sidecar"
+            larger = _larger(workload, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
+            yield Problem(
+                workload.at(_key(workload, resource)),
+                f"{noun}{extra} takes {_said(resource, request[resource])}, and a node of pool {pool.name} "
+                f"({pool.machine_type}) has {_said(resource, free.get(resource, Fraction(0)))} for pods — "
+                "it would stay pending",
+                f"Ask for less{larger}",
+            )
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools")
+def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
+    """Where the nodes are not this stack's, some machine of that GPU type could hold the pod."""
+    for workload in workloads(settings):
+        if workload.accelerator not in GPUS or workload.pool is not None or pools_of(workload, settings):
+            continue
+        if settings.cluster.mode == "standard":
+            continue
+        request = node_request(workload)
+        count = int(request[NVIDIA_GPU])
+        try:
+            autopilot_machine(
+                workload.accelerator, count, request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
+            )
+        except LookupError as error:
+            key = _key(workload, NVIDIA_GPU)
+            yield Problem(
+                workload.at(key), f"{error} — the pods would stay pending", "Ask for less, or another accelerator"
+            )
+
+
+@needs("gke-ai:cluster")
+def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
+    """All pods of a run, or one replica of a server, find room in the pool at its largest."""
+    for workload in workloads(settings):
+        pools = pools_of(workload, settings)
+        request = node_request(workload)
+        fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
+        if not fits or not any(count for _, count in fits) or any(not _sized(pool) for pool in pools):
+            continue
+        room = sum(count * largest(pool, settings.cluster) for pool, count in fits)
+        wanted = pods_at_once(workload)
+        if room < wanted:
+            nodes = listed(f"{pool.name}: {largest(pool, settings.cluster)} nodes at most" for pool in pools)
+            path = workload.at("pods" if isinstance(workload, FineTune) else "pool")
+            noun = "the Job runs" if isinstance(workload, FineTune) else "the server needs"
+            yield Problem(
+                path,
+                f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and there is room for {room} ({nodes}) — "
+                "it would wait for ever",
+                "Make the pool larger, or ask for fewer pods" if wanted > 1 else "Give the pool a node",
+            )
+
+
+def _sized(pool: GpuPool) -> bool:
+    return pool.autoscaling is not None or pool.nodes_per_zone is not None
+
+
+def _pods_per_node(request: Amounts, free: Amounts) -> int:
+    return int(min(free.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues")
+def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
+    """Some flavor that the workload may run on has quota for all pods of a run, or for one replica of a server."""
+    for workload in workloads(settings):
+        queue = cluster_queue_of(workload, settings)
+        if queue is None or not _queues_are_sound(settings):
+            continue
+        pools = pools_of(workload, settings)
+        usable = {flavor.name for flavor in usable_flavors(queue, {pool.name for pool in pools}, settings)}
+        quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
+        noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
+        if not quotas:
+            where = f"pool {listed(pool.name for pool in pools)}" if pools else "nodes of no pool"
+            yield Problem(
+                workload.at("queue"),
+                f"cluster queue {queue.name} gives quota on no flavor of {where}, where {noun} runs — "
+                "Kueue would never admit it",
+                f"Add the pool to a flavor of cluster queue {queue.name}, or run on a pool that is in one",
+            )
+            continue
+        pods = pods_at_once(workload)
+        request = {resource: amount * pods for resource, amount in pod_request(workload).items()}
+        if pods == 0 or any(not _missing(request, amounts) for amounts in quotas):
+            continue
+        best = min(quotas, key=lambda amounts: len(_missing(request, amounts)))
+        for resource in _missing(request, best):
+            if resource not in best:
+                yield Problem(
+                    queue.at("flavors[0].quota"),
+                    f"cluster queue {queue.name} gives no quota for {resource}, which {noun} asks for — "
+                    "Kueue would never admit it",
+                    f"Add {resource} to the quota, or quota: derive",
+                )
+                continue
+            together = f"the {pods} pods of {noun} together ask" if pods > 1 else f"one pod of {noun} asks"
+            yield Problem(
+                workload.at("pods" if pods > 1 else _key(workload, resource)),
+                f"{together} for {_said(resource, request[resource])}, more than all of cluster queue {queue.name}, "
+                f"{_said(resource, best[resource])} — Kueue would never admit it",
+                f"Ask for less, or raise the quota at {queue.at('flavors')}",
+            )
+
+
+def _queues_are_sound(settings: Settings) -> bool:
+    """Whether the queue's flavors and quotas are such that sums can be made; other rules tell what is wrong."""
+    queues = settings.queues
+    if queues is None:
+        return False
+    flavors = {flavor.name: flavor for flavor in queues.flavors}
+    names = {pool.name for pool in settings.gpu_pools}
+    for queue in queues.cluster_queues:
+        for one in queue.flavors:
+            flavor = flavors.get(one.flavor)
+            if flavor is None or not set(flavor.pools) <= names or (one.quota == "derive" and not flavor.pools):
+                return False
+    return True
+
+
+RULES: tuple[Rule, ...] = (
+    pods_fit_a_node_of_their_pool,
+    pods_fit_a_machine,
+    pools_hold_what_must_run_at_once,
+    queues_hold_what_must_run_at_once,
+)

@@ -1,0 +1,209 @@
+"""Rules of GPU pools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from catalog.capacity import MODES
+from catalog.machines import ATTACHABLE, GPUS, MACHINES, boot_disk_type, machines_with
+from catalog.nodes import region_of
+from catalog.zones import ZONES
+from settings.model import GpuPool, Reservation, Settings
+from settings.problems import Problem, nearest
+from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
+
+# https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
+_DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
+# Reservations of AI machines get zones of their own, which the catalogue doesn't list.
+_AI_ZONE = re.compile(r"ai[0-9][a-z]")
+_RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
+    """The machine type exists, and has the GPUs that the pool asks for."""
+    kind = MACHINES.get(pool.machine_type)
+    if kind is None:
+        cause = f"{pool.machine_type} is no machine type of the catalogue — the pool would be refused by GKE"
+        candidates = [name for name, one in MACHINES.items() if one.gpu or name in ATTACHABLE]
+        yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
+        return
+    if pool.accelerator is not None and pool.accelerator not in GPUS:
+        cause = f"{pool.accelerator} is no GPU type of the catalogue — the pool would be refused by GKE"
+        yield Problem(pool.at("accelerator"), cause, nearest(pool.accelerator, GPUS))
+        return
+    if kind.gpu is not None:
+        yield from _built_in(pool)
+    elif kind.name in ATTACHABLE:
+        yield from _attached(pool)
+    else:
+        like = pool.accelerator or "nvidia-l4"
+        yield Problem(
+            pool.at("machineType"),
+            f"{kind.name} has no GPU and takes none — the pool would be refused by GKE",
+            f"Choose a machine with GPUs; with {like}: {listed(sorted({one.name for one in machines_with(like)}))}",
+        )
+
+
+def _built_in(pool: GpuPool) -> Iterator[Problem]:
+    kind = MACHINES[pool.machine_type]
+    if pool.accelerator not in (None, kind.gpu):
+        others = listed(sorted({one.name for one in machines_with(pool.accelerator or "")}))
+        yield Problem(
+            pool.at("accelerator"),
+            f"{kind.name} has {kind.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
+            f"Write {kind.gpu}, or choose a machine with {pool.accelerator}: {others}",
+        )
+    elif pool.gpus_per_node not in (None, kind.gpus):
+        like = [one for one in machines_with(kind.gpu or "") if one.gpus == pool.gpus_per_node]
+        larger = next((one for one in machines_with(kind.gpu or "") if one.gpus > (pool.gpus_per_node or 0)), None)
+        choice = like[0] if like else larger
+        yield Problem(
+            pool.at("gpusPerNode"),
+            f"{pool.gpus_per_node} GPUs do not fit {kind.name}, which has {kind.gpus} — "
+            "the pool would be refused by GKE",
+            f"Set it to {kind.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
+        )
+
+
+def _attached(pool: GpuPool) -> Iterator[Problem]:
+    possible = ATTACHABLE[pool.machine_type]
+    if pool.accelerator is None or pool.gpus_per_node is None:
+        yield Problem(
+            pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
+            f"{pool.machine_type} has no GPU of its own, and the pool does not say which to attach and how many",
+            f"Set accelerator ({listed(possible)}) and gpusPerNode",
+        )
+    elif pool.accelerator not in possible:
+        own = listed(sorted({one.name for one in machines_with(pool.accelerator)}))
+        yield Problem(
+            pool.at("accelerator"),
+            f"{pool.accelerator} can't be attached to {pool.machine_type} — the pool would be refused by GKE",
+            f"Write {listed(possible)}, or choose a machine with {pool.accelerator}: {own}",
+        )
+    elif pool.gpus_per_node not in possible[pool.accelerator]:
+        yield Problem(
+            pool.at("gpusPerNode"),
+            f"{pool.gpus_per_node} {pool.accelerator} can't be attached to {pool.machine_type} — "
+            "the pool would be refused by GKE",
+            f"Set it to one of {listed(possible[pool.accelerator])}",
+        )
+
+
+def zones_are_of_the_region(pool: GpuPool, settings: Settings) -> Iterator[Problem]:
+    """The pool's zones are zones of the cluster's region, each once."""
+    if settings.unread.touches("gke-ai:cluster"):
+        return
+    location = settings.cluster.location
+    region = location if location in ZONES else region_of(location)
+    for index, zone in enumerate(pool.zones):
+        path = pool.at(f"zones[{index}]")
+        if zone in ZONES:
+            cause = f"{zone} is a region, and a pool has zones — the pool would be refused by GKE"
+            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}")
+        elif region_of(zone) != region:
+            cause = f"{zone} is not in {region}, where the cluster is — the pool would be refused by GKE"
+            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}, or move the cluster")
+        elif zone not in ZONES[region] and not _AI_ZONE.fullmatch(zone.rpartition("-")[2]):
+            cause = f"{zone} is no zone of {region} — the pool would be refused by GKE"
+            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}")
+        elif zone in pool.zones[:index]:
+            yield Problem(path, f"{zone} is there twice — the pool would be refused by GKE", "Write it once")
+
+
+@needs("gke-ai:cluster")
+def names_are_unique(settings: Settings) -> Iterator[Problem]:
+    """No two pools of one name, the system pool included."""
+    yield from repeated(
+        ((pool, "name", pool.name) for pool in settings.gpu_pools), "pool", "GKE would refuse the second"
+    )
+    for pool in settings.gpu_pools:
+        if settings.cluster.mode == "standard" and pool.name == settings.cluster.system_pool.name:
+            cause = f"{pool.name} is the name of the system pool — GKE would refuse the second"
+            yield Problem(pool.at("name"), cause, "Give the pool another name, or set gke-ai:cluster systemPool.name")
+
+
+def size_is_said_once(settings: Settings) -> Iterator[Problem]:
+    """A pool has a fixed size or bounds, and the bounds are in order."""
+    for pool in settings.gpu_pools:
+        bounds = pool.autoscaling
+        if bounds is not None and pool.nodes_per_zone is not None:
+            cause = "the pool has a fixed size and autoscaling — the two would undo each other"
+            yield Problem(pool.at("nodesPerZone"), cause, "Leave out nodesPerZone or autoscaling")
+        elif bounds is None and pool.nodes_per_zone is None and not MODES[pool.capacity.mode].elastic:
+            cause = "the pool has no size — it is not said how many nodes it should have"
+            yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
+        if bounds is not None and bounds.min_nodes > bounds.max_nodes:
+            cause = (
+                f"minNodes is {bounds.min_nodes}, more than maxNodes, {bounds.max_nodes} — GKE would refuse the pool"
+            )
+            yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
+
+
+def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
+    """Flex-start pools start at zero nodes and are sized by the autoscaler alone.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+    """
+    for pool in settings.gpu_pools:
+        mode = pool.capacity.mode
+        if not MODES[mode].elastic:
+            continue
+        if pool.nodes_per_zone is not None and pool.autoscaling is None:
+            cause = f"a {mode} pool can't have a fixed size: it starts empty and nodes come as there is capacity"
+            way_out = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
+            yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", way_out)
+        elif pool.autoscaling is None:
+            cause = f"a {mode} pool needs autoscaling — GKE would refuse the pool"
+            yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
+
+
+def reservation_is_named(settings: Settings) -> Iterator[Problem]:
+    """A reservation has the form of its name, or of its full path in another project."""
+    for pool in settings.gpu_pools:
+        if isinstance(pool.capacity, Reservation) and not _RESERVATION.fullmatch(pool.capacity.reservation):
+            yield Problem(
+                pool.at("capacity.reservation"),
+                f'"{pool.capacity.reservation}" is no name of a reservation — the pool would be refused by GKE',
+                "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
+            )
+
+
+def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
+    """The boot disk's type exists and suits the machine's family."""
+    for pool in settings.gpu_pools:
+        wanted = boot_disk_type(pool.machine_type)
+        if pool.disk_type is None or pool.disk_type == wanted:
+            continue
+        if pool.disk_type not in _DISK_TYPES:
+            cause = f"{pool.disk_type} is no type of boot disk — the pool would be refused by GKE"
+            yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, _DISK_TYPES))
+        elif wanted == "hyperdisk-balanced":
+            cause = (
+                f"{pool.machine_type} boots from {wanted} only, not from {pool.disk_type} — GKE would refuse the pool"
+            )
+            yield Problem(pool.at("diskType"), cause, f"Leave diskType out, or write {wanted}")
+
+
+def labels_are_the_users_own(settings: Settings) -> Iterator[Problem]:
+    """Node labels are well-formed and not of the prefixes that Kubernetes and GKE keep to themselves."""
+    for pool in settings.gpu_pools:
+        yield from kubernetes_labels(pool, "labels", pool.labels)
+        for key in pool.labels:
+            prefix = key.rpartition("/")[0]
+            if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
+                yield Problem(
+                    pool.at("labels"),
+                    f"{key} has a prefix that only Kubernetes and GKE may use — the pool would be refused by GKE",
+                    "Use a prefix of your own, or none",
+                )
+
+
+RULES: tuple[Rule, ...] = (
+    names_are_unique,
+    size_is_said_once,
+    elastic_capacity_is_autoscaled,
+    reservation_is_named,
+    disks_suit_the_machine,
+    labels_are_the_users_own,
+)

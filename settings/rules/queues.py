@@ -1,0 +1,201 @@
+"""Rules of Kueue: flavors, cluster queues, local queues and priority classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catalog.nodes import NVIDIA_GPU
+from catalog.quantities import parse_quantity
+from catalog.quota import COVERED
+from settings.model import ClusterQueue, Flavor, Queues, Settings
+from settings.plan import cluster_queue_of, flavor_pools, gpus, is_autopilot, priority, quota
+from settings.problems import Problem, nearest, unknown
+from settings.rules.common import Rule, listed, needs, repeated
+
+
+def _queues(settings: Settings) -> Queues:
+    return settings.queues or Queues()
+
+
+def names_are_unique(settings: Settings) -> Iterator[Problem]:
+    """No two Kueue objects of one kind and name; local queues may repeat across namespaces."""
+    queues = _queues(settings)
+    consequence = "the second could not be created"
+    yield from repeated(((one, "name", one.name) for one in queues.flavors), "flavor", consequence)
+    yield from repeated(((one, "name", one.name) for one in queues.cluster_queues), "cluster queue", consequence)
+    locals_ = ((one, "name", f"{one.namespace}/{one.name}") for one in queues.local_queues)
+    yield from repeated(locals_, "local queue", consequence)
+    yield from repeated(((one, "name", one.name) for one in queues.priority_classes), "priority class", consequence)
+
+
+def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
+    """A flavor names pools of this stack, all of one GPU type: its labels can't say two."""
+    pools = [pool.name for pool in settings.gpu_pools]
+    for flavor in _queues(settings).flavors:
+        for index, name in enumerate(flavor.pools):
+            consequence = "no node would be of this flavor"
+            path = flavor.at(f"pools[{index}]")
+            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", name, pools, consequence)
+        kinds = dict.fromkeys(gpus(pool)[0] for pool in flavor_pools(flavor, settings))
+        if len(kinds) > 1:
+            yield Problem(
+                flavor.at("pools"),
+                f"the pools of flavor {flavor.name} have different GPUs ({listed(kinds)}) — "
+                "no label is common to their nodes alone, so Kueue could not tell them",
+                "Make a flavor for each GPU type",
+            )
+
+
+@needs("gke-ai:queues")
+def flavors_are_used(settings: Settings) -> Iterator[Problem]:
+    """A flavor without quota in any cluster queue is a leftover or a misspelling."""
+    queues = _queues(settings)
+    used = {one.flavor for queue in queues.cluster_queues for one in queue.flavors}
+    for flavor in queues.flavors:
+        if flavor.name not in used:
+            cause = f"flavor {flavor.name} is in no cluster queue — nothing could run on it"
+            yield Problem(flavor.at("name"), cause, "Give quota of it in a cluster queue, or leave it out")
+
+
+def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
+    """A cluster queue names flavors of this stack, each once, all with quota for the same resources."""
+    queues = _queues(settings)
+    known = [flavor.name for flavor in queues.flavors]
+    for queue in queues.cluster_queues:
+        for index, one in enumerate(queue.flavors):
+            path = queue.at(f"flavors[{index}].flavor")
+            consequence = f"cluster queue {queue.name} would admit nothing"
+            yield from unknown(settings, path, "gke-ai:queues.flavors", "flavor", one.flavor, known, consequence)
+            if one.flavor in [other.flavor for other in queue.flavors[:index]]:
+                cause = f"flavor {one.flavor} is in cluster queue {queue.name} twice — Kueue would refuse it"
+                yield Problem(path, cause, "Leave one out")
+        covered = [set(COVERED if isinstance(one.quota, str) else one.quota) for one in queue.flavors]
+        if any(resources != covered[0] for resources in covered):
+            yield Problem(
+                queue.at("flavors"),
+                f"the flavors of cluster queue {queue.name} give quota for different resources — Kueue would refuse it",
+                f"Give each of them quota for {listed(sorted(set().union(*covered)))}",
+            )
+
+
+def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
+    """Quota is for resources that pods ask for, GPUs in whole numbers."""
+    for queue in _queues(settings).cluster_queues:
+        for index, one in enumerate(queue.flavors):
+            path = queue.at(f"flavors[{index}].quota")
+            if isinstance(one.quota, str):
+                continue
+            if not one.quota:
+                cause = f"the quota of flavor {one.flavor} is empty — nothing would ever be admitted"
+                yield Problem(path, cause, f"Write quota: derive, or amounts of {listed(COVERED)}")
+            for resource, text in one.quota.items():
+                if "/" not in resource and resource not in (*COVERED, "pods"):
+                    cause = f"{resource} is no resource of Kubernetes — no pod asks for it"
+                    meant = NVIDIA_GPU if "gpu" in resource.lower() else None
+                    way_out = f"Did you mean {meant}?" if meant else nearest(resource, COVERED)
+                    yield Problem(f'{path}["{resource}"]', cause, way_out)
+                elif "/" in resource and parse_quantity(text).denominator != 1:
+                    cause = f"{text} of {resource} is not a whole number — GPUs are given whole"
+                    yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools")
+def quota_can_be_derived(settings: Settings) -> Iterator[Problem]:
+    """`derive` needs the pools whose nodes it adds up."""
+    flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
+    for queue in _queues(settings).cluster_queues:
+        for index, one in enumerate(queue.flavors):
+            flavor = flavors.get(one.flavor)
+            if one.quota != "derive" or flavor is None:
+                continue
+            path = queue.at(f"flavors[{index}].quota")
+            if is_autopilot(settings.cluster):
+                cause = "quota can't be derived: the cluster is Autopilot, which has no pools to add up"
+                yield Problem(
+                    path, cause, "Write the amounts, for example {cpu: '24', memory: 96Gi, nvidia.com/gpu: '2'}"
+                )
+            elif not flavor.pools:
+                cause = f"quota can't be derived: flavor {flavor.name} names no pools"
+                yield Problem(path, cause, f"Name them in {flavor.at('pools')}, or write the amounts")
+
+
+def local_queues_lead_somewhere(settings: Settings) -> Iterator[Problem]:
+    """A local queue leads to a cluster queue of this stack."""
+    known = [queue.name for queue in _queues(settings).cluster_queues]
+    for local in _queues(settings).local_queues:
+        yield from unknown(
+            settings,
+            local.at("clusterQueue"),
+            "gke-ai:queues.clusterQueues",
+            "cluster queue",
+            local.cluster_queue,
+            known,
+            f"what is submitted to {local.name} would wait for ever",
+        )
+
+
+def priority_classes_are_kubernetes_classes(settings: Settings) -> Iterator[Problem]:
+    """At most one global default, and no name that Kubernetes keeps to itself."""
+    defaults = [one for one in _queues(settings).priority_classes if one.global_default]
+    for one in defaults[1:]:
+        cause = f"{one.name} is a second global default beside {defaults[0].name} — Kubernetes would refuse it"
+        yield Problem(one.at("globalDefault"), cause, "Leave one of them")
+    for one in _queues(settings).priority_classes:
+        if one.name.startswith("system-"):
+            cause = f"{one.name} begins with system-, which Kubernetes keeps to itself — it would be refused"
+            yield Problem(one.at("name"), cause, "Choose another name")
+
+
+@needs("gke-ai:queues")
+def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
+    """Where a server and a run share a cluster queue that preempts by priority, the server's is the higher."""
+    for job in settings.training:
+        queue = cluster_queue_of(job, settings)
+        if queue is None or queue.preemption.within_cluster_queue == "Never":
+            continue
+        for server in settings.serving:
+            if cluster_queue_of(server, settings) is not queue:
+                continue
+            mine, theirs = priority(job, settings), priority(server, settings)
+            if mine >= theirs:
+                yield Problem(
+                    job.at("priorityClass"),
+                    f"training {job.name} has priority {mine}, server {server.name} has {theirs}, and both are in "
+                    f"cluster queue {queue.name} — serving would never get GPUs back from training",
+                    "Give the server a priorityClass of a higher value, "
+                    "or set preemption: {withinClusterQueue: Never} if that is meant",
+                )
+                break
+
+
+def usable_flavors(queue: ClusterQueue, pool_names: set[str], settings: Settings) -> list[Flavor]:
+    """Flavors of the queue whose nodes include those of one of these pools; with no pools, those of any node."""
+    flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
+    kinds = {gpus(pool)[0] for pool in settings.gpu_pools if pool.name in pool_names}
+    usable = []
+    for one in queue.flavors:
+        flavor = flavors.get(one.flavor)
+        if flavor is None:
+            continue
+        several = len(flavor.pools) > 1 and kinds & {gpus(pool)[0] for pool in flavor_pools(flavor, settings)}
+        if not flavor.pools or pool_names & set(flavor.pools) or several:
+            usable.append(flavor)
+    return usable
+
+
+def total_quota(queue: ClusterQueue, resource: str, settings: Settings) -> bool:
+    """Whether the queue gives quota for the resource at all."""
+    return any(resource in quota(one, settings) for one in queue.flavors)
+
+
+RULES: tuple[Rule, ...] = (
+    names_are_unique,
+    flavors_are_of_pools,
+    flavors_are_used,
+    cluster_queues_have_flavors,
+    quotas_are_of_resources,
+    quota_can_be_derived,
+    local_queues_lead_somewhere,
+    priority_classes_are_kubernetes_classes,
+    serving_goes_before_training,
+)

@@ -1,0 +1,274 @@
+"""Rules of servers and fine-tuning runs, each on its own and among themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from catalog.machines import GPUS, machine
+from catalog.versions import FINE_TUNE_IMAGE
+from settings.model import FineTune, Server, Settings, Workload
+from settings.plan import BUILT_IN_PRIORITIES, gpus, is_autopilot, pools_of, run_name, service_name, workloads
+from settings.problems import TOKEN, Problem, nearest, unknown
+from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
+
+_TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
+_HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
+_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+# Namespaces that Kubernetes, GKE or Kueue make and rule.
+_TAKEN = re.compile(r"default|kube-.*|gke-.*|gmp-.*|kueue-system")
+
+
+def _noun(workload: Workload) -> str:
+    return "server" if isinstance(workload, Server) else "training"
+
+
+def names_are_unique(settings: Settings) -> Iterator[Problem]:
+    """No two servers, no two runs and no two Services of one name in a namespace."""
+    consequence = "the second could not be created"
+    servers = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.serving)
+    yield from repeated(servers, "server", consequence)
+    jobs = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.training)
+    yield from repeated(jobs, "training", consequence)
+    # Two of a kind and name are told once.
+    distinct = {(_noun(one), one.namespace, one.name): one for one in reversed(workloads(settings))}.values()
+    services = ((one, "service", f"{one.namespace}/{service_name(one)}") for one in reversed(list(distinct)))
+    yield from repeated(services, "Service", f"{consequence}; it is named after the workload unless service says")
+
+
+def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
+    """Services begin with a letter; the pods of a run have names of 63 characters at most."""
+    for workload in workloads(settings):
+        if not _SERVICE.fullmatch(service_name(workload)):
+            cause = f"{service_name(workload)} begins with a digit — Kubernetes would refuse the Service"
+            key = "service" if workload.service else "name"
+            yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
+    for job in settings.training:
+        longest = f"{run_name(job)}-{job.pods - 1}"
+        if len(longest) > 63:
+            cause = f"the pods of the Job would be called {longest}, {len(longest)} characters — 63 are allowed"
+            yield Problem(job.at("name"), cause, f"Shorten the name by {len(longest) - 63} characters")
+
+
+def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
+    """The stack makes its namespaces, so none of those that every cluster has."""
+    queues = settings.queues.local_queues if settings.queues else []
+    for one in [*workloads(settings), *queues]:
+        if _TAKEN.fullmatch(one.namespace):
+            cause = f"namespace {one.namespace} belongs to the cluster, and the stack makes its namespaces — "
+            yield Problem(one.at("namespace"), f"{cause}it could not be created", "Choose another namespace")
+
+
+def queues_exist(settings: Settings) -> Iterator[Problem]:
+    """A workload's queue is a local queue of its own namespace."""
+    local = settings.queues.local_queues if settings.queues else []
+    for workload in workloads(settings):
+        here = [queue.name for queue in local if queue.namespace == workload.namespace]
+        if workload.queue is None or workload.queue in here:
+            continue
+        elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
+        if elsewhere and workload.queue not in settings.unread.names:
+            entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
+            yield Problem(
+                workload.at("queue"),
+                f"local queue {workload.queue} is in namespace {listed(elsewhere)}, not in {workload.namespace}, where "
+                f"the {_noun(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
+                f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
+            )
+        else:
+            consequence = "Kueue would never admit the pods"
+            what = f"in namespace {workload.namespace}, local queue"
+            path = workload.at("queue")
+            section = "gke-ai:queues.localQueues"
+            yield from unknown(settings, path, section, what, workload.queue, here, consequence)
+
+
+def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
+    """A workload's priority class is one of this stack, or built in."""
+    own = [one.name for one in settings.queues.priority_classes] if settings.queues else []
+    for workload in workloads(settings):
+        if workload.priority_class is not None:
+            yield from unknown(
+                settings,
+                workload.at("priorityClass"),
+                "gke-ai:queues.priorityClasses",
+                "priority class",
+                workload.priority_class,
+                own if workload.priority_class not in BUILT_IN_PRIORITIES else [workload.priority_class],
+                "Kubernetes would refuse the pods",
+            )
+
+
+@needs("gke-ai:cluster")
+def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
+    """A workload names a pool of the stack, or a GPU type where Google or an existing cluster has the nodes."""
+    pools = [pool.name for pool in settings.gpu_pools]
+    autopilot = is_autopilot(settings.cluster)
+    for workload in workloads(settings):
+        noun = _noun(workload)
+        if workload.pool is not None and workload.accelerator is not None:
+            cause = f"the {noun} names a pool and an accelerator — the pool has its own, and the two could disagree"
+            yield Problem(workload.at("accelerator"), cause, "Leave one of them out")
+        elif workload.pool is None and workload.accelerator is None:
+            cause = f"the {noun} asks for GPUs and does not say of which nodes — it would be put on any"
+            names = f"Set pool ({listed(pools)})" if pools else "Set accelerator, for example nvidia-l4"
+            yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
+        elif workload.pool is not None and autopilot and workload.pool not in pools:
+            cause = f"the cluster is Autopilot and has no pools, so no {workload.pool} — the pods would stay pending"
+            yield Problem(workload.at("pool"), cause, "Write accelerator: nvidia-l4, or another type, instead of pool")
+        elif workload.pool is not None:
+            consequence = "the pods would stay pending"
+            path = workload.at("pool")
+            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
+        elif workload.accelerator not in GPUS:
+            cause = f"{workload.accelerator} is no GPU type of the catalogue — the pods would stay pending"
+            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator or "", GPUS))
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools")
+def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
+    """A new Standard cluster has the GPUs of its pools and no others."""
+    for workload in workloads(settings):
+        if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
+            continue
+        if not pools_of(workload, settings):
+            kinds = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
+            have = f"its pools have {listed(kinds)}" if kinds else "it has no GPU pools"
+            yield Problem(
+                workload.at("accelerator"),
+                f"no pool of the cluster has {workload.accelerator}: {have} — the pods would stay pending",
+                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name one that is there",
+            )
+
+
+def pools_can_serve(settings: Settings) -> Iterator[Problem]:
+    """Pools whose nodes this stack's workloads could never get, or could not run on."""
+    for workload in workloads(settings):
+        for pool in pools_of(workload, settings) if workload.pool else []:
+            if pool.capacity.mode == "queuedFlexStart":
+                yield Problem(
+                    workload.at("pool"),
+                    f"the nodes of pool {pool.name} come only for a ProvisioningRequest, and this stack makes none — "
+                    "the pods would stay pending",
+                    f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool",
+                )
+            pinned = workload.image in (None, FINE_TUNE_IMAGE)
+            if machine(pool.machine_type).arch == "arm64" and pinned:
+                yield Problem(
+                    workload.at("image"),
+                    f"{pool.machine_type} has Arm processors, and the default image is for amd64 — it could not start",
+                    "Choose a pool with another machine type",
+                )
+
+
+def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
+    """No token in the environment, no variable that a key of the workload already sets, and names that are names."""
+    for workload in workloads(settings):
+        set_by = _variables(workload)
+        for name, value in workload.env.items():
+            path = workload.at(f"env.{name}")
+            if name in _TOKEN_VARIABLES or TOKEN.search(value):
+                yield Problem(
+                    path,
+                    "a token stands in plain text — everyone who can read this file or the cluster could read it",
+                    "Leave it out: run pulumi config set --secret gke-ai:hfToken, and revoke this token",
+                )
+            elif name in set_by:
+                cause = f"{name} is set by {set_by[name]} — the container would have it twice"
+                yield Problem(path, cause, f"Leave it out and set {workload.at(set_by[name])}")
+            elif not _ENV_NAME.fullmatch(name):
+                cause = f'"{name}" is no name of an environment variable — no shell could read it'
+                yield Problem(workload.at("env"), cause, "Use letters, digits and '_', not beginning with a digit")
+
+
+def _variables(workload: Server | FineTune) -> Mapping[str, str]:
+    if isinstance(workload, Server):
+        variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
+        return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
+    return {
+        "EXPERIMENT": "experiment",
+        "MODEL_NAME": "baseModel",
+        "NEW_MODEL": "newModel",
+        "MODEL_PATH": "modelPath",
+        "DATASET_NAME": "dataset.name",
+        "DATASET_LIMIT": "dataset.limit",
+        "EPOCHS": "epochs",
+        "GRADIENT_ACCUMULATION_STEPS": "gradientAccumulationSteps",
+        "CHECKPOINT_SAVE_STEPS": "checkpointSteps",
+    }
+
+
+def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
+    """Labels are well-formed, and not those that a key of the workload already sets."""
+    for workload in workloads(settings):
+        yield from kubernetes_labels(workload, "labels", workload.labels)
+        taken = {"kueue.x-k8s.io/queue-name": "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
+        for label in taken.keys() & workload.labels.keys():
+            cause = f"label {label} is set by {taken[label]} — the pods would have it twice"
+            yield Problem(workload.at("labels"), cause, f"Leave it out and set {workload.at(taken[label])}")
+    for server in settings.serving:
+        yield from kubernetes_labels(server, "app", {"app": server.app or server.name})
+
+
+def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
+    """Models and data sets are named as on Hugging Face, not by URL."""
+    ids: list[tuple[Workload, str, str]] = [(server, "model", server.model) for server in settings.serving]
+    ids += [(job, "baseModel", job.base_model) for job in settings.training]
+    ids += [(job, "dataset.name", job.dataset.name) for job in settings.training]
+    for workload, key, name in ids:
+        if not _HUB_ID.fullmatch(name):
+            cause = f'"{name}" is no id on Hugging Face — the download would fail'
+            yield Problem(workload.at(key), cause, "Write OWNER/NAME, for example google/gemma-2-9b-it")
+
+
+def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
+    """The port's variable and the Secret's key have the form that Kubernetes takes."""
+    for server in settings.serving:
+        if not _ENV_NAME.fullmatch(server.port_variable):
+            cause = (
+                f'"{server.port_variable}" is no name of an environment variable — the server would not get its port'
+            )
+            yield Problem(server.at("portVariable"), cause, "Use letters, digits and '_', not beginning with a digit")
+    keys: dict[tuple[str, str], str] = {}
+    for workload in workloads(settings):
+        secret = workload.token_secret
+        if not _SECRET_KEY.fullmatch(secret.key):
+            cause = f'"{secret.key}" is no key of a Secret — Kubernetes would refuse it'
+            yield Problem(workload.at("tokenSecret.key"), cause, "Use letters, digits, '-', '_' and '.'")
+        first = keys.setdefault((workload.namespace, secret.name), secret.key)
+        if first != secret.key:
+            cause = f"Secret {workload.namespace}/{secret.name} has key {first} for another workload, here {secret.key}"
+            yield Problem(workload.at("tokenSecret.key"), cause, f"Write {first}, or give tokenSecret another name")
+
+
+def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
+    """The bucket is mounted at an absolute path, and checkpoints are written below it."""
+    for job in settings.training:
+        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(job.model_path)
+        if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
+            cause = f"{mount} can't hold the bucket — it takes an absolute path other than / and /dev/shm"
+            yield Problem(job.at("volume.mountPath"), cause, "Write for example /model-data")
+        elif not target.is_relative_to(mount) or ".." in target.parts:
+            cause = f"{target} is not below {mount}, where the bucket is — checkpoints would be lost with the pod"
+            yield Problem(job.at("modelPath"), cause, f"Write a path below {mount}")
+
+
+RULES: tuple[Rule, ...] = (
+    names_are_unique,
+    names_become_dns_names,
+    namespaces_are_the_stacks_own,
+    queues_exist,
+    priority_classes_exist,
+    each_says_where_it_runs,
+    accelerators_are_in_a_pool,
+    pools_can_serve,
+    environment_is_free_to_set,
+    labels_are_free_to_set,
+    models_are_hub_ids,
+    variables_and_keys_are_names,
+    paths_are_on_the_volume,
+)
