@@ -1,9 +1,10 @@
 """Pulumi's language host for Python, as far as programs, policy packs and component plugins need one.
 
-The engine starts it by the name `pulumi-language-python`, reads the port from its output and asks it, over the protocol of
-https://github.com/pulumi/pulumi/blob/master/proto/pulumi/language.proto, to run what is written in Python. The program itself
-is run by Pulumi's own `pulumi-language-python-exec`. What it writes goes out through this process's own output, which the
-engine shows. It doesn't install packages nor generate code, and a policy pack gets no stack configuration at its start.
+The engine starts it by the name `pulumi-language-python`, reads the port from its output and asks it to run what is
+written in Python (https://github.com/pulumi/pulumi/blob/master/proto/pulumi/language.proto). The program itself is run
+by Pulumi's own `pulumi-language-python-exec`. What it writes goes out through this process's own output, which the
+engine shows. It neither installs packages nor generates code, and gives a policy pack no stack configuration at its
+start.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def GetRequiredPackages(
         self, request: language.GetRequiredPackagesRequest, context: grpc.ServicerContext
     ) -> language.GetRequiredPackagesResponse:
-        # None beforehand: the engine looks for each plugin on PATH when the program first names it.
+        # None beforehand: the engine looks for each plugin when the program first names it.
         return language.GetRequiredPackagesResponse()
 
     def GetRequiredPlugins(
@@ -100,7 +101,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         info = request.info
         runner = shutil.which(EXEC)
         if runner is None:
-            return language.RunResponse(error=f"{EXEC} isn't on PATH: run pulumi through local/run, which puts it there.")
+            return language.RunResponse(error=f"{EXEC} isn't on PATH. Run pulumi through local/run: it puts it there.")
         options = {
             "monitor": request.monitor_address,
             "engine": self._engine,
@@ -145,14 +146,18 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             assert process.stderr is not None
             written: SimpleQueue[language.RunPluginResponse | None] = SimpleQueue()
 
-            def pump(stream: IO[bytes], name: str) -> None:
+            def pump(stream: IO[bytes], is_error: bool) -> None:
                 while chunk := os.read(stream.fileno(), 65536):
-                    written.put(language.RunPluginResponse(**{name: chunk}))
+                    written.put(
+                        language.RunPluginResponse(stderr=chunk)
+                        if is_error
+                        else language.RunPluginResponse(stdout=chunk)
+                    )
                 written.put(None)
 
-            for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
-                threading.Thread(target=pump, args=(stream, name), daemon=True).start()
-            for _ in (process.stdout, process.stderr):
+            for stream, is_error in ((process.stdout, False), (process.stderr, True)):
+                threading.Thread(target=pump, args=(stream, is_error), daemon=True).start()
+            for _ in ("standard output", "standard error"):  # each puts None at its end
                 while (response := written.get()) is not None:
                     yield response
             yield language.RunPluginResponse(exitcode=process.wait())
@@ -215,12 +220,12 @@ def python_of(info: language.ProgramInfo) -> str:
 
 def environment_of(python: str) -> dict[str, str]:
     """This process's environment with the interpreter's virtual environment active and without what made this start."""
-    bin = Path(python).parent
+    programs = Path(python).parent
     env = dict(os.environ)
     own = f"{ROOT}{os.pathsep}"  # put in front by local/bin/pulumi-language-python
     env["PYTHONPATH"] = f"{env.get('PYTHONPATH', '')}{os.pathsep}".removeprefix(own).removesuffix(os.pathsep)
-    env["VIRTUAL_ENV"] = str(bin.parent)
-    env["PATH"] = f"{bin}{os.pathsep}{env['PATH']}"
+    env["VIRTUAL_ENV"] = str(programs.parent)
+    env["PATH"] = f"{programs}{os.pathsep}{env['PATH']}"
     env.pop("PYTHONHOME", None)
     return env
 
@@ -257,7 +262,7 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, leave)
     signal.signal(signal.SIGTERM, leave)
-    limits = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", MAX_MESSAGE_BYTES)]
+    limits = [(f"grpc.max_{way}_message_length", MAX_MESSAGE_BYTES) for way in ("receive", "send")]
     server = grpc.server(futures.ThreadPoolExecutor(16), options=limits)
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -2,8 +2,8 @@
 
     python3 -m local.setup READY
 
-READY is a shell fragment, named by `local/run` after the hash of all that decides what is set up. It is written last: while
-it exists and what it names can be executed, `local/run` doesn't come here.
+READY is a shell fragment, named by `local/run` after the hash of all that decides what is set up. It is written last:
+while it is there and what it names too, `local/run` doesn't come here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,7 +36,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit("\nStopped. Run this again to go on: what is built stays.")
     except OSError as error:
-        sys.exit(f"Set-up can't use {error.filename or CACHE}: {error.strerror}. GKE_AI_CACHE names another folder for it.")
+        sys.exit(f"Set-up can't use {error.filename or CACHE}: {error.strerror}. GKE_AI_CACHE names another folder.")
 
 
 def set_up(ready: Path) -> None:
@@ -60,13 +59,13 @@ def set_up(ready: Path) -> None:
         print(f"Set up in {duration(time.monotonic() - began)}", file=sys.stderr)
 
 
-# ----------------------------------------------------------------------------------------------------- Python environment
+# --------------------------------------------------------------------------------------------------- Python environment
 def environment_folder() -> Path:
     """Where the environment of this lock and this Python belongs."""
     if sys.version_info < OLDEST_PYTHON:
         raise Stop(
-            f"Python {'.'.join(map(str, OLDEST_PYTHON))} or newer is needed; {sys.executable} is {sys.version.split()[0]}. "
-            "Install it (python3.11 or newer, with its venv module) so that python3.11 or python3 on PATH is it."
+            f"Python {'.'.join(map(str, OLDEST_PYTHON))} or newer is needed; {sys.executable} is "
+            f"{sys.version.split()[0]}. Install it with its venv module, so that python3.11 or python3 on PATH is it."
         )
     key = hashlib.sha256(f"{sys.version} {sys.base_prefix}".encode() + LOCK.read_bytes())
     return CACHE / "venv" / key.hexdigest()[:16]
@@ -91,7 +90,7 @@ def make_environment(folder: Path, step: Step) -> str:
         shutil.rmtree(folder, ignore_errors=True)  # of a set-up that was killed
         step.note("making it")
         try:
-            step.run([sys.executable, "-m", "venv", str(folder)], hear=lambda line: None)
+            step.run([sys.executable, "-m", "venv", str(folder)], hear=hear)
             pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
             step.run([*pip, "install", "--require-hashes", "-r", str(LOCK)], hear=hear)
         except CommandFailed as failure:
@@ -109,7 +108,7 @@ def make_environment(folder: Path, step: Step) -> str:
         return "made"
 
 
-# ------------------------------------------------------------------------------------------------------------------ ready
+# ---------------------------------------------------------------------------------------------------------------- ready
 def write_ready(ready: Path, tools: list[Path], environment: Path) -> None:
     """What `local/run` reads: where everything is, after a check that it still is there."""
     python = environment / "bin" / "python"

@@ -1,8 +1,8 @@
 """Builds the command-line tools of the stand-in from their Go modules, once for each version, into the user's cache.
 
-Each folder of `local/tools` is a Go module that pins one tool with everything it is made of (go.mod, go.sum); Go verifies
-every download against go.sum. A tool lands in `CACHE/tools/<name>-<key>/bin`, the key being a hash of all that decides the
-result. It is built beside that place and renamed into it, so what is there is whole. Standard library only.
+Each folder of `local/tools` is a Go module that pins one tool with everything it is made of (go.mod, go.sum); Go
+verifies every download against go.sum. A tool lands in `CACHE/tools/<name>-<key>/bin`, the key being a hash of all that
+decides the result. It is built beside that place and renamed into it, so what is there is whole. Standard library only.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class Tool:
     @property
     def version(self) -> str:
         """As go.mod pins it: `v1.35.4`."""
-        found = re.search(rf"^\s*(?:require\s+)?{re.escape(self.module)} (v\S+)", (self.source / "go.mod").read_text(), re.M)
+        pins = self.source / "go.mod"
+        found = re.search(rf"^\s*(?:require\s+)?{re.escape(self.module)} (v\S+)", pins.read_text(), re.M)
         if not found:
-            raise Stop(f"{self.source / 'go.mod'} doesn't require {self.module}: the checkout is damaged, restore that file.")
+            raise Stop(f"{pins} doesn't require {self.module}: the checkout is damaged, restore that file.")
         return found[1]
 
     @property
@@ -148,7 +149,7 @@ def go_version() -> str:
     way_out = f"Install Go {needed} or newer (go.dev/doc/install, or your distribution's package) and run this again."
     if not shutil.which("go"):
         raise Stop(f"Go isn't on PATH, and the stand-in's tools are built with it. {way_out}")
-    asked = subprocess.run(["go", "env", "GOVERSION"], cwd=TOOLS[0].source, env=_go_env(), capture_output=True, text=True)
+    asked = _go(TOOLS[0], "env", "GOVERSION")
     version = asked.stdout.strip()
     found = re.match(r"go(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < OLDEST_GO:
@@ -158,9 +159,9 @@ def go_version() -> str:
 
 @contextmanager
 def alone(name: Path) -> Iterator[None]:
-    """Holds a lock named beside `name`, so that two set-ups at once build once; the kernel frees it if this is killed."""
+    """Holds a lock beside `name`, so that two set-ups at once build once; the kernel frees it if this is killed."""
     name.parent.mkdir(parents=True, exist_ok=True)
-    with open(name.parent / f".{name.name}.lock", "w") as lock:
+    with (name.parent / f".{name.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -198,7 +199,7 @@ def install(tool: Tool, folder: Path, step: Step) -> str:
         return how
 
 
-def _build(tool: Tool, bin: Path, step: Step) -> None:
+def _build(tool: Tool, programs: Path, step: Step) -> None:
     compiled = 0
 
     def hear(line: str) -> str | None:
@@ -212,13 +213,13 @@ def _build(tool: Tool, bin: Path, step: Step) -> None:
 
     step.note("reading its modules")
     # "tool" stands for all that the module's tool directives name.
-    command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", tool.linker_flags(), "-o", f"{bin}{os.sep}", "tool"]
+    command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", tool.linker_flags(), "-o", f"{programs}{os.sep}", "tool"]
     step.run(command, hear=hear, cwd=tool.source, env=_go_env())
     for name, built_as in tool.built_as.items():
-        (bin / built_as).rename(bin / name)
+        (programs / built_as).rename(programs / name)
 
 
-def _copy_from_path(tool: Tool, bin: Path) -> bool:
+def _copy_from_path(tool: Tool, programs: Path) -> bool:
     """Takes all programs of a tool from PATH if each is there at exactly the pinned version.
 
     Copies: what lies elsewhere may be replaced at any time. Only real programs: a version manager's script isn't one.
@@ -227,7 +228,7 @@ def _copy_from_path(tool: Tool, bin: Path) -> bool:
     if not all(found.values()):
         return False
     for name, path in found.items():
-        shutil.copy(str(path), bin / name)
+        shutil.copy(str(path), programs / name)
     return True
 
 
@@ -237,7 +238,7 @@ def _on_path(name: str, version_arguments: tuple[str, ...], version: str) -> Pat
     path = shutil.which(name, path=os.pathsep.join(folders))
     if not path or not version_arguments:
         return None
-    with open(path, "rb") as program:
+    with Path(path).open("rb") as program:
         if program.read(4) != b"\x7fELF":
             return None
     quiet = os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "true"}
@@ -252,13 +253,7 @@ def _on_path(name: str, version_arguments: tuple[str, ...], version: str) -> Pat
 
 def _copy_shipped(tool: Tool, shipped: Shipped, to: Path) -> None:
     """Out of the module cache, which Go fills and verifies against go.sum."""
-    asked = subprocess.run(
-        ["go", "mod", "download", "-json", shipped.module],
-        cwd=tool.source,
-        env=_go_env(),
-        capture_output=True,
-        text=True,
-    )
+    asked = _go(tool, "mod", "download", "-json", shipped.module)
     if asked.returncode != 0:
         raise CommandFailed((asked.stderr or asked.stdout).strip().splitlines())
     source = Path(json.loads(asked.stdout)["Dir"]) / shipped.path
@@ -272,18 +267,24 @@ def _copy_shipped(tool: Tool, shipped: Shipped, to: Path) -> None:
         to.chmod(0o755)
 
 
+def _go(tool: Tool, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["go", *arguments], cwd=tool.source, env=_go_env(), capture_output=True, text=True)
+
+
 def _go_env() -> dict[str, str]:
     # A user's workspace or GOPATH mode must not change what the pinned modules mean.
     return os.environ | {"GOWORK": "off", "GO111MODULE": "on"}
 
 
+# What Go says, and what to do about it.
+_WAYS_OUT = {
+    r"no space left on device": "Free some disk space: Go's cache (`go env GOCACHE`) needs several GB.",
+    r"signal: killed|cannot allocate memory": "Memory ran out: compile less at once, with GOFLAGS=-p=1.",
+    r"checksum mismatch|SECURITY ERROR": "The download isn't what go.sum recorded: check `go env GOPROXY`.",
+    r"\b40[34]\b|dial tcp|timeout|no such host|connection re": "Go's module proxy must be reachable: `go env GOPROXY`.",
+}
+
+
 def _way_out(said: str) -> str:
-    for sign, way_out in (
-        (r"no space left on device", "Free some disk space: the builds need about 8 GB of Go's cache (`go env GOCACHE`)."),
-        (r"signal: killed|cannot allocate memory", "Memory ran out: compile less at once with GOFLAGS=-p=1."),
-        (r"checksum mismatch|SECURITY ERROR", "The download isn't what go.sum recorded, so it is not used: check `go env GOPROXY`."),
-        (r"\b40[34]\b|dial tcp|timeout|no such host|connection re", "Go's module proxy must be reachable: check `go env GOPROXY`."),
-    ):
-        if re.search(sign, said):
-            return way_out
-    return "Read the lines above: they name what is missing."
+    default = "The lines above name what is missing."
+    return next((way_out for sign, way_out in _WAYS_OUT.items() if re.search(sign, said)), default)
