@@ -17,7 +17,7 @@ KINDS_OF_VALUE = {bool: "a boolean", int: "a whole number", float: "a number", s
 
 
 @functools.cache
-def _properties(cls: type) -> dict[str, Any]:
+def properties(cls: type) -> dict[str, Any]:
     return _types.input_type_types(cls)
 
 
@@ -34,7 +34,7 @@ def problems(cls: type, value: dict[str, Any], path: str = "") -> list[tuple[str
     Found are unknown properties, missing required ones and values of a wrong type. Allowed values aren't known to the
     SDK: those are for the API to refuse.
     """
-    known = _properties(cls)
+    known = properties(cls)
     found = [(_join(path, name), "required, but missing") for name in _required(cls) if name not in value]
     for name, item in value.items():
         if name in known:
