@@ -356,8 +356,13 @@ class Unread:
     names: frozenset[str] = frozenset()
 
     def touches(self, section: str) -> bool:
-        """Whether the section, or an item of it, could not be read."""
-        return any(path == section or path.startswith((f"{section}[", f"{section}.")) for path in self.paths)
+        """Whether the section, something in it, or what it is in could not be read."""
+        return any(
+            path == section
+            or path.startswith((f"{section}[", f"{section}."))
+            or section.startswith((f"{path}[", f"{path}."))
+            for path in self.paths
+        )
 
     def may_have(self, section: str, name: str) -> bool:
         """Whether something called `name` could stand in what could not be read of the section."""

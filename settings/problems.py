@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from settings.model import Settings
 
 # How Hugging Face's tokens look: https://huggingface.co/docs/hub/security-tokens
-TOKEN = re.compile(r"hf_[A-Za-z0-9_]{6,}")
+TOKEN = re.compile(r"hf_[A-Za-z0-9]{8,}")
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,9 @@ class _Reader:
             section = model.model_validate(value, by_alias=True, by_name=False)
         except ValidationError as error:
             self._lost(path, value)
+            if any(details["loc"] == ("name",) for details in error.errors()):
+                # Whatever it should have been called, something may refer to it.
+                self.unread.add(path.rpartition("[")[0] or path)
             for details in error.errors(include_url=False, include_context=True):
                 self.problems.append(_problem(details, model, value, path))
             return None

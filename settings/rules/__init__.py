@@ -17,7 +17,8 @@ def check(settings: Settings) -> list[Problem]:
     """Every problem of the settings, in the order of the rules."""
     nowhere = list(cluster.location_exists(settings))
     if nowhere:
-        settings = _set_aside(settings, {"gke-ai:cluster"}, set(), cluster=Cluster())
+        somewhere = settings.cluster.model_copy(update={"location": Cluster().location})
+        settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=somewhere)
     problems = list(nowhere)
     for pool in settings.gpu_pools:
         impossible = [*pools.machine_has_the_gpus(pool), *pools.zones_are_of_the_region(pool, settings)]

@@ -100,9 +100,7 @@ def training_buckets_exist(settings: Settings) -> Iterator[Problem]:
 def training_may_write(settings: Settings) -> Iterator[Problem]:
     """The service account of a run is granted a role on its bucket with which checkpoints can be written."""
     for job in settings.training:
-        for bucket in settings.buckets:
-            if bucket.name != job.volume.bucket:
-                continue
+        for bucket in [one for one in settings.buckets if one.name == job.volume.bucket][:1]:
             account = (job.namespace, job.service_account)
             roles = [g.role for g in bucket.grants if (g.namespace, g.service_account) == account]
             if any(role not in _CANNOT_WRITE for role in roles):

@@ -20,7 +20,7 @@ _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
 
 def location_exists(settings: Settings) -> Iterator[Problem]:
     """The location is a region, or a zone of a region."""
-    if settings.unread.touches("gke-ai:cluster"):
+    if settings.unread.touches("gke-ai:cluster.location"):
         return
     cluster, location = settings.cluster, settings.cluster.location
     if location in ZONES:
@@ -47,7 +47,7 @@ def autopilot_is_regional(settings: Settings) -> Iterator[Problem]:
         )
 
 
-@needs("gke-ai:cluster")
+@needs("gke-ai:cluster.mode")
 def autopilot_has_no_system_pool(settings: Settings) -> Iterator[Problem]:
     """Autopilot makes its own nodes."""
     cluster = settings.cluster
@@ -59,7 +59,7 @@ def autopilot_has_no_system_pool(settings: Settings) -> Iterator[Problem]:
         )
 
 
-@needs("gke-ai:cluster")
+@needs("gke-ai:cluster.mode")
 def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
     """An existing cluster is looked up, so what only a new one can be given is refused."""
     cluster = settings.cluster
@@ -81,9 +81,9 @@ def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@needs("gke-ai:cluster")
+@needs("gke-ai:cluster.mode")
 def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
-    """The system pool's machine exists and has no GPU; its zones are of the region."""
+    """The system pool's machine exists and has no GPU."""
     cluster, pool = settings.cluster, settings.cluster.system_pool
     if cluster.mode != "standard":
         return
@@ -96,14 +96,22 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
             f"{kind.name} has {kind.gpus} {kind.gpu}, and the system pool runs controllers — its GPUs would lie idle"
         )
         yield Problem(cluster.at("systemPool.machineType"), cause, "Use e2-standard-4, and put GPUs in gke-ai:gpuPools")
+
+
+@needs("gke-ai:cluster")
+def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
+    """The system pool's zones are zones of the cluster's region."""
+    cluster = settings.cluster
+    if cluster.mode != "standard":
+        return
     region = cluster.location if cluster.location in ZONES else region_of(cluster.location)
-    for index, zone in enumerate(pool.zones):
+    for index, zone in enumerate(cluster.system_pool.zones):
         if zone not in ZONES[region]:
             cause = f"{zone} is no zone of {region}, where the cluster is — GKE would refuse the pool"
             yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {listed(ZONES[region])}")
 
 
-@needs("gke-ai:cluster")
+@needs("gke-ai:cluster.mode")
 def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
     """Resource labels have Google Cloud's syntax, which is narrower than Kubernetes'."""
     cluster = settings.cluster
@@ -122,7 +130,7 @@ def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@needs("gke-ai:cluster")
+@needs("gke-ai:cluster.mode")
 def pools_have_a_cluster_of_their_kind(settings: Settings) -> Iterator[Problem]:
     """Autopilot takes no node pools."""
     if is_autopilot(settings.cluster) and settings.gpu_pools:
@@ -140,6 +148,7 @@ RULES: tuple[Rule, ...] = (
     autopilot_has_no_system_pool,
     existing_cluster_is_left_as_it_is,
     system_pool_runs_controllers,
+    system_pool_is_in_the_region,
     labels_are_google_cloud_labels,
     pools_have_a_cluster_of_their_kind,
 )

@@ -90,7 +90,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@needs("gke-ai:cluster", "gke-ai:gpuPools")
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
     """Where the nodes are not this stack's, some machine of that GPU type could hold the pod."""
     for workload in workloads(settings):
@@ -150,11 +150,13 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         if queue is None or not _queues_are_sound(settings):
             continue
         pools = pools_of(workload, settings)
+        if not pools and (workload.pool is not None or settings.cluster.mode == "standard"):
+            continue
         usable = {flavor.name for flavor in usable_flavors(queue, {pool.name for pool in pools}, settings)}
         quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
         noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
         if not quotas:
-            where = f"pool {listed(pool.name for pool in pools)}" if pools else "nodes of no pool"
+            where = f"pool {listed(pool.name for pool in pools)}" if pools else "the nodes"
             yield Problem(
                 workload.at("queue"),
                 f"cluster queue {queue.name} gives quota on no flavor of {where}, where {noun} runs — "
@@ -191,7 +193,7 @@ def _queues_are_sound(settings: Settings) -> bool:
     if queues is None:
         return False
     flavors = {flavor.name: flavor for flavor in queues.flavors}
-    names = {pool.name for pool in settings.gpu_pools}
+    names = {pool.name for pool in settings.gpu_pools if _sized(pool)}
     for queue in queues.cluster_queues:
         for one in queue.flavors:
             flavor = flavors.get(one.flavor)

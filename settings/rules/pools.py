@@ -92,7 +92,7 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
 
 def zones_are_of_the_region(pool: GpuPool, settings: Settings) -> Iterator[Problem]:
     """The pool's zones are zones of the cluster's region, each once."""
-    if settings.unread.touches("gke-ai:cluster"):
+    if settings.unread.touches("gke-ai:cluster.location"):
         return
     location = settings.cluster.location
     region = location if location in ZONES else region_of(location)
@@ -111,7 +111,7 @@ def zones_are_of_the_region(pool: GpuPool, settings: Settings) -> Iterator[Probl
             yield Problem(path, f"{zone} is there twice — the pool would be refused by GKE", "Write it once")
 
 
-@needs("gke-ai:cluster")
+@needs("gke-ai:cluster.mode")
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
     """No two pools of one name, the system pool included."""
     yield from repeated(

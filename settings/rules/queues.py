@@ -8,7 +8,7 @@ from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.quota import COVERED
 from settings.model import ClusterQueue, Flavor, Queues, Settings
-from settings.plan import cluster_queue_of, flavor_pools, gpus, is_autopilot, priority, quota
+from settings.plan import BUILT_IN_PRIORITIES, cluster_queue_of, flavor_pools, gpus, is_autopilot, priority
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, listed, needs, repeated
 
@@ -99,7 +99,7 @@ def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
                     yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
 
 
-@needs("gke-ai:cluster", "gke-ai:gpuPools")
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def quota_can_be_derived(settings: Settings) -> Iterator[Problem]:
     """`derive` needs the pools whose nodes it adds up."""
     flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
@@ -149,12 +149,16 @@ def priority_classes_are_kubernetes_classes(settings: Settings) -> Iterator[Prob
 @needs("gke-ai:queues")
 def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
     """Where a server and a run share a cluster queue that preempts by priority, the server's is the higher."""
+    known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
     for job in settings.training:
         queue = cluster_queue_of(job, settings)
         if queue is None or queue.preemption.within_cluster_queue == "Never":
             continue
         for server in settings.serving:
-            if cluster_queue_of(server, settings) is not queue:
+            if (
+                cluster_queue_of(server, settings) is not queue
+                or not {job.priority_class, server.priority_class} <= known
+            ):
                 continue
             mine, theirs = priority(job, settings), priority(server, settings)
             if mine >= theirs:
@@ -181,11 +185,6 @@ def usable_flavors(queue: ClusterQueue, pool_names: set[str], settings: Settings
         if not flavor.pools or pool_names & set(flavor.pools) or several:
             usable.append(flavor)
     return usable
-
-
-def total_quota(queue: ClusterQueue, resource: str, settings: Settings) -> bool:
-    """Whether the queue gives quota for the resource at all."""
-    return any(resource in quota(one, settings) for one in queue.flavors)
 
 
 RULES: tuple[Rule, ...] = (

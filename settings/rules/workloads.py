@@ -103,11 +103,25 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@needs("gke-ai:cluster")
+def pools_exist(settings: Settings) -> Iterator[Problem]:
+    """The pool that a workload names is one of this stack."""
+    pools = [pool.name for pool in settings.gpu_pools]
+    autopilot = is_autopilot(settings.cluster) and not settings.unread.touches("gke-ai:cluster.mode")
+    for workload in workloads(settings):
+        if workload.pool is None or workload.pool in pools:
+            continue
+        path = workload.at("pool")
+        if autopilot:
+            cause = f"the cluster is Autopilot and has no pools, so no {workload.pool} — the pods would stay pending"
+            yield Problem(path, cause, "Write accelerator: nvidia-l4, or another type, instead of pool")
+        else:
+            consequence = "the pods would stay pending"
+            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
+
+
 def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
     """A workload names a pool of the stack, or a GPU type where Google or an existing cluster has the nodes."""
     pools = [pool.name for pool in settings.gpu_pools]
-    autopilot = is_autopilot(settings.cluster)
     for workload in workloads(settings):
         noun = _noun(workload)
         if workload.pool is not None and workload.accelerator is not None:
@@ -117,19 +131,12 @@ def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
             cause = f"the {noun} asks for GPUs and does not say of which nodes — it would be put on any"
             names = f"Set pool ({listed(pools)})" if pools else "Set accelerator, for example nvidia-l4"
             yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
-        elif workload.pool is not None and autopilot and workload.pool not in pools:
-            cause = f"the cluster is Autopilot and has no pools, so no {workload.pool} — the pods would stay pending"
-            yield Problem(workload.at("pool"), cause, "Write accelerator: nvidia-l4, or another type, instead of pool")
-        elif workload.pool is not None:
-            consequence = "the pods would stay pending"
-            path = workload.at("pool")
-            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
-        elif workload.accelerator not in GPUS:
+        elif workload.accelerator is not None and workload.accelerator not in GPUS:
             cause = f"{workload.accelerator} is no GPU type of the catalogue — the pods would stay pending"
-            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator or "", GPUS))
+            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
 
 
-@needs("gke-ai:cluster", "gke-ai:gpuPools")
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
     """A new Standard cluster has the GPUs of its pools and no others."""
     for workload in workloads(settings):
@@ -263,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     namespaces_are_the_stacks_own,
     queues_exist,
     priority_classes_exist,
+    pools_exist,
     each_says_where_it_runs,
     accelerators_are_in_a_pool,
     pools_can_serve,
