@@ -1,0 +1,349 @@
+"""The catalogue: figures that must agree with each other, and with those known from Google's documents."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from catalog import quota, versions, zones
+from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
+from catalog.machines import (
+    ATTACHABLE,
+    GPUS,
+    MACHINES,
+    UnknownMachine,
+    boot_disk_type,
+    machine,
+    machines_with,
+    with_gpus,
+)
+from catalog.nodes import (
+    GKE_ACCELERATOR,
+    GKE_METADATA_SERVER,
+    GPU_TAINT,
+    NVIDIA_GPU,
+    NodeShape,
+    allocatable,
+    autopilot_machine,
+    capacity_of,
+    node_labels,
+    node_taints,
+)
+from catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
+from catalog.workload_identity import pool_name, principal
+
+GPU_MACHINES = [kind for gpu in GPUS for kind in machines_with(gpu)]
+
+
+def shape_of(machine_type: str, gpu: str | None = None, gpus: int = 0, **changes: object) -> NodeShape:
+    values: dict[str, object] = {
+        "pool": "p",
+        "machine_type": machine_type,
+        "gpu": gpu,
+        "gpus": gpus,
+        "driver": "latest",
+        "capacity": "onDemand",
+        "zone": "us-central1-a",
+        "disk_gb": 100,
+        "labels": {},
+        "workload_identity": True,
+    }
+    return NodeShape(**(values | changes))  # type: ignore[arg-type]
+
+
+L4 = shape_of("g2-standard-24", "nvidia-l4", 2, disk_gb=200)
+
+
+# Quantities
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4", 4),
+        ("+4", 4),
+        ("-1", -1),
+        ("0.5", Fraction(1, 2)),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("500m", Fraction(1, 2)),
+        ("1n", Fraction(1, 10**9)),
+        ("1u", Fraction(1, 10**6)),
+        ("2k", 2000),
+        ("2M", 2 * 10**6),
+        ("2G", 2 * 10**9),
+        ("2T", 2 * 10**12),
+        ("2P", 2 * 10**15),
+        ("2E", 2 * 10**18),
+        ("1Ki", 2**10),
+        ("1Mi", 2**20),
+        ("1.5Gi", 3 * 2**29),
+        ("1Ti", 2**40),
+        ("1Pi", 2**50),
+        ("1Ei", 2**60),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("12e-1", Fraction(6, 5)),
+        ("1E+2", 100),
+    ],
+)
+def test_quantity_is_read_as_kubernetes_reads_it(text: str, value: Fraction | int) -> None:
+    assert parse_quantity(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "4GB", "4 Gi", "4gi", "4ki", "4K", "m", ".", "1.2.3", "1e", "--1", "1ee3", "1Kim", "4Gi ", "four", "٤"],
+)
+def test_what_kubernetes_refuses_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize(("base", "unit"), [*product([1, 3, 999, 1000, 1023, 1024, 123456789], [KI, MI, GI])])
+def test_bytes_survive_writing_and_reading(base: int, unit: int) -> None:
+    assert parse_quantity(format_bytes(Fraction(base * unit))) == base * unit
+
+
+@pytest.mark.parametrize("milli", [0, 1, 940, 1000, 1500, 23870, 224000])
+def test_cores_survive_writing_and_reading(milli: int) -> None:
+    assert parse_quantity(format_cpu(Fraction(milli, 1000))) == Fraction(milli, 1000)
+
+
+def test_amounts_are_rounded_down_never_up() -> None:
+    assert format_cpu(Fraction(10009, 10000)) == "1"
+    assert format_bytes(Fraction(2 * KI - 1)) == "1Ki"
+    assert format_quantity(NVIDIA_GPU, Fraction(6)) == "6"
+
+
+# Machines
+
+
+def test_known_machines_have_the_documented_figures() -> None:
+    known = [("g2-standard-24", 24, 96, 2), ("a3-highgpu-8g", 208, 1872, 8), ("a2-megagpu-16g", 96, 1360, 16)]
+    for name, vcpus, memory_gb, gpus in known:
+        kind = machine(name)
+        assert (kind.vcpus, kind.memory_gb, kind.gpus) == (vcpus, memory_gb, gpus)
+    assert machine("n1-standard-8").memory_gb == 30
+    assert machine("e2-standard-4").memory_gb == 16
+
+
+def test_every_machine_is_found_under_its_own_name_and_family() -> None:
+    for name, kind in MACHINES.items():
+        assert (kind.name, machine(name)) == (name, kind)
+        assert name.startswith(f"{kind.family}-")
+        assert (kind.gpu is None) == (kind.gpus == 0)
+
+
+def test_unknown_machine_tells_the_nearest() -> None:
+    with pytest.raises(UnknownMachine, match=r"g2-standart-24 is no machine type .* nearest: g2-standard-24") as caught:
+        machine("g2-standart-24")
+    assert isinstance(caught.value, KeyError)
+
+
+def test_t4_is_attached_to_n1_only_in_possible_counts() -> None:
+    assert set(ATTACHABLE) == {"n1-standard-4", "n1-standard-8", "n1-standard-16"}
+    assert with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 2).gpus == 2
+    with pytest.raises(ValueError, match="3 nvidia-tesla-t4 can't be attached to n1-standard-4"):
+        with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 3)
+    with pytest.raises(ValueError, match="can't be attached to e2-standard-4"):
+        with_gpus(machine("e2-standard-4"), "nvidia-tesla-t4", 1)
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "disk"),
+    [
+        ("g2-standard-24", "pd-balanced"),
+        ("a2-highgpu-1g", "pd-balanced"),
+        ("a3-highgpu-8g", "pd-balanced"),
+        ("a3-ultragpu-8g", "hyperdisk-balanced"),
+        ("a4-highgpu-8g", "hyperdisk-balanced"),
+        ("g4-standard-48", "hyperdisk-balanced"),
+        ("ct6e-standard-4t", "hyperdisk-balanced"),
+    ],
+)
+def test_boot_disk_is_one_that_the_family_boots_from(machine_type: str, disk: str) -> None:
+    assert boot_disk_type(machine_type) == disk
+
+
+# Nodes
+
+
+def test_g2_standard_24_gives_pods_the_known_amounts() -> None:
+    free = allocatable(L4)
+    assert free["cpu"] == "23870m"
+    assert abs(float(parse_quantity(free["memory"]) / GI) - 86.8) < 0.05
+    assert free["ephemeral-storage"] == "104Gi"
+    assert (free[NVIDIA_GPU], free["pods"]) == ("2", "110")
+
+
+def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
+    total = quota.derive([(L4, 3)])
+    assert parse_quantity(total["cpu"]) < 72
+    assert parse_quantity(total["memory"]) < 288 * GI
+    assert total[NVIDIA_GPU] == "6"
+
+
+@pytest.mark.parametrize("kind", [*GPU_MACHINES, *MACHINES.values()], ids=lambda kind: f"{kind.name}-{kind.gpus}")
+def test_no_node_gives_pods_more_than_it_has(kind: object) -> None:
+    name, gpu, gpus = (getattr(kind, key) for key in ("name", "gpu", "gpus"))
+    shape = shape_of(name, gpu, gpus)
+    have, free = capacity_of(shape), allocatable(shape)
+    assert have.keys() == free.keys()
+    for resource, text in free.items():
+        amount = parse_quantity(text)
+        assert 0 < amount <= parse_quantity(have[resource])
+        if resource in ("cpu", "memory", "ephemeral-storage"):
+            assert amount < parse_quantity(have[resource])
+    assert have.get(NVIDIA_GPU, "0") == free.get(NVIDIA_GPU, "0") == str(gpus)
+
+
+@pytest.mark.parametrize(
+    ("disk_gb", "free_gi"),
+    # Reserved: the least of 50 %, 6 GiB + 35 % and 100 GiB; evicted at 10 %.
+    [(10, 4), (100, 49), (200, 104), (1000, 800)],
+)
+def test_scratch_space_follows_each_branch_of_the_documented_formula(disk_gb: int, free_gi: int) -> None:
+    free = allocatable(shape_of("e2-standard-4", disk_gb=disk_gb))
+    assert parse_quantity(free["ephemeral-storage"]) == free_gi * GI
+
+
+@pytest.mark.parametrize("kind", GPU_MACHINES, ids=lambda kind: f"{kind.name}-{kind.gpus}")
+def test_gpu_node_carries_the_labels_and_the_taint_of_gke(kind: object) -> None:
+    name, gpu, gpus, arch = (getattr(kind, key) for key in ("name", "gpu", "gpus", "arch"))
+    shape = shape_of(name, gpu, gpus)
+    labels = node_labels(shape)
+    assert labels[GKE_ACCELERATOR] == gpu
+    assert labels["cloud.google.com/gke-gpu-driver-version"] == "latest"
+    assert labels["cloud.google.com/machine-family"] == name.split("-")[0]
+    assert labels["node.kubernetes.io/instance-type"] == name
+    assert labels["kubernetes.io/arch"] == arch
+    assert GPU_TAINT in node_taints(shape)
+
+
+def test_node_carries_the_labels_that_every_node_of_gke_has() -> None:
+    shape = shape_of("e2-standard-4", labels={"team": "ml", "topology.kubernetes.io/zone": "nowhere"})
+    assert node_labels(shape) == {
+        "team": "ml",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "e2-standard-4",
+        "topology.kubernetes.io/region": "us-central1",
+        "topology.kubernetes.io/zone": "us-central1-a",
+        "cloud.google.com/gke-nodepool": "p",
+        "cloud.google.com/machine-family": "e2",
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/gke-max-pods-per-node": "110",
+        "cloud.google.com/gke-provisioning": "standard",
+        "iam.gke.io/gke-metadata-server-enabled": "true",
+    }
+    assert node_taints(shape) == []
+    assert GKE_METADATA_SERVER not in node_labels(shape_of("e2-standard-4", workload_identity=False))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "provisioning", "label", "taints"),
+    [
+        ("onDemand", "standard", None, []),
+        ("reservation", "standard", None, []),
+        ("spot", "spot", "cloud.google.com/gke-spot", []),
+        ("flexStart", "flex-start", "cloud.google.com/gke-flex-start", []),
+        (
+            "queuedFlexStart",
+            "flex-start",
+            "cloud.google.com/gke-flex-start",
+            [Taint("cloud.google.com/gke-queued", "true", "NoSchedule")],
+        ),
+    ],
+)
+def test_way_of_getting_capacity_shows_on_the_node(
+    capacity: str, provisioning: str, label: str | None, taints: list[Taint]
+) -> None:
+    shape = shape_of("g2-standard-24", "nvidia-l4", 2, capacity=capacity)
+    labels = node_labels(shape)
+    assert labels["cloud.google.com/gke-provisioning"] == provisioning
+    marks = {"cloud.google.com/gke-spot", "cloud.google.com/gke-flex-start"} & labels.keys()
+    assert marks == ({label} if label else set())
+    assert node_taints(shape) == [GPU_TAINT, *taints]
+
+
+def test_only_flex_start_is_elastic_and_its_runs_last_ten_minutes_to_a_week() -> None:
+    assert {name for name, mode in MODES.items() if mode.elastic} == {"flexStart", "queuedFlexStart"}
+    assert (MIN_RUN_SECONDS, MAX_RUN_SECONDS) == (10 * 60, 7 * 24 * 3600)
+
+
+def test_impossible_node_is_refused() -> None:
+    with pytest.raises(ValueError, match="g2-standard-24 can't have 3 of nvidia-l4"):
+        allocatable(shape_of("g2-standard-24", "nvidia-l4", 3))
+
+
+def test_autopilot_takes_the_smallest_machine_that_fits() -> None:
+    assert autopilot_machine("nvidia-l4", 2, Fraction(4), Fraction(30 * GI)).name == "g2-standard-24"
+    assert autopilot_machine("nvidia-l4", 1, Fraction(1), Fraction(GI)).name == "g2-standard-4"
+    # Four cores are more than a machine of four gives.
+    assert autopilot_machine("nvidia-l4", 1, Fraction(4), Fraction(GI)).name == "g2-standard-8"
+    assert autopilot_machine("nvidia-tesla-t4", 2, Fraction(1), Fraction(GI)).name == "n1-standard-4"
+    assert autopilot_machine(None, 0, Fraction(1), Fraction(GI)).name == "e2-standard-2"
+
+
+def test_autopilot_has_no_machine_for_more_than_the_largest() -> None:
+    with pytest.raises(
+        LookupError, match=r"no machine has 16 nvidia-l4, .* the largest, g2-standard-96, has 8 nvidia-l4"
+    ):
+        autopilot_machine("nvidia-l4", 16, Fraction(1), Fraction(GI))
+    with pytest.raises(LookupError, match="no machine has nvidia-l40"):
+        autopilot_machine("nvidia-l40", 1, Fraction(1), Fraction(GI))
+
+
+# Quota, zones, identity, versions
+
+
+def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
+    big = shape_of("g2-standard-48", "nvidia-l4", 4)
+    total = quota.derive([(L4, 3), (big, 1)])
+    assert list(total) == ["cpu", "memory", NVIDIA_GPU, "ephemeral-storage"]
+    for resource in total:
+        parts = 3 * parse_quantity(allocatable(L4)[resource]) + parse_quantity(allocatable(big)[resource])
+        assert parse_quantity(total[resource]) == parts
+    assert total[NVIDIA_GPU] == "10"
+
+
+def test_derived_quota_of_no_nodes_is_zero() -> None:
+    assert set(quota.derive([]).values()) == {"0", "0Gi"}
+
+
+def test_every_zone_is_of_its_region() -> None:
+    for region, names in zones.ZONES.items():
+        assert not zones.is_zone(region)
+        assert len(names) >= 3
+        for zone in names:
+            assert zones.is_zone(zone)
+            assert zone.startswith(f"{region}-")
+
+
+def test_regions_with_unusual_letters_have_them() -> None:
+    assert zones.ZONES["us-central1"][-1] == "us-central1-f"
+    assert "us-east1-a" not in zones.ZONES["us-east1"]
+    assert "europe-west1-a" not in zones.ZONES["europe-west1"]
+
+
+def test_cluster_spreads_over_three_zones_of_a_region_or_stays_in_its_zone() -> None:
+    assert zones.node_zones("us-central1") == ("us-central1-a", "us-central1-b", "us-central1-c")
+    assert zones.node_zones("us-east1-b") == ("us-east1-b",)
+
+
+def test_principal_has_the_number_in_the_path_and_the_id_in_the_pool() -> None:
+    assert pool_name("my-project") == "my-project.svc.id.goog"
+    assert principal("123456789012", "my-project", "llm", "default") == (
+        "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/"
+        "my-project.svc.id.goog/subject/ns/llm/sa/default"
+    )
+
+
+def test_images_are_pinned() -> None:
+    for image in (versions.TGI_IMAGE, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
+        tag = image.rpartition("/")[2].partition(":")[2]
+        assert tag
+        assert tag != "latest"
