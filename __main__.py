@@ -1,0 +1,227 @@
+"""The whole program: reads the settings of the stack, composes its components, exports the outputs.
+
+The same for every environment; what differs is the stack's configuration, and which cloud its plugins stand before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pulumi
+from pulumi import ResourceOptions
+
+import settings
+from catalog.nodes import region_of
+from catalog.zones import is_zone
+from components import (
+    FinetuneJob,
+    GkeCluster,
+    GpuNodePool,
+    KueueStack,
+    ModelBucket,
+    TgiServer,
+    WorkloadNamespace,
+)
+from components.base import arguments
+from settings import BadConfiguration, Problem, Settings, plan
+from settings.plan import service_name, workloads
+
+OUTPUTS_VERSION = "1"
+
+
+def main() -> None:
+    """Builds the stack, or says everything that is wrong with its configuration and builds nothing."""
+    project = pulumi.Config("gcp").get("project") or ""
+    token = hugging_face_token()
+    try:
+        stack = settings.load(configuration(), project, token_given=token is not None)
+        refuse_plain_token()
+    except BadConfiguration as bad:
+        raise pulumi.RunError(str(bad)) from None
+    build(stack, project, token)
+
+
+def configuration() -> dict[str, object]:
+    """Every key of this program in the stack's configuration, without its prefix, so that a misspelt one is noticed."""
+    prefix = f"{pulumi.get_project()}:"
+    found = pulumi.runtime.get_config_env()
+    return {key.removeprefix(prefix): parsed(text) for key, text in found.items() if key.startswith(prefix)}
+
+
+def parsed(text: str) -> object:
+    """A value of the configuration: Pulumi hands objects and lists over as JSON, and text as it stands."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def hugging_face_token() -> pulumi.Output[str] | None:
+    """The token as a secret: `gke-ai:hfToken` of the stack, else the variable HF_TOKEN."""
+    if stated := pulumi.Config().get_secret("hfToken"):
+        return stated
+    given = os.environ.get("HF_TOKEN", "").strip()
+    return pulumi.Output.secret(given) if given else None
+
+
+def refuse_plain_token() -> None:
+    """Raises BadConfiguration for a token that anyone who reads the configuration can read."""
+    key = f"{pulumi.get_project()}:hfToken"
+    if pulumi.Config().get("hfToken") and not pulumi.runtime.is_config_secret(key):
+        cause = "the token stands in the configuration in plain text, and everyone who can read that file has it"
+        raise BadConfiguration(
+            [Problem(key, cause, f"Revoke it, make another, and run pulumi config set --secret {key}")]
+        )
+
+
+def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> None:
+    """Every component of the stack, and the edges between them that no value carries."""
+    location = stack.cluster.location
+    cluster = GkeCluster(stack.cluster.name, arguments(stack.cluster, project=project))
+
+    buckets = {
+        bucket.name: ModelBucket(
+            bucket.name,
+            arguments(
+                bucket,
+                project=project,
+                location=bucket.location or (region_of(location) if is_zone(location) else location),
+                workload_pool=cluster.workload_pool,
+            ),
+        )
+        for bucket in stack.buckets
+    }
+    pools = {
+        pool.name: GpuNodePool(
+            pool.name, arguments(pool, project=project, cluster=cluster.cluster_name, location=location)
+        )
+        for pool in stack.gpu_pools
+    }
+
+    def in_cluster(*after: pulumi.Resource) -> ResourceOptions:
+        return ResourceOptions(providers={"kubernetes": cluster.provider}, depends_on=list(after))
+
+    # Kueue's manager runs on the system pool, which comes with the cluster.
+    kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if stack.queues else []
+
+    # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.
+    namespaces = {
+        name: WorkloadNamespace(
+            name,
+            namespace_arguments(name, stack, token),
+            in_cluster(
+                *kueue,
+                *(buckets[one.name] for one in stack.buckets if any(grant.namespace == name for grant in one.grants)),
+            ),
+        )
+        for name in plan.namespaces(stack)
+    }
+
+    def after(workload: settings.model.Workload) -> list[pulumi.Resource]:
+        # A pool drains what still runs on it, for up to an hour; so it is deleted after its workloads.
+        return [namespaces[workload.namespace], *(pools[pool.name] for pool in plan.pools_of(workload, stack))]
+
+    servers = [
+        TgiServer(
+            f"{server.namespace}/{server.name}",
+            arguments(server, node_selector=plan.node_selector(server, stack), kubeconfig=cluster.kubeconfig),
+            in_cluster(*after(server)),
+        )
+        for server in stack.serving
+    ]
+    jobs: list[FinetuneJob] = []
+    for run in stack.training:  # each after the one before it: the list's order is the order of creation
+        jobs.append(
+            FinetuneJob(
+                f"{run.namespace}/{run.name}",
+                arguments(run, node_selector=plan.node_selector(run, stack)),
+                in_cluster(*after(run), *jobs[-1:]),
+            )
+        )
+
+    outputs: dict[str, Any] = {
+        "version": OUTPUTS_VERSION,
+        "clusterName": cluster.cluster_name,
+        "clusterLocation": cluster.location,
+        "clusterEndpoint": cluster.endpoint,
+        "kubeconfig": cluster.kubeconfig,
+        "namespaces": [namespace.namespace_name for namespace in namespaces.values()],
+        "queues": queue_outputs(stack),
+        "servers": [
+            {
+                "name": server.name,
+                "namespace": server.namespace,
+                "service": service_name(server),
+                "port": server.port,
+                "url": made.url,
+            }
+            for server, made in zip(stack.serving, servers, strict=True)
+        ],
+        "jobs": [
+            {"name": made.job_name, "namespace": run.namespace} for run, made in zip(stack.training, jobs, strict=True)
+        ],
+        "buckets": [
+            {"name": made.bucket_name, "url": made.url, "onDestroy": bucket.on_destroy}
+            for bucket, made in zip(stack.buckets, buckets.values(), strict=True)
+        ],
+    }
+    for name, value in outputs.items():
+        pulumi.export(name, value)
+
+
+def queue_arguments(stack: Settings) -> Any:
+    """Arguments of `KueueStack`: queues as configured, with quotas derived and flavors described by node labels."""
+    assert stack.queues is not None
+    return {
+        "namespaces": plan.namespaces(stack),
+        "flavors": [
+            {"name": flavor.name, "node_labels": plan.flavor_labels(flavor, stack)} for flavor in stack.queues.flavors
+        ],
+        "cluster_queues": [
+            arguments(
+                queue,
+                flavors=[{"flavor": one.flavor, "quota": plan.quota(one, stack)} for one in queue.flavors],
+            )
+            for queue in stack.queues.cluster_queues
+        ],
+        "priority_classes": [arguments(one) for one in stack.queues.priority_classes],
+    }
+
+
+def namespace_arguments(name: str, stack: Settings, token: pulumi.Output[str] | None) -> Any:
+    """Arguments of a `WorkloadNamespace`: what the workloads in it need."""
+    inside = [one for one in workloads(stack) if one.namespace == name]
+    local_queues = stack.queues.local_queues if stack.queues else []
+    return {
+        "name": name,
+        "token": token,
+        "token_secrets": [one.token_secret.model_dump() for one in inside],
+        "service_accounts": sorted({one.service_account for one in inside} - {"default"}),
+        "local_queues": [
+            {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name
+        ],
+    }
+
+
+def queue_outputs(stack: Settings) -> list[dict[str, Any]]:
+    """Each local queue, and what its cluster queue grants."""
+    if stack.queues is None:
+        return []
+    granted = {
+        queue.name: [{"flavor": one.flavor, "resources": plan.quota(one, stack)} for one in queue.flavors]
+        for queue in stack.queues.cluster_queues
+    }
+    return [
+        {
+            "localQueue": one.name,
+            "namespace": one.namespace,
+            "clusterQueue": one.cluster_queue,
+            "quota": granted[one.cluster_queue],
+        }
+        for one in stack.queues.local_queues
+    ]
+
+
+main()

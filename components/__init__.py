@@ -1,0 +1,36 @@
+"""The parts of an AI system on GKE, one component a file; `__main__` composes them, and so may any other program.
+
+Each takes its arguments as a typed dictionary whose keys are those of its section in the configuration, in snake_case,
+and a few values that the cloud decides. Defaults and checks of the former stand in `settings.model`, once.
+
+A component that waits for others (`depends_on`) makes its children wait with it, at creation and at deletion: the
+engine neither creates a child before its parent nor deletes what a parent depends on before the parent's children.
+
+The modules here do without `from __future__ import annotations`: Pulumi's component host, which serves them to programs
+in other languages, reads argument types from `__init__` as they stand, and text is no type.
+"""
+
+from components.bucket import ModelBucket, ModelBucketArgs
+from components.cluster import GkeCluster, GkeClusterArgs
+from components.finetune import FinetuneJob, FinetuneJobArgs
+from components.gpu_pool import GpuNodePool, GpuNodePoolArgs
+from components.kueue import KueueStack, KueueStackArgs
+from components.namespace import WorkloadNamespace, WorkloadNamespaceArgs
+from components.tgi import TgiServer, TgiServerArgs
+
+__all__ = [
+    "FinetuneJob",
+    "FinetuneJobArgs",
+    "GkeCluster",
+    "GkeClusterArgs",
+    "GpuNodePool",
+    "GpuNodePoolArgs",
+    "KueueStack",
+    "KueueStackArgs",
+    "ModelBucket",
+    "ModelBucketArgs",
+    "TgiServer",
+    "TgiServerArgs",
+    "WorkloadNamespace",
+    "WorkloadNamespaceArgs",
+]

@@ -1,0 +1,61 @@
+"""What all components share: their type token, and how their arguments become settings and settings their arguments."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, TypeVar
+
+import pulumi
+from pydantic import ValidationError
+
+from settings.model import Section
+
+S = TypeVar("S", bound=Section)
+
+
+class ResourcesArgs(TypedDict, total=False):
+    """CPU, memory and ephemeral storage of one pod; limits equal requests."""
+
+    cpu: str
+    """Cores, as a Kubernetes quantity."""
+    memory: str
+    """Bytes, as a Kubernetes quantity."""
+    ephemeral_storage: str
+    """Bytes, as a Kubernetes quantity."""
+
+
+class TokenSecretArgs(TypedDict):
+    """A Kubernetes Secret that holds the Hugging Face token."""
+
+    name: str
+    key: str
+
+
+class Component(pulumi.ComponentResource):
+    """A component of type `gke-ai:index:<Class>`.
+
+    Its arguments are no inputs of the component itself: a component that had them would be registered, and its children
+    created, only when every one of them is known.
+    """
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
+
+
+def read(model: type[S], component: str, args: Mapping[str, Any]) -> S:
+    """Reads the keys of `args` that the section `model` has, with its defaults and its checks.
+
+    Raises InputPropertiesError with the path and the reason of each argument that the section refuses.
+    """
+    try:
+        return model.model_validate({key: value for key, value in args.items() if key in model.model_fields})
+    except ValidationError as error:
+        refused: list[pulumi.errors.InputPropertyErrorDetails] = [
+            {"property_path": ".".join(map(str, problem["loc"])), "reason": problem["msg"]}
+            for problem in error.errors(include_url=False, include_input=False)
+        ]
+        lines = "; ".join(f"{one['property_path']}: {one['reason']}" for one in refused)
+        raise pulumi.InputPropertiesError(f"{component}: {lines}", refused) from None
+
+
+def arguments(section: Section, **more: object) -> Any:
+    """The arguments of a section's component: the section's own keys, and what the program adds to them."""
+    return {**section.model_dump(exclude_none=True), **more}

@@ -1,0 +1,110 @@
+"""A bucket for models and checkpoints, and who may use it."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+import pulumi_gcp as gcp
+
+from catalog.workload_identity import principal
+from components.base import Component, read
+from settings.model import Bucket, Grant
+
+DAY_SECONDS = 86400
+
+
+class GrantArgs(TypedDict):
+    """A role on the bucket for a Kubernetes service account."""
+
+    namespace: str
+    service_account: NotRequired[str]
+    role: NotRequired[str]
+
+
+class ModelBucketArgs(TypedDict):
+    """Arguments of a `ModelBucket`."""
+
+    name: str
+    """Globally unique."""
+    project: str
+    """Id of the Google Cloud project."""
+    location: str
+    """Region or multi-region."""
+    workload_pool: pulumi.Input[str]
+    """The project's identity pool, from the cluster that brings it: grants wait for it, the bucket doesn't."""
+    grants: NotRequired[list[GrantArgs]]
+    delete_after_days: NotRequired[int]
+    """Age at which objects are deleted, in days."""
+    soft_delete_days: NotRequired[int]
+    """Days for which deleted objects can be restored; 0 turns that off."""
+    versioning: NotRequired[bool]
+    on_destroy: NotRequired[str]
+    """`keep`: the bucket outlives the stack; `delete`: it goes, with its data."""
+    protect: NotRequired[bool]
+    """Refuse to delete the bucket until this is false and applied."""
+
+
+class ModelBucket(Component):
+    """A Cloud Storage bucket: uniform access, never public, soft delete, and grants to workload identity principals.
+
+    With `on_destroy: keep` a destroy leaves bucket and data alone; a later stack that wants the same name imports it.
+    With `delete` it goes with its data, and soft-deleted objects can be restored for their days.
+
+    Refused: by Pulumi, the deletion of a protected bucket; by Google, a grant before the project has had a cluster with
+    Workload Identity ("Identity Pool does not exist"), which is why grants take the pool from the cluster.
+
+    Sources: https://cloud.google.com/storage/docs/uniform-bucket-level-access,
+    https://cloud.google.com/storage/docs/public-access-prevention, https://cloud.google.com/storage/docs/soft-delete,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
+    """
+
+    bucket_name: pulumi.Output[str]
+    url: pulumi.Output[str]
+    """`gs://…`"""
+
+    def __init__(self, name: str, args: ModelBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        spec = read(Bucket, name, args)
+        project = args["project"]
+        goes = spec.on_destroy == "delete"
+
+        bucket = gcp.storage.Bucket(
+            spec.name,
+            name=spec.name,
+            project=project,
+            location=args["location"].upper(),  # as Google writes it back: no difference at every refresh
+            uniform_bucket_level_access=True,
+            public_access_prevention="enforced",
+            versioning={"enabled": spec.versioning},
+            soft_delete_policy={"retention_duration_seconds": spec.soft_delete_days * DAY_SECONDS},
+            lifecycle_rules=[{"action": {"type": "Delete"}, "condition": {"age": spec.delete_after_days}}]
+            if spec.delete_after_days
+            else None,
+            force_destroy=goes,
+            opts=pulumi.ResourceOptions(parent=self, protect=spec.protect, retain_on_delete=not goes),
+        )
+        if spec.grants:
+            number = gcp.organizations.get_project_output(
+                project_id=project, opts=pulumi.InvokeOutputOptions(parent=self)
+            ).number
+            for grant in spec.grants:
+                gcp.storage.BucketIAMMember(
+                    f"{spec.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}",
+                    bucket=bucket.name,
+                    role=grant.role,
+                    member=self._member(grant, project, number, args["workload_pool"]),
+                    opts=pulumi.ResourceOptions(parent=self),
+                )
+
+        self.bucket_name = bucket.name
+        self.url = bucket.url
+        self.register_outputs({"bucketName": self.bucket_name, "url": self.url})
+
+    @staticmethod
+    def _member(
+        grant: Grant, project: str, number: pulumi.Input[str], workload_pool: pulumi.Input[str]
+    ) -> pulumi.Output[str]:
+        def written(known: list[str]) -> str:
+            return principal(known[0], project, grant.namespace, grant.service_account)
+
+        # The pool's name is known beforehand; taken from the cluster, it makes the grant wait until there is one.
+        return pulumi.Output.all(number, workload_pool).apply(written)

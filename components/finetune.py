@@ -1,0 +1,223 @@
+"""A fine-tuning run: several pods that train one model, under Kueue."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components.base import Component, read
+from components.retry import kueue_hook
+from components.workload import (
+    SHARED_MEMORY,
+    SHARED_MEMORY_MOUNT,
+    SKIP_AWAIT,
+    WorkloadArgs,
+    environment,
+    queue_label,
+    resources,
+)
+from settings.model import FineTune
+from settings.plan import run_name, service_name
+
+FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
+
+# A run's content is in its name, and the spec of a Job can't be changed anyway: what a later release of this program
+# would write differently must not make the same run again.
+SAME_RUN = ["spec"]
+# With a fixed name only what Kueue writes into a Job that it admits, and takes back when it suspends it; a difference
+# in the rest is for the API to refuse.
+OWNED_BY_KUEUE = [
+    "spec.suspend",  # false while admitted
+    "spec.template.spec.nodeSelector",  # node labels of the flavor
+    "spec.template.spec.tolerations",  # tolerations of the flavor
+]
+
+
+class DatasetArgs(TypedDict, total=False):
+    """Training data on Hugging Face."""
+
+    name: str
+    limit: int
+    """Rows."""
+
+
+class FuseVolumeArgs(TypedDict):
+    """The bucket as a folder, through the Cloud Storage FUSE CSI driver."""
+
+    bucket: str
+    """Name of the bucket."""
+    mount_path: NotRequired[str]
+    mount_options: NotRequired[str]
+    logging_severity: NotRequired[str]
+    """`trace`, `debug`, `info`, `warning` or `error`."""
+    sidecar_memory_limit: NotRequired[str]
+    """Bytes, as a Kubernetes quantity."""
+    sidecar_cpu: NotRequired[str]
+    """Cores, as a Kubernetes quantity; request and limit."""
+
+
+class FinetuneJobArgs(WorkloadArgs):
+    """Arguments of a `FinetuneJob`."""
+
+    volume: FuseVolumeArgs
+    image: NotRequired[str]
+    base_model: NotRequired[str]
+    """Model id on Hugging Face."""
+    new_model: NotRequired[str]
+    model_path: NotRequired[str]
+    """Where checkpoints are written."""
+    experiment: NotRequired[str]
+    dataset: NotRequired[DatasetArgs]
+    epochs: NotRequired[int]
+    gradient_accumulation_steps: NotRequired[int]
+    checkpoint_steps: NotRequired[int]
+    """Steps between checkpoints."""
+    pods: NotRequired[int]
+    gpus_per_pod: NotRequired[int]
+    service: NotRequired[str]
+    """Name of the headless Service; none: the name."""
+    rendezvous_port: NotRequired[int]
+    backoff_limit: NotRequired[int]
+    """Failed pods after which the Job fails."""
+    termination_grace_period_seconds: NotRequired[int]
+    fixed_name: NotRequired[bool]
+    """The Job is called exactly `name`; else a hash of its content follows."""
+
+
+class FinetuneJob(Component):
+    """An Indexed Job that Kueue starts, suspends and resumes, and the headless Service by which its pods meet.
+
+    A run is never run again: the Job has no time to live, so that it stays when it has finished, and an update finds
+    it. A changed run is a new one: a hash of the content stands in the names of Job and Service, the new run is made
+    beside the old, and the old one is left alone, running or not, until its namespace or a person deletes it.
+
+    With `fixed_name` there is no hash: a changed run needs a new `name`, and without one the API refuses it ("already
+    exists").
+
+    Refused: arguments that `settings.model.FineTune` refuses.
+
+    Sources: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral,
+    https://huggingface.co/docs/accelerate/usage_guides/fsdp
+    """
+
+    job_name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: FinetuneJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        run = read(FineTune, name, args)
+        job = run_name(run)
+        # The old run keeps its own Service, by which its pods find each other.
+        service = service_name(run) + job.removeprefix(run.name)
+
+        headless = k8s.core.v1.Service(
+            f"{run.namespace}/{service}",
+            metadata={"name": service, "namespace": run.namespace},
+            spec={"cluster_ip": "None", "selector": {"job-name": job}},
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
+        )
+        made = k8s.batch.v1.Job(
+            f"{run.namespace}/{job}",
+            metadata={
+                "name": job,
+                "namespace": run.namespace,
+                "labels": queue_label(run),
+                "annotations": SKIP_AWAIT,
+            },
+            spec={
+                "backoff_limit": run.backoff_limit,
+                "completions": run.pods,
+                "parallelism": run.pods,
+                "completion_mode": "Indexed",
+                "suspend": run.queue is not None,  # Kueue starts it
+                "template": {
+                    "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
+                    "spec": pod(run, job, service, args.get("node_selector", {})),
+                },
+            },
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[headless],
+                retain_on_delete=True,  # a run that has been replaced goes on, and one that has finished stays
+                ignore_changes=OWNED_BY_KUEUE if run.fixed_name else SAME_RUN,
+                hooks=kueue_hook(f"job {name}") if run.queue else None,
+            ),
+        )
+
+        self.job_name = made.metadata.name.apply(lambda found: found or job)
+        self.register_outputs({"jobName": self.job_name})
+
+
+def fuse_annotations(run: FineTune) -> dict[str, str]:
+    """Annotations that bring the FUSE sidecar; a limit alone is its request too."""
+    volume = run.volume
+    limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
+    return {
+        "gke-gcsfuse/volumes": "true",
+        **{f"gke-gcsfuse/{limit}": amount for limit, amount in limits.items() if amount},
+    }
+
+
+def pod(run: FineTune, job: str, service: str, node_selector: dict[str, str]) -> k8s.core.v1.PodSpecArgsDict:
+    """Spec of the run's pods; pod 0, by its name under the headless Service, is where they meet."""
+    variables = {
+        "EXPERIMENT": run.experiment,
+        "MODEL_NAME": run.base_model,
+        "NEW_MODEL": run.new_model,
+        "MODEL_PATH": run.model_path,
+        "DATASET_NAME": run.dataset.name,
+        "DATASET_LIMIT": str(run.dataset.limit),
+        "EPOCHS": str(run.epochs),
+        "GRADIENT_ACCUMULATION_STEPS": str(run.gradient_accumulation_steps),
+        "CHECKPOINT_SAVE_STEPS": str(run.checkpoint_steps),
+    }
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": "gpu-job",
+        "image": run.image,
+        "image_pull_policy": "Always",
+        "ports": [{"container_port": run.rendezvous_port}],
+        "resources": resources(run, run.gpus_per_pod),
+        "command": ["bash", "-c", launch(run, f"{job}-0.{service}")],
+        "env": environment(run, variables, "HF_TOKEN"),
+        "volume_mounts": [
+            SHARED_MEMORY_MOUNT,
+            {"name": FUSE_VOLUME, "mount_path": run.volume.mount_path, "read_only": False},
+        ],
+    }
+    bucket = {
+        "bucketName": run.volume.bucket,
+        "mountOptions": run.volume.mount_options,
+        "gcsfuseLoggingSeverity": run.volume.logging_severity,
+    }
+    spec: k8s.core.v1.PodSpecArgsDict = {
+        "containers": [container],
+        "restart_policy": "OnFailure",
+        "service_account_name": run.service_account,
+        "subdomain": service,
+        "termination_grace_period_seconds": run.termination_grace_period_seconds,
+        "volumes": [
+            SHARED_MEMORY,
+            {"name": FUSE_VOLUME, "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volume_attributes": bucket}},
+        ],
+    }
+    if run.priority_class:
+        spec["priority_class_name"] = run.priority_class
+    if node_selector:
+        spec["node_selector"] = node_selector
+    return spec
+
+
+def launch(run: FineTune, rendezvous: str) -> str:
+    """The command of every pod: one process a GPU, the pod's index as its rank."""
+    options = [
+        "accelerate launch",
+        "--config_file fsdp_config.yaml",
+        "--debug",
+        f"--main_process_ip {rendezvous}",
+        f"--main_process_port {run.rendezvous_port}",
+        "--machine_rank ${JOB_COMPLETION_INDEX}",
+        f"--num_processes {run.pods * run.gpus_per_pod}",
+        f"--num_machines {run.pods}",
+        "fine_tune.py",
+    ]
+    return " \\\n".join(options) + "\n"

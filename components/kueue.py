@@ -1,0 +1,234 @@
+"""Kueue, and what it gives out: flavors, cluster queues and the priorities that decide who goes first."""
+
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+import pulumi_kubernetes as k8s
+import yaml
+
+from catalog.versions import (
+    KUEUE_API,
+    KUEUE_CHART,
+    KUEUE_CONFIG_API,
+    KUEUE_IMAGE,
+    KUEUE_IMAGE_TAG,
+    KUEUE_VERSION,
+)
+from components.base import Component
+from components.retry import kueue_hook
+
+NAMESPACE = "kueue-system"
+# The pod must start on a node that the autoscaler, or Autopilot, may first have to make.
+INSTALL_TIMEOUT_SECONDS = 900
+# What Kueue may queue; a kind whose CRD isn't installed is left alone until it is.
+FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
+
+
+class FlavorArgs(TypedDict):
+    """A kind of node that quota is given for."""
+
+    name: str
+    node_labels: NotRequired[dict[str, str]]
+    """Labels of such nodes; none: any node."""
+
+
+class FlavorQuotaArgs(TypedDict):
+    """What a cluster queue may use of one flavor."""
+
+    flavor: str
+    quota: dict[str, str]
+    """Resource: nominal quota, a Kubernetes quantity."""
+
+
+class PreemptionArgs(TypedDict, total=False):
+    """Whom a workload of the queue may evict to start."""
+
+    within_cluster_queue: str
+    """`Never`, `LowerPriority` or `LowerOrNewerEqualPriority`."""
+    reclaim_within_cohort: str
+    """`Never`, `LowerPriority` or `Any`."""
+
+
+class ClusterQueueArgs(TypedDict):
+    """Quota by flavor and resource."""
+
+    name: str
+    flavors: list[FlavorQuotaArgs]
+    cohort: NotRequired[str]
+    preemption: NotRequired[PreemptionArgs]
+
+
+class PriorityClassArgs(TypedDict):
+    """A Kubernetes PriorityClass; Kueue orders and preempts by it."""
+
+    name: str
+    value: int
+    preemption: NotRequired[str]
+    """`Never` or `PreemptLowerPriority`."""
+    global_default: NotRequired[bool]
+    description: NotRequired[str]
+
+
+class KueueStackArgs(TypedDict):
+    """Arguments of a `KueueStack`."""
+
+    namespaces: list[str]
+    """Namespaces whose workloads Kueue manages; in all others it leaves even what carries a queue's label alone.
+    None: every namespace but the system's."""
+    flavors: NotRequired[list[FlavorArgs]]
+    cluster_queues: NotRequired[list[ClusterQueueArgs]]
+    priority_classes: NotRequired[list[PriorityClassArgs]]
+
+
+class KueueStack(Component):
+    """Kueue by its Helm chart at the pinned version, resource flavors, cluster queues and priority classes.
+
+    Wait with `depends_on` for the pool that its manager runs on, not for GPU pools; and let namespaces wait for this,
+    so that they are deleted while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs with every queue and
+    workload of the cluster.
+
+    Refused: by Helm, a second Kueue of this name in the cluster; by Kueue's webhook, a cluster queue that is not valid.
+
+    Sources: https://kueue.sigs.k8s.io/docs/installation/,
+    https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
+    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/
+    """
+
+    version: pulumi.Output[str]
+
+    def __init__(self, name: str, args: KueueStackArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        for priority in args.get("priority_classes", []):
+            k8s.scheduling.v1.PriorityClass(
+                priority["name"],
+                metadata={"name": priority["name"]},
+                value=priority["value"],
+                preemption_policy=priority.get("preemption", "PreemptLowerPriority"),
+                global_default=priority.get("global_default", False),
+                description=priority.get("description", ""),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+
+        # A resource of its own, not Helm's `createNamespace`: Helm leaves such a namespace behind.
+        namespace = k8s.core.v1.Namespace(
+            NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
+        )
+        release = k8s.helm.v3.Release(
+            "kueue",
+            name="kueue",
+            namespace=NAMESPACE,
+            chart=KUEUE_CHART,
+            version=KUEUE_VERSION,
+            timeout=INSTALL_TIMEOUT_SECONDS,
+            values=chart_values(args["namespaces"]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+        )
+        hook = kueue_hook(f"queues of {name}")
+        flavors = {
+            flavor["name"]: k8s.apiextensions.CustomResource(
+                flavor["name"],
+                api_version=KUEUE_API,
+                kind="ResourceFlavor",
+                metadata={"name": flavor["name"]},
+                **({"spec": {"nodeLabels": flavor["node_labels"]}} if flavor.get("node_labels") else {}),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
+            )
+            for flavor in args.get("flavors", [])
+        }
+        for queue in args.get("cluster_queues", []):
+            k8s.apiextensions.CustomResource(
+                queue["name"],
+                api_version=KUEUE_API,
+                kind="ClusterQueue",
+                metadata={"name": queue["name"]},
+                spec=cluster_queue(queue),
+                opts=pulumi.ResourceOptions(
+                    parent=self,
+                    # Kueue keeps a flavor for as long as a queue uses it.
+                    depends_on=[release, *(flavors[one["flavor"]] for one in queue["flavors"])],
+                    hooks=hook,
+                ),
+            )
+
+        self.version = release.version.apply(lambda found: found or KUEUE_VERSION)
+        self.register_outputs({"version": self.version})
+
+
+def chart_values(namespaces: list[str]) -> dict[str, Any]:
+    """Values of Kueue's chart; the image is stated because the chart in Kueue's repository names another."""
+    return {
+        "controllerManager": {
+            "replicas": 1,
+            "manager": {
+                "image": {"repository": KUEUE_IMAGE, "tag": KUEUE_IMAGE_TAG, "pullPolicy": "IfNotPresent"},
+                "resources": {
+                    "requests": {"cpu": "500m", "memory": "512Mi"},
+                    "limits": {"cpu": "2", "memory": "512Mi"},
+                },
+            },
+        },
+        "managerConfig": {
+            "controllerManagerConfigYaml": yaml.safe_dump(manager_configuration(namespaces), sort_keys=False)
+        },
+    }
+
+
+def manager_configuration(namespaces: list[str]) -> dict[str, Any]:
+    """Configuration of Kueue's manager. The chart reads namespaces and frameworks from it for its webhooks too."""
+    managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
+    if not namespaces:  # queues for others to use: any namespace but the system's
+        managed = {**managed, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
+    return {
+        "apiVersion": KUEUE_CONFIG_API,
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443"},
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "controller": {
+            "groupKindConcurrency": {
+                "Job.batch": 5,
+                "Pod": 5,
+                "Workload.kueue.x-k8s.io": 5,
+                "LocalQueue.kueue.x-k8s.io": 1,
+                "ClusterQueue.kueue.x-k8s.io": 1,
+                "ResourceFlavor.kueue.x-k8s.io": 1,
+            }
+        },
+        "clientConnection": {"qps": 50, "burst": 100},
+        "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
+        "integrations": {"frameworks": FRAMEWORKS},
+    }
+
+
+def cluster_queue(queue: ClusterQueueArgs) -> dict[str, Any]:
+    """Spec of a ClusterQueue. Flavors that cover the same resources form one group, tried in the order of the list."""
+    groups: dict[frozenset[str], list[FlavorQuotaArgs]] = {}
+    for flavor in queue["flavors"]:
+        groups.setdefault(frozenset(flavor["quota"]), []).append(flavor)
+    preemption = queue.get("preemption", {})
+    return {
+        "namespaceSelector": {},
+        **({"cohortName": queue["cohort"]} if queue.get("cohort") else {}),
+        "preemption": {
+            "withinClusterQueue": preemption.get("within_cluster_queue", "LowerPriority"),
+            "reclaimWithinCohort": preemption.get("reclaim_within_cohort", "LowerPriority"),
+        },
+        "resourceGroups": [
+            {
+                "coveredResources": list(flavors[0]["quota"]),
+                "flavors": [
+                    {
+                        "name": flavor["flavor"],
+                        # Kueue wants the resources of every flavor in the order of the group.
+                        "resources": [
+                            {"name": resource, "nominalQuota": flavor["quota"][resource]}
+                            for resource in flavors[0]["quota"]
+                        ],
+                    }
+                    for flavor in flavors
+                ],
+            }
+            for flavors in groups.values()
+        ],
+    }

@@ -1,0 +1,156 @@
+"""Waits for the first replica of a server, and says what it waits for.
+
+The kubernetes plugin waits for every replica of a Deployment or for none. Under a queue neither is right: replicas
+that wait for quota are no failure, and a server of which nothing runs is one. So the plugin is told not to wait, and
+the program watches for the first replica itself, through the kubeconfig that it exports.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from catalog.versions import KUEUE_API
+from settings.model import Server
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+SAY_AGAIN_SECONDS = 60
+
+Json = Mapping[str, Any]
+
+
+def first_replica(
+    server: Server, deployment: k8s.apps.v1.Deployment, kubeconfig: pulumi.Input[str] | None
+) -> pulumi.Output[bool]:
+    """An output that is known once a replica of `server` is ready: true, or false where none is wanted or awaited.
+
+    Never waits in a preview. Raises RunError, with the reason and the way out, after `ready_timeout_seconds`.
+    """
+    if kubeconfig is None or server.replicas == 0 or pulumi.runtime.is_dry_run():
+        return pulumi.Output.from_input(False)
+
+    async def watch(known: list[str]) -> bool:
+        await wait_for(server, Cluster(known[0]), deployment)
+        return True
+
+    # The id is known once the Deployment has been made or changed: what is read then is no older.
+    return pulumi.Output.all(kubeconfig, deployment.id).apply(watch)
+
+
+class Cluster:
+    """What the watch reads of a cluster. Connects at the first read; the calls block, and belong into a thread."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._api: Any = None
+
+    def look(self, server: Server) -> tuple[Json, list[Json], list[Json]]:
+        """The server's Deployment, its pods, and their namespace's Kueue workloads (none where Kueue isn't there)."""
+        # Half a second to import, which only an `up` with a server has to spend.
+        from kubernetes import client, config
+
+        if self._api is None:
+            connect: Callable[[Json], Any] = config.new_client_from_config_dict
+            self._api = connect(json.loads(self._kubeconfig))
+        try:
+            deployment = client.AppsV1Api(self._api).read_namespaced_deployment(server.name, server.namespace)
+            pods = client.CoreV1Api(self._api).list_namespaced_pod(
+                server.namespace, label_selector=f"app={server.app or server.name}"
+            )
+            workloads: list[Json] = []
+            if server.queue:
+                group, version = KUEUE_API.split("/")
+                listed: Any = client.CustomObjectsApi(self._api).list_namespaced_custom_object(
+                    group, version, server.namespace, "workloads"
+                )
+                workloads = listed["items"]
+        except client.ApiException as error:
+            if error.status == 401:  # the plugin's token has run out: ask it again
+                self._api = None
+            raise
+        plain = self._api.sanitize_for_serialization
+        return plain(deployment), plain(pods.items), workloads
+
+
+async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource) -> None:
+    """Returns once a replica of `server` is ready; says what it waits for when that changes and once a minute."""
+    name = f"{server.namespace}/{server.name}"
+    begun = time.monotonic()
+    said, said_at, pause = "", begun, FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            found = await asyncio.to_thread(cluster.look, server)
+            reason = waits_for(*found)
+        except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
+            reason = f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+        if reason is None:
+            return
+        now = time.monotonic()
+        if now - begun > server.ready_timeout_seconds:
+            raise pulumi.RunError(
+                f"{name} has no ready replica after {server.ready_timeout_seconds} s: it waits for {reason}.\n"
+                "Everything has been created, and goes on waiting. See to the reason and run up again; or give it more "
+                "time with `readyTimeoutSeconds`, or `replicas: 0` to go on without it."
+            )
+        # The first second is not worth a word: most servers are ready already.
+        if now - begun > 1 and (reason != said or now - said_at > SAY_AGAIN_SECONDS):
+            pulumi.log.info(f"{name} waits for {reason}", resource=deployment)
+            said, said_at = reason, now
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+
+
+def waits_for(deployment: Json, pods: list[Json], workloads: list[Json]) -> str | None:
+    """What a server waits for, for people to read; None once it has a ready replica."""
+    status = deployment.get("status", {})
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    if seen and status.get("availableReplicas", 0) > 0:
+        return None
+    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    if not alive:
+        failure = condition(deployment, "ReplicaFailure")
+        return f"its pods to be created: {failure['message']}" if failure else "its pods to be created"
+    # Of several the one that has come furthest tells most.
+    return min((stage(pod, workloads) for pod in alive), key=lambda found: found[0])[1]
+
+
+def stage(pod: Json, workloads: list[Json]) -> tuple[int, str]:
+    """How far a pod has come (0: nearly ready), and what it waits for."""
+    waiting = [state["state"]["waiting"] for state in containers(pod) if "waiting" in state.get("state", {})]
+    if waiting:
+        what = f"{waiting[0].get('reason', '')} {waiting[0].get('message', '')}".strip()
+        return 1, f"its container to start: {what}"
+    if containers(pod):
+        return 0, "the model to be loaded: the container runs and does not pass its readiness probe yet"
+    scheduled = condition(pod, "PodScheduled") or {}
+    if scheduled.get("status") == "True":
+        return 2, f"its container to start on {pod['spec'].get('nodeName', 'its node')}"
+    if pod["spec"].get("schedulingGates"):
+        return 4, f"quota: {quota_message(pod, workloads)}"
+    return 3, f"capacity: {scheduled.get('message') or 'the pod is not scheduled yet'}"
+
+
+def quota_message(pod: Json, workloads: list[Json]) -> str:
+    """What Kueue says of the workload of a pod."""
+    for workload in workloads:
+        if any(owner["uid"] == pod["metadata"].get("uid") for owner in workload["metadata"].get("ownerReferences", [])):
+            reserved = condition(workload, "QuotaReserved")
+            if reserved and reserved["status"] != "True" and reserved.get("message"):
+                return str(reserved["message"])
+    return "Kueue has not looked at the pod yet"
+
+
+def containers(pod: Json) -> list[Json]:
+    """States of the pod's containers."""
+    found: list[Json] = pod.get("status", {}).get("containerStatuses") or []
+    return found
+
+
+def condition(item: Json, kind: str) -> Json | None:
+    """A status condition by its type."""
+    conditions: list[Json] = item.get("status", {}).get("conditions") or []
+    return next((found for found in conditions if found["type"] == kind), None)
