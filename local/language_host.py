@@ -171,8 +171,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def kill_all(self) -> None:
         """Ends every program and plugin with whatever these have started."""
         for process in tuple(self._running):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _signal_group(process, signal.SIGKILL)
 
     @contextmanager
     def _child(
@@ -235,14 +234,17 @@ def _output(*command: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, which ends Python without a traceback; SIGKILL to its whole group for what stays."""
+    """Ends a process before its time, with what it has started: that holds the output whose end the engine awaits."""
     if process.poll() is None:
-        process.terminate()
+        _signal_group(process, signal.SIGTERM)  # ends Python without a traceback
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_SECONDS)
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _how_it_ended(what: str, status: int) -> str:

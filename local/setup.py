@@ -118,11 +118,12 @@ def write_ready(ready: Path, tools: list[Path], environment: Path) -> None:
     locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK.read_text(), re.M))
     plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]
     lines = [
-        *(f"[ -x {shlex.quote(str(path))} ] || return 1" for path in needed),
+        *(f"[ -x {shlex.quote(str(path))} ] || return 0" for path in needed),
         f"export GKE_AI_PYTHON={shlex.quote(str(python))}",
         f"export GKE_AI_CHARTS={shlex.quote(str(charts))}",
         f"plugins={shlex.quote(' '.join(plugins))}",
         f"tools={shlex.quote(os.pathsep.join(map(str, search)))}",
+        "all_there=yes",
     ]
     ready.parent.mkdir(parents=True, exist_ok=True)
     unfinished = ready.with_name(f"{ready.name}.{os.getpid()}")

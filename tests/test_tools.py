@@ -1,0 +1,290 @@
+"""Set-up: tools are built once, whole or not at all, with a way out when they can't be; local/run is only a door."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from local import toolchain
+from local.paths import CACHE, ROOT
+from local.progress import Step, Stop, duration
+from local.toolchain import TOOLS, Shipped, Tool
+
+RUN = str(ROOT / "local" / "run")
+# A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.
+GO = """#!/bin/sh
+case "$*" in
+"env GOVERSION") echo "${GO_SAYS:-go1.26.0}" ;;
+"mod download -json "*) printf '{"Dir": "%s"}' "$PWD/cached" ;;
+"build "*)
+    if [ -f broken ]; then
+        echo go: downloading example.com/thing v1.2.3
+        echo example.com/thing/part
+        cat broken
+        exit 1
+    fi
+    while [ "$1" != -o ]; do shift; done
+    printf half >"$2/built"
+    echo built >>builds
+    sleep "${GO_TAKES:-0}"
+    printf whole >"$2/built"
+    ;;
+esac
+"""
+INSTALL = """
+import sys
+from pathlib import Path
+from local import toolchain
+from local.progress import Step
+toolchain.MODULES = Path(sys.argv[1])
+tool = toolchain.Tool("thing", "example.com/thing", {"thing": ()}, built_as={"thing": "built"})
+print(toolchain.install(tool, Path(sys.argv[2]), Step(1, 1, "thing")))
+"""
+
+
+@pytest.fixture
+def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """A tool whose module lies in a folder of the test's own, with a Go that needs no compiler."""
+    source = tmp_path / "tools" / "thing"
+    source.mkdir(parents=True)
+    (source / "go.mod").write_text("module x\n\nrequire (\n\texample.com/thing v1.2.3 // indirect\n)\n")
+    (source / "go.sum").write_text("example.com/thing v1.2.3 h1:sum\n")
+    go = tmp_path / "path" / "go"
+    go.parent.mkdir()
+    go.write_text(GO)
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setattr(toolchain, "MODULES", source.parent)
+    return Tool("thing", "example.com/thing", {"thing": ()}, built_as={"thing": "built"})
+
+
+def install(tool: Tool, folder: Path) -> str:
+    return toolchain.install(tool, folder, Step(1, 1, tool.title))
+
+
+def in_a_process(tool: Tool, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", INSTALL, str(tool.source.parent), str(folder)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not met():
+        assert time.monotonic() < deadline, "not within 10 s"
+        time.sleep(0.02)
+
+
+# ------------------------------------------------------------------------------------------------------------ the tools
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_states_its_version_where_go_pins_it(tool: Tool) -> None:
+    assert tool.version.startswith("v")
+    assert {path.name for path in tool.source.iterdir()} == {"go.mod", "go.sum"}
+
+
+def test_no_module_is_left_that_nothing_builds() -> None:
+    assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.name for tool in TOOLS}
+
+
+def test_programs_say_their_version_which_clients_parse() -> None:
+    kubernetes = next(tool for tool in TOOLS if tool.name == "kubernetes")
+    said = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
+    assert said == f"Kubernetes {kubernetes.version}\n"
+    pulumi = next(tool for tool in TOOLS if tool.name == "pulumi")
+    assert subprocess.run(["pulumi", "version"], capture_output=True, text=True).stdout.strip() == pulumi.version
+
+
+def test_a_changed_pin_recipe_or_compiler_builds_anew(thing: Tool) -> None:
+    before = thing.folder("go1.26.0")
+    assert thing.folder("go1.26.0") == before
+    assert thing.folder("go1.27.0") != before
+    assert dataclasses.replace(thing, stamps={"x.Version": "{version}"}).folder("go1.26.0") != before
+    (thing.source / "go.sum").write_text("example.com/thing v1.2.3 h1:other\n")
+    assert thing.folder("go1.26.0") != before
+
+
+def test_version_is_stamped_into_what_leaves_it_empty(thing: Tool) -> None:
+    stamped = dataclasses.replace(thing, stamps={"x.Version": "{version}", "x.Minor": "{minor}"})
+    assert stamped.linker_flags() == "-s -w -X x.Version=v1.2.3 -X x.Minor=2"
+
+
+# ------------------------------------------------------------------------------------------------------------- building
+def test_a_built_tool_goes_by_its_own_name_and_brings_what_its_module_ships(thing: Tool, tmp_path: Path) -> None:
+    chart = thing.source / "cached" / "charts" / "thing"
+    chart.mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("name: thing\n")
+    (chart / "Chart.yaml").chmod(0o444)
+    chart.chmod(0o555)  # as Go's module cache is
+    tool = dataclasses.replace(thing, ships=(Shipped("example.com/thing", "charts/thing", "charts/thing"),))
+    assert install(tool, tmp_path / "made") == "built"
+    assert (tmp_path / "made" / "bin" / "thing").read_text() == "whole"
+    assert (tmp_path / "made" / "charts" / "thing" / "Chart.yaml").read_text() == "name: thing\n"
+    shutil.rmtree(tmp_path / "made")  # a copy that can't be removed would stay for ever
+
+
+def test_a_killed_build_leaves_nothing_half_and_the_next_one_makes_it(thing: Tool, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "thing-key"
+    killed = in_a_process(thing, folder, GO_TAKES="600")
+    until((thing.source / "builds").exists)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert not folder.exists()
+    assert install(thing, folder) == "built"
+    assert (folder / "bin" / "thing").read_text() == "whole"
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["thing-key"]
+
+
+def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "thing-key"
+    both = [in_a_process(thing, folder, GO_TAKES="1") for _ in range(2)]
+    said = sorted(process.communicate(timeout=20)[0].strip() for process in both)
+    assert said == ["built", "found, built by another set-up,"]
+    assert (thing.source / "builds").read_text() == "built\n"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "way_out"),
+    [
+        ("write /x: no space left on device", "disk space"),
+        ("reading https://proxy/x: 403 Forbidden", "GOPROXY"),
+        ("dial tcp: lookup proxy: no such host", "GOPROXY"),
+        ("verifying module: checksum mismatch", "isn't what go.sum recorded"),
+        ("compile: signal: killed", "GOFLAGS=-p=1"),
+        ("x.go:1: syntax error", "lines above"),
+    ],
+)
+def test_a_failed_build_shows_what_go_said_and_a_way_out(
+    thing: Tool, tmp_path: Path, compiler: str, way_out: str
+) -> None:
+    (thing.source / "broken").write_text(f"{compiler}\n")
+    with pytest.raises(Stop) as stop:
+        install(thing, tmp_path / "made")
+    assert "thing 1.2.3 could not be built" in str(stop.value)
+    assert compiler in str(stop.value)
+    assert way_out in str(stop.value)
+    assert "downloading" not in str(stop.value)  # progress is no error
+    assert [path for path in tmp_path.iterdir() if path.name.startswith((".made-", "made"))] == []
+
+
+@pytest.mark.parametrize("version", ["go1.25.9", "go1.9"])
+def test_an_old_go_is_refused_with_what_to_install(thing: Tool, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setenv("GO_SAYS", version)
+    monkeypatch.setattr(toolchain, "TOOLS", (thing,))
+    with pytest.raises(Stop, match=r"Go 1\.26 or newer is needed; here is .*Install Go"):
+        toolchain.go_version()
+
+
+@pytest.mark.parametrize(
+    ("says", "taken"),
+    [("v1.2.3", True), ("1.2.3+g1234567", True), ("v1.2.3-rc.1", False), ("v1.2.30", False), ("v11.2.3", False)],
+)
+def test_a_program_on_path_is_taken_at_exactly_the_pinned_version(
+    thing: Tool, tmp_path: Path, says: str, taken: bool
+) -> None:
+    # `echo` is a program that says the version it is told.
+    tool = dataclasses.replace(thing, binaries={"echo": (says,)}, built_as={"echo": "built"})
+    assert install(tool, tmp_path / "made") == ("copied from PATH" if taken else "built")
+
+
+def test_a_script_on_path_is_no_program_that_can_be_copied(thing: Tool, tmp_path: Path) -> None:
+    script = tmp_path / "path" / "thing"
+    script.write_text("#!/bin/sh\necho v1.2.3\n")
+    script.chmod(0o755)
+    assert install(dataclasses.replace(thing, binaries={"thing": ("version",)}), tmp_path / "made") == "built"
+
+
+def test_durations_are_read_at_a_glance() -> None:
+    assert [duration(seconds) for seconds in (0.4, 41.2, 59.7, 185)] == ["0 s", "41 s", "1 min 00 s", "3 min 05 s"]
+
+
+# ------------------------------------------------------------------------------------------------------------ local/run
+def run(*command: str, state: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    whole = os.environ | {"GKE_AI_STATE": str(state)} | environment
+    return subprocess.run([RUN, *command], cwd=cwd, env=whole, capture_output=True, text=True)
+
+
+def test_standard_output_and_exit_status_are_the_commands_own(tmp_path: Path) -> None:
+    done = run("sh", "-c", "echo mine; exit 7", state=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "mine\n", "")
+
+
+def test_signals_go_straight_to_the_command(tmp_path: Path) -> None:
+    environment = os.environ | {"GKE_AI_STATE": str(tmp_path)}
+    process = subprocess.Popen([RUN, "sh", "-c", "echo $$; exec sleep 60"], env=environment, stdout=-1, text=True)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == process.pid
+    process.terminate()
+    assert process.wait(5) == -signal.SIGTERM
+
+
+def test_states_are_apart_also_when_one_run_is_inside_another(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "in ner"
+    variables = 'echo "$PULUMI_HOME|$PULUMI_BACKEND_URL|$KUBECONFIG"'
+    done = run("env", f"GKE_AI_STATE={inner}", RUN, "sh", "-c", variables, state=outer)
+    assert done.stdout == f"{inner}/pulumi|file://{inner}/backend|{inner}/kubeconfig\n"
+    assert run("pulumi", "stack", "ls", "--all", state=inner, cwd=tmp_path).returncode == 0
+
+
+def test_a_relative_state_folder_means_the_callers_folder(tmp_path: Path) -> None:
+    done = run("sh", "-c", 'echo "$GKE_AI_STATE"', state=Path("here"), cwd=tmp_path)
+    assert done.stdout == f"{tmp_path}/here\n"
+
+
+def test_credentials_of_a_real_backend_do_not_reach_the_stand_in(tmp_path: Path) -> None:
+    done = run(
+        "env",
+        state=tmp_path,
+        PULUMI_ACCESS_TOKEN="canary",
+        PULUMI_BACKEND_URL="canary",
+        PULUMI_CONFIG_PASSPHRASE="canary",
+        PULUMI_CONFIG_PASSPHRASE_FILE="canary",
+    )
+    assert "PULUMI_BACKEND_URL" in done.stdout
+    assert "canary" not in done.stdout
+
+
+def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -> None:
+    assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="own").stdout == "own\n"
+    assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
+
+
+def test_the_official_gcp_plugin_on_path_is_never_asked(tmp_path: Path) -> None:
+    done = run("sh", "-c", 'echo $PULUMI_IGNORE_AMBIENT_PLUGINS; ls "$PULUMI_HOME"/plugins', state=tmp_path)
+    assert done.stdout.startswith("true\n")
+    assert "resource-gcp-v" in done.stdout
+
+
+def test_when_all_is_there_the_door_costs_next_to_nothing(tmp_path: Path) -> None:
+    def once() -> float:
+        began = time.monotonic()
+        run("true", state=tmp_path)
+        return time.monotonic() - began
+
+    assert statistics.median(once() for _ in range(5)) < 0.1
+
+
+def test_a_tool_that_went_missing_is_noticed_and_without_go_the_way_out_is_told(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for part in ("tools", "venv"):
+        (cache / part).symlink_to(CACHE / part)
+    assert run("true", state=tmp_path / "state", GKE_AI_CACHE=str(cache)).returncode == 0
+    (cache / "tools").unlink()
+    done = run("true", state=tmp_path / "state", GKE_AI_CACHE=str(cache), PATH="/usr/bin:/bin")
+    assert done.returncode != 0
+    assert "Go isn't on PATH" in done.stderr
+    assert "Traceback" not in done.stderr
