@@ -18,6 +18,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -124,7 +125,8 @@ class Resource(ABC):
         try:
             return self.finish(record)
         except Exception:
-            self.erase(record)
+            with suppress(Refused):  # what can't be erased either stays as PROVISIONING, to be found by its id
+                self.erase(record)
             raise
 
     def finish(self, record: Record) -> Record:

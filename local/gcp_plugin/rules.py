@@ -122,8 +122,8 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
         )
     if not placed:
         yield from _node_locations(body.get("locations", []), location)
-        if not autopilot and "nodeConfig" in body and not inputs.get("removeDefaultNodePool"):
-            yield from _node_config(body["nodeConfig"], "nodeConfig")
+        if not autopilot and not inputs.get("removeDefaultNodePool"):
+            yield from _node_config(body.get("nodeConfig", {}), "nodeConfig")
 
 
 def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
@@ -197,7 +197,10 @@ def _node_config(config: Values, path: str) -> Iterator[Problem]:
         kind = machine(name)
     except UnknownMachine as unknown:
         near = f" Did you mean {' or '.join(unknown.nearest)}?" if unknown.nearest else ""
-        yield f"{path}.machineType", bad_request(f'Machine type "{name}" does not exist.{near}')
+        text = f'Machine type "{name}" does not exist.{near}'
+        if "machineType" not in config:
+            text = f"no machine type is set, and the stand-in has none of {name}, which GKE would take"
+        yield f"{path}.machineType", bad_request(text)
     else:
         there = f"{path}.guestAccelerators"
         if kind.gpu is not None and not accelerators:

@@ -1,0 +1,834 @@
+"""The stand-in for the gcp plugin, called as the engine calls it; a recorder stands where its clusters would be."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import struct_pb2
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from local.cluster.records import ClusterRecord, Endpoint, PoolRecord
+from local.gcp_plugin.plugin import RESOURCES, Gcp
+from local.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
+from local.plugin import UNKNOWN, Refused, Secret, decode, encode
+
+CLUSTER, NODE_POOL, BUCKET, MEMBER = RESOURCES
+PROJECT = "my-project"
+CLUSTER_ID = f"projects/{PROJECT}/locations/us-central1/clusters/llm-cluster"
+POOL_ID = f"{CLUSTER_ID}/nodePools/gpupool"
+Values = dict[str, Any]
+
+STANDARD: Values = {
+    "name": "llm-cluster",
+    "location": "us-central1",
+    "initialNodeCount": 1,
+    "removeDefaultNodePool": True,
+    "deletionProtection": False,
+    "releaseChannel": {"channel": "RAPID"},
+    "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
+    "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
+    "resourceLabels": {"team": "ml"},
+}
+AUTOPILOT: Values = {
+    "name": "llm-cluster",
+    "location": "us-central1",
+    "enableAutopilot": True,
+    "deletionProtection": False,
+}
+L4_POOL: Values = {
+    "name": "gpupool",
+    "cluster": "llm-cluster",
+    "location": "us-central1",
+    "nodeLocations": ["us-central1-a"],
+    "nodeCount": 3,
+    "management": {"autoRepair": True, "autoUpgrade": True},
+    "nodeConfig": {
+        "machineType": "g2-standard-24",
+        "diskSizeGb": 200,
+        "labels": {"team": "ml"},
+        "guestAccelerators": [
+            {"type": "nvidia-l4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
+        ],
+        "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
+        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+    },
+}
+MODEL_BUCKET: Values = {
+    "name": "model-bucket-my-project",
+    "location": "US-CENTRAL1",
+    "uniformBucketLevelAccess": True,
+    "publicAccessPrevention": "enforced",
+    "softDeletePolicy": {"retentionDurationSeconds": 604800},
+}
+
+
+def principal(number: str = project_number(PROJECT), pool: str = f"{PROJECT}.svc.id.goog") -> str:
+    pools = f"principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools"
+    return f"{pools}/{pool}/subject/ns/llm/sa/default"
+
+
+GRANT: Values = {"bucket": MODEL_BUCKET["name"], "role": "roles/storage.objectAdmin", "member": principal()}
+
+
+def but(values: Values, **changes: Any) -> Values:
+    """`values` with some changed; a dotted name goes down, None removes."""
+    changed: Values = json.loads(json.dumps(values))
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = changed
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = value
+    return changed
+
+
+class Killed(BaseException):
+    """The process ends here, as after SIGKILL: nothing cleans up."""
+
+
+class Recorder:
+    """Stands for local.cluster: writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.clusters: dict[str, ClusterRecord] = {}
+        self.pools: dict[str, PoolRecord] = {}
+        self.fails: dict[str, BaseException] = {}
+
+    def create(self, name: str, record: ClusterRecord) -> Endpoint:
+        self._called("create", name)
+        self.clusters[name] = record
+        return Endpoint("127.0.0.1:34567", "Q0E=")
+
+    def delete(self, name: str) -> None:
+        self._called("delete", name)
+        self.clusters.pop(name, None)
+        self.pools.clear()
+
+    def set_pool(self, name: str, pool: PoolRecord) -> None:
+        self._called("set_pool", name, pool.name)
+        self.pools[pool.name] = pool
+
+    def remove_pool(self, name: str, pool: str) -> None:
+        self._called("remove_pool", name, pool)
+        self.pools.pop(pool, None)
+
+    def _called(self, *call: str) -> None:
+        self.calls.append(call)
+        if call[0] in self.fails:
+            raise self.fails.pop(call[0])
+
+
+class Engine:
+    """Calls the plugin as Pulumi's engine does."""
+
+    def __init__(self, folder: Path, project: str | None = PROJECT) -> None:
+        self.store = Store(folder)
+        self.clusters = Recorder()
+        self.gcp = Gcp(self.store, self.clusters)
+        settings = {"project": project, "region": "us-central1"} if project else {}
+        self.gcp.Configure(proto.ConfigureRequest(args=encode(settings), acceptSecrets=True), None)
+
+    def check(self, token: str, inputs: Values, name: str = "it") -> tuple[Values, list[tuple[str, str]]]:
+        request = proto.CheckRequest(urn=urn(token, name), news=encode(inputs), randomSeed=b"seed")
+        answer = self.gcp.Check(request, None)
+        return decode(answer.inputs), [(failure.property, failure.reason) for failure in answer.failures]
+
+    def create(self, token: str, inputs: Values, *, preview: bool = False) -> tuple[str, Values]:
+        checked, failures = self.check(token, inputs)
+        assert failures == []
+        answer = self.gcp.Create(proto.CreateRequest(urn=urn(token), properties=encode(checked), preview=preview), None)
+        return answer.id, decode(answer.properties)
+
+    def diff(self, token: str, old: Values, new: Values) -> proto.DiffResponse:
+        request = proto.DiffRequest(urn=urn(token), id="it", old_inputs=encode(old), news=encode(new))
+        return self.gcp.Diff(request, None)
+
+    def update(self, token: str, id: str, old: Values, new: Values, *, preview: bool = False) -> Values:
+        assert self.check(token, new)[1] == []
+        request = proto.UpdateRequest(
+            urn=urn(token), id=id, old_inputs=encode(old), news=encode(new), olds=encode(old), preview=preview
+        )
+        return decode(self.gcp.Update(request, None).properties)
+
+    def read(self, token: str, id: str, inputs: Values | None = None) -> tuple[str, Values, Values]:
+        given = struct_pb2.Struct() if inputs is None else encode(inputs)
+        answer = self.gcp.Read(proto.ReadRequest(urn=urn(token), id=id, inputs=given), None)
+        return answer.id, decode(answer.properties), decode(answer.inputs)
+
+    def delete(self, token: str, id: str, state: Values) -> None:
+        self.gcp.Delete(proto.DeleteRequest(urn=urn(token), id=id, properties=encode(state)), None)
+
+    def invoke(self, token: str, **arguments: Any) -> Values:
+        return decode(getattr(self.gcp.Invoke(proto.InvokeRequest(tok=token, args=encode(arguments)), None), "return"))
+
+
+def urn(token: str, name: str = "it") -> str:
+    return f"urn:pulumi:dev::gke-ai::gke-ai:index:GkeCluster${token}::{name}"
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Engine:
+    return Engine(tmp_path / "cloud")
+
+
+@pytest.fixture
+def standard(cloud: Engine) -> Engine:
+    """A cloud with a Standard cluster."""
+    cloud.create(CLUSTER, STANDARD)
+    return cloud
+
+
+# ------------------------------------------------------------------------------------------------------ configuration
+def test_an_unknown_provider_setting_is_refused_with_the_nearest_known_one(cloud: Engine) -> None:
+    def failures(settings: Values) -> Mapping[str, str]:
+        answer = cloud.gcp.CheckConfig(proto.CheckRequest(news=encode(settings)), None)
+        return {failure.property: failure.reason for failure in answer.failures}
+
+    assert failures({"project": "p", "region": "r", "zone": "z", "version": "10.2.0"}) == {}
+    assert "did you mean project?" in failures({"projct": "p"})["projct"]
+
+
+def test_a_resource_that_the_stand_in_lacks_is_refused_by_name(cloud: Engine) -> None:
+    with pytest.raises(Refused, match="does not know gcp:sql/databaseInstance:DatabaseInstance"):
+        cloud.check("gcp:sql/databaseInstance:DatabaseInstance", {})
+    with pytest.raises(Refused, match="no function gcp:compute/getZones:getZones"):
+        cloud.invoke("gcp:compute/getZones:getZones")
+
+
+def test_a_missing_project_says_what_to_set(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="Set gcp:project"):
+        Engine(tmp_path, project=None).create(BUCKET, MODEL_BUCKET)
+
+
+# ------------------------------------------------------------------------------------------------------------ mistakes
+NOTHING: Values = {}
+MISTAKES: list[tuple[str, Values, str, str]] = [
+    # names and types, by the SDK
+    (NODE_POOL, but(L4_POOL, nodeConfig__flexxStart=True), "nodeConfig.flexxStart", "did you mean flexStart?"),
+    (NODE_POOL, but(L4_POOL, nodeCount="three"), "nodeCount", "a whole number"),
+    (NODE_POOL, but(L4_POOL, nodeCount=2.5), "nodeCount", "a whole number"),
+    (NODE_POOL, but(L4_POOL, cluster=None), "cluster", "required"),
+    (NODE_POOL, but(L4_POOL, nodeLocations=[1]), "nodeLocations[0]", "a string"),
+    (NODE_POOL, but(L4_POOL, nodeConfig__labels={"a": 1}), 'nodeConfig.labels["a"]', "a string"),
+    (
+        NODE_POOL,
+        but(L4_POOL, nodeConfig__guestAccelerators=[{"type": "x"}]),
+        "nodeConfig.guestAccelerators[0].count",
+        "",
+    ),
+    (BUCKET, but(MODEL_BUCKET, location=None), "location", "required"),
+    (BUCKET, but(MODEL_BUCKET, forceDestroy="yes"), "forceDestroy", "a boolean"),
+    # listed values, by Google's description of the API
+    (CLUSTER, but(STANDARD, releaseChannel__channel="FAST"), "releaseChannel.channel", "RAPID, REGULAR, STABLE"),
+    (NODE_POOL, but(L4_POOL, nodeConfig__maxRunDuration="1h"), "nodeConfig.maxRunDuration", "Error 400: Invalid value"),
+    # clusters
+    (CLUSTER, but(STANDARD, name="L" * 3), "name", "Must be a match of regex"),
+    (CLUSTER, but(STANDARD, name="a" * 41), "name", "Must be a match of regex"),
+    (CLUSTER, but(STANDARD, location="us-centrl1"), "location", '"us-centrl1" does not exist'),
+    (CLUSTER, but(STANDARD, location="us-central1-e"), "location", "does not exist"),
+    (CLUSTER, but(STANDARD, nodeLocations=["us-east1-b"]), "nodeLocations[0]", "not in the cluster's region"),
+    (CLUSTER, but(STANDARD, initialNodeCount=None), "initialNodeCount", "must be greater than zero"),
+    (CLUSTER, but(STANDARD, workloadIdentityConfig__workloadPool="x"), "workloadIdentityConfig.workloadPool", PROJECT),
+    (CLUSTER, but(STANDARD, resourceLabels={"Team": "ml"}), 'resourceLabels["Team"]', "Invalid label key"),
+    (CLUSTER, but(STANDARD, resourceLabels={"team": "M L"}), 'resourceLabels["team"]', "Invalid label value"),
+    (CLUSTER, but(STANDARD, minMasterVersion="1.40"), "minMasterVersion", 'Master version "1.40" is unsupported'),
+    (CLUSTER, but(STANDARD, removeDefaultNodePool=False), "nodeConfig.machineType", "e2-medium"),
+    (CLUSTER, but(AUTOPILOT, location="us-central1-a"), "location", "must be regional"),
+    (CLUSTER, but(AUTOPILOT, removeDefaultNodePool=True), "removeDefaultNodePool", "conflicts with enableAutopilot"),
+    # node pools
+    (NODE_POOL, but(L4_POOL, name="GPU"), "name", "Must be a match of regex"),
+    (NODE_POOL, but(L4_POOL, nodeLocations=["us-east1-b"]), "nodeLocations[0]", "us-central1"),
+    (NODE_POOL, but(L4_POOL, nodeLocations=["us-central1-d"]), "nodeLocations[0]", "us-central1-f"),
+    (NODE_POOL, but(L4_POOL, nodeConfig__machineType="g2-standard-25"), "nodeConfig.machineType", "g2-standard-24"),
+    (NODE_POOL, but(L4_POOL, nodeConfig__guestAccelerators=None), "nodeConfig.guestAccelerators", "2 nvidia-l4"),
+    (
+        NODE_POOL,
+        but(L4_POOL, nodeConfig__machineType="g2-standard-4"),
+        "nodeConfig.guestAccelerators[0]",
+        "1 nvidia-l4",
+    ),
+    (NODE_POOL, but(L4_POOL, nodeConfig__machineType="e2-standard-4"), "nodeConfig.guestAccelerators[0]", "attached"),
+    (NODE_POOL, but(L4_POOL, initialNodeCount=1), "nodeCount", "Cannot set both initial_node_count and node_count"),
+    (NODE_POOL, but(L4_POOL, autoscaling={"maxNodeCount": 3}), "nodeCount", "alongside autoscaling"),
+    (
+        NODE_POOL,
+        but(L4_POOL, nodeCount=None, autoscaling={"maxNodeCount": 3, "totalMaxNodeCount": 3}),
+        "autoscaling",
+        "can't be used together",
+    ),
+    (NODE_POOL, but(L4_POOL, nodeCount=None, autoscaling={"minNodeCount": 3}), "autoscaling", "greater than zero"),
+    (
+        NODE_POOL,
+        but(L4_POOL, nodeCount=None, autoscaling={"totalMinNodeCount": 5, "totalMaxNodeCount": 3}),
+        "autoscaling",
+        "5 is greater than the maximum node count 3",
+    ),
+    (NODE_POOL, but(L4_POOL, nodeConfig__diskType="ssd"), "nodeConfig.diskType", '"ssd" does not exist'),
+    (NODE_POOL, but(L4_POOL, nodeConfig__labels={"kubernetes.io/x": "y"}), 'nodeConfig.labels["kubernetes.io/x"]', ""),
+    # buckets
+    (BUCKET, but(MODEL_BUCKET, name="Model"), "name", "Invalid bucket name: 'Model'"),
+    (BUCKET, but(MODEL_BUCKET, name="ab"), "name", "Invalid bucket name"),
+    (BUCKET, but(MODEL_BUCKET, name="a" * 64), "name", "Invalid bucket name"),
+    (BUCKET, but(MODEL_BUCKET, name="10.0.0.1"), "name", "Invalid bucket name"),
+    (BUCKET, but(MODEL_BUCKET, name="google-models"), "name", "no goog prefix"),
+    (BUCKET, but(MODEL_BUCKET, location="MOON"), "location", "location constraint is not valid: MOON"),
+    (BUCKET, but(MODEL_BUCKET, storageClass="HOT"), "storageClass", "STANDARD"),
+    (BUCKET, but(MODEL_BUCKET, publicAccessPrevention="on"), "publicAccessPrevention", "enforced"),
+    (
+        BUCKET,
+        but(MODEL_BUCKET, softDeletePolicy__retentionDurationSeconds=86400),
+        "softDeletePolicy.retentionDurationSeconds",
+        "from 7 to 90 days",
+    ),
+    (
+        BUCKET,
+        but(MODEL_BUCKET, lifecycleRules=[{"action": {"type": "delete"}, "condition": {"age": 1}}]),
+        "lifecycleRules[0].action.type",
+        "Delete",
+    ),
+    (
+        BUCKET,
+        but(MODEL_BUCKET, lifecycleRules=[{"action": {"type": "Delete"}, "condition": {}}]),
+        "lifecycleRules[0].condition",
+        "at least one condition",
+    ),
+    # roles
+    (MEMBER, but(GRANT, role="roles/storage.objectUsr"), "role", "is not supported for this resource"),
+    (MEMBER, but(GRANT, member="llm/default"), "member", "unknown type"),
+    (MEMBER, but(GRANT, member=principal(number=PROJECT)), "member", "the project's number first"),
+    (MEMBER, but(GRANT, member=principal(pool=PROJECT)), "member", "its id in the pool"),
+    (MEMBER, but(GRANT, member=principal().replace("/sa/", "/serviceAccount/")), "member", "malformed"),
+]
+
+
+@pytest.mark.parametrize(("token", "inputs", "path", "text"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_a_mistake_is_refused_at_its_property(cloud: Engine, token: str, inputs: Values, path: str, text: str) -> None:
+    failures = cloud.check(token, inputs)[1]
+    assert [place for place, _ in failures] == [path]
+    assert text in failures[0][1]
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs"),
+    [(CLUSTER, STANDARD), (CLUSTER, AUTOPILOT), (NODE_POOL, L4_POOL), (BUCKET, MODEL_BUCKET), (MEMBER, GRANT)],
+)
+def test_what_is_right_passes_and_is_not_rewritten(cloud: Engine, token: str, inputs: Values) -> None:
+    assert cloud.check(token, inputs) == (inputs, [])
+
+
+FLEX_START = but(
+    L4_POOL,
+    nodeCount=None,
+    initialNodeCount=0,
+    autoscaling={"totalMinNodeCount": 0, "totalMaxNodeCount": 4, "locationPolicy": "ANY"},
+    nodeConfig__flexStart=True,
+    nodeConfig__maxRunDuration="3600s",
+    nodeConfig__reservationAffinity={"consumeReservationType": "NO_RESERVATION"},
+)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        (but(FLEX_START, autoscaling=None), "Flex start node pools require autoscaling enabled."),
+        (but(FLEX_START, initialNodeCount=1), "Flex start node pools require initial node count to be set to 0."),
+        (but(FLEX_START, nodeConfig__reservationAffinity=None), "flex start node pools don't support reservations"),
+        (but(FLEX_START, nodeConfig__spot=True), "can't be spot"),
+        (but(FLEX_START, nodeConfig__maxRunDuration="60s"), "from 600s to 604800s"),
+        (
+            but(FLEX_START, nodeConfig__flexStart=None, queuedProvisioning={"enabled": True}, autoscaling=None),
+            "autoscaling",
+        ),
+    ],
+)
+def test_flex_start_pools_are_held_to_google_s_rules(cloud: Engine, inputs: Values, text: str) -> None:
+    assert cloud.check(NODE_POOL, FLEX_START)[1] == []
+    ((_, reason),) = cloud.check(NODE_POOL, inputs)[1]
+    assert text in reason
+
+
+def test_a_value_that_is_not_known_yet_or_secret_is_no_mistake(cloud: Engine) -> None:
+    inputs = but(L4_POOL, nodeLocations=None) | {"cluster": UNKNOWN, "nodeCount": Secret(3)}
+    assert cloud.check(NODE_POOL, inputs) == (inputs, [])
+    assert cloud.check(NODE_POOL, inputs | {"nodeCount": Secret("3")})[1] != []
+    assert cloud.check(NODE_POOL, but(L4_POOL, location=None) | {"cluster": UNKNOWN})[1] == []
+    assert cloud.check(MEMBER, GRANT | {"member": UNKNOWN})[1] == []
+
+
+def test_a_name_is_made_up_once_and_kept(cloud: Engine) -> None:
+    request = proto.CheckRequest(urn=urn(BUCKET, "models"), news=encode(but(MODEL_BUCKET, name=None)), randomSeed=b"1")
+    first = cloud.gcp.Check(request, None).inputs
+    assert decode(first)["name"].startswith("models-")
+    request.olds.CopyFrom(first)
+    request.randomSeed = b"2"
+    assert cloud.gcp.Check(request, None).inputs == first
+
+
+# ---------------------------------------------------------------------------------------------------------- creations
+def test_a_preview_knows_the_inputs_and_not_what_the_cloud_decides(cloud: Engine) -> None:
+    id, outputs = cloud.create(CLUSTER, STANDARD, preview=True)
+    assert id == ""
+    assert outputs["name"] == "llm-cluster"
+    assert outputs["resourceLabels"] == {"team": "ml"}
+    assert outputs["endpoint"] is UNKNOWN
+    assert outputs["masterAuth"] is UNKNOWN
+    _, outputs = cloud.create(
+        CLUSTER,
+        STANDARD | {"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}}},
+        preview=True,
+    )
+    assert outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"] == {
+        "allowExternalTraffic": True,
+        "endpoint": UNKNOWN,
+    }
+    assert cloud.store.all() == []
+    assert cloud.clusters.calls == []
+
+
+def test_a_standard_cluster_becomes_a_cluster_and_its_default_pool_goes(cloud: Engine) -> None:
+    id, outputs = cloud.create(CLUSTER, STANDARD)
+    assert id == CLUSTER_ID
+    assert cloud.clusters.calls == [("create", "llm-cluster")]
+    record = cloud.clusters.clusters["llm-cluster"]
+    assert (record.mode, record.project, record.location) == ("standard", PROJECT, "us-central1")
+    assert record.zones == ["us-central1-a", "us-central1-b", "us-central1-c"]
+    assert outputs["endpoint"] == "127.0.0.1:34567"
+    assert outputs["masterAuth"]["clusterCaCertificate"] == "Q0E="
+    assert outputs["masterVersion"] == record.version
+    assert outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"].endswith(".us-central1.gke.goog")
+    assert outputs["project"] == PROJECT
+    assert cloud.store.get(CLUSTER_ID) is not None
+
+
+def test_a_default_pool_that_is_kept_is_a_pool_like_any_other(cloud: Engine) -> None:
+    kept = but(STANDARD, removeDefaultNodePool=None, nodeConfig__machineType="e2-standard-4", initialNodeCount=2)
+    cloud.create(CLUSTER, kept)
+    pool = cloud.clusters.pools["default-pool"]
+    assert (pool.machine_type, pool.nodes_per_zone, len(pool.zones)) == ("e2-standard-4", 2, 3)
+    pool_id = f"{CLUSTER_ID}/nodePools/default-pool"
+    with pytest.raises(Refused, match="Error 409: Already exists"):
+        cloud.create(NODE_POOL, but(L4_POOL, name="default-pool"))
+    cloud.update(CLUSTER, CLUSTER_ID, kept, but(kept, removeDefaultNodePool=True))
+    assert cloud.clusters.calls[-1] == ("remove_pool", "llm-cluster", "default-pool")
+    assert cloud.store.get(pool_id) is None
+
+
+def test_a_pool_named_default_pool_outlives_updates_of_a_cluster_that_removed_its_own(standard: Engine) -> None:
+    standard.create(NODE_POOL, but(L4_POOL, name="default-pool"))
+    standard.update(CLUSTER, CLUSTER_ID, STANDARD, but(STANDARD, resourceLabels={"team": "ops"}))
+    assert "default-pool" in standard.clusters.pools
+
+
+def test_an_autopilot_cluster_has_an_identity_pool_and_takes_no_node_pools(cloud: Engine) -> None:
+    _, outputs = cloud.create(CLUSTER, AUTOPILOT)
+    assert cloud.clusters.clusters["llm-cluster"].mode == "autopilot"
+    assert outputs["workloadIdentityConfig"] == {"workloadPool": f"{PROJECT}.svc.id.goog"}
+    with pytest.raises(Refused, match="Autopilot clusters do not support mutating node pools"):
+        cloud.create(NODE_POOL, L4_POOL)
+
+
+def test_a_zonal_cluster_has_its_nodes_in_its_zone(cloud: Engine) -> None:
+    _, outputs = cloud.create(CLUSTER, but(STANDARD, location="us-central1-f"))
+    assert cloud.clusters.clusters["llm-cluster"].zones == ["us-central1-f"]
+    assert outputs["nodeLocations"] == []
+
+
+def test_a_gpu_pool_becomes_the_nodes_that_its_body_asks_for(standard: Engine) -> None:
+    id, outputs = standard.create(NODE_POOL, L4_POOL)
+    assert id == POOL_ID
+    assert standard.clusters.pools["gpupool"] == PoolRecord(
+        name="gpupool",
+        machine_type="g2-standard-24",
+        zones=["us-central1-a"],
+        gpu="nvidia-l4",
+        gpus=2,
+        driver="latest",
+        capacity="onDemand",
+        labels={"team": "ml"},
+        taints=[{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+        disk_gb=200,
+        nodes_per_zone=3,
+        workload_identity=True,
+    )
+    assert outputs["nodeCount"] == 3
+    assert len(outputs["instanceGroupUrls"]) == 1
+
+
+def test_pool_size_and_capacity_come_from_the_body(standard: Engine) -> None:
+    def pool(**changes: Any) -> PoolRecord:
+        standard.clusters.pools.clear()
+        id, _ = standard.create(NODE_POOL, but(FLEX_START, **changes))
+        standard.store.remove(id)
+        return standard.clusters.pools["gpupool"]
+
+    flex = pool()
+    assert (flex.capacity, flex.nodes_per_zone, flex.min_nodes, flex.max_nodes) == ("flexStart", None, 0, 4)
+    assert pool(queuedProvisioning={"enabled": True}).capacity == "queuedFlexStart"
+    per_zone = pool(
+        autoscaling={"minNodeCount": 1, "maxNodeCount": 4},
+        nodeLocations=["us-central1-a", "us-central1-b"],
+    )
+    assert (per_zone.min_nodes, per_zone.max_nodes) == (2, 8)
+    plain: Values = {"nodeConfig__flexStart": None, "nodeConfig__maxRunDuration": None}
+    assert pool(**plain, nodeConfig__spot=True).capacity == "spot"
+    reserved = {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "k", "values": ["mine"]}
+    assert pool(**plain, nodeConfig__reservationAffinity=reserved).capacity == "reservation"
+
+
+def test_a_pool_may_name_its_cluster_by_id_and_needs_one_that_is_there(standard: Engine) -> None:
+    assert standard.create(NODE_POOL, but(L4_POOL, cluster=CLUSTER_ID, location=None))[0] == POOL_ID
+    with pytest.raises(Refused, match=r"Error 404: Not found: .*/clusters/other"):
+        standard.create(NODE_POOL, but(L4_POOL, cluster="other"))
+
+
+def test_a_pool_can_not_leave_upgrades_off_in_a_release_channel(standard: Engine) -> None:
+    with pytest.raises(Refused, match="Auto_upgrade must be true when release_channel RAPID is set"):
+        standard.create(NODE_POOL, but(L4_POOL, management__autoUpgrade=False))
+
+
+def test_what_exists_can_not_be_created_again(standard: Engine) -> None:
+    with pytest.raises(Refused, match=re.escape(f"Error 409: Already exists: {CLUSTER_ID}., alreadyExists")):
+        standard.create(CLUSTER, STANDARD)
+    standard.create(NODE_POOL, L4_POOL)
+    with pytest.raises(Refused, match="Error 409: Already exists"):
+        standard.create(NODE_POOL, L4_POOL)
+    standard.create(BUCKET, MODEL_BUCKET)
+    with pytest.raises(Refused, match=r"Error 409: Your previous request .* you already own it\., conflict"):
+        standard.create(BUCKET, MODEL_BUCKET)
+    with pytest.raises(Refused, match="Error 409: The requested bucket name is not available"):
+        standard.create(BUCKET, MODEL_BUCKET | {"project": "another-project"})
+
+
+def test_a_second_cluster_of_one_name_elsewhere_does_not_take_over_the_first(standard: Engine) -> None:
+    with pytest.raises(Refused, match="has the same name"):
+        standard.create(CLUSTER, but(STANDARD, location="us-east1"))
+    assert standard.clusters.clusters["llm-cluster"].location == "us-central1"
+
+
+def test_a_creation_that_fails_leaves_nothing_behind(cloud: Engine) -> None:
+    cloud.clusters.fails["create"] = Refused("no etcd on PATH")
+    with pytest.raises(Refused, match="no etcd"):
+        cloud.create(CLUSTER, STANDARD)
+    assert cloud.store.all() == []
+    cloud.create(CLUSTER, STANDARD)
+
+
+# -------------------------------------------------------------------------------------------------------------- grants
+def test_a_grant_waits_for_the_project_s_identity_pool_and_the_bucket(cloud: Engine) -> None:
+    with pytest.raises(Refused, match="Error 404: The specified bucket does not exist"):
+        cloud.create(MEMBER, GRANT)
+    cloud.create(BUCKET, MODEL_BUCKET)
+    with pytest.raises(Refused, match=f"Error 400: Identity Pool does not exist \\({PROJECT}.svc.id.goog\\)"):
+        cloud.create(MEMBER, GRANT)
+    cloud.create(CLUSTER, but(STANDARD, workloadIdentityConfig=None))
+    with pytest.raises(Refused, match="Identity Pool does not exist"):
+        cloud.create(MEMBER, GRANT)
+    cloud.update(CLUSTER, CLUSTER_ID, but(STANDARD, workloadIdentityConfig=None), STANDARD)
+    id, outputs = cloud.create(MEMBER, GRANT)
+    assert id == f"b/{GRANT['bucket']}/{GRANT['role']}/{GRANT['member']}"
+    assert outputs["bucket"] == f"b/{GRANT['bucket']}"
+    assert cloud.create(MEMBER, GRANT)[0] == id, "a grant that is there is granted again"
+
+
+def test_a_grant_with_another_project_s_number_is_refused(standard: Engine) -> None:
+    standard.create(BUCKET, MODEL_BUCKET)
+    with pytest.raises(Refused, match=f"that of {PROJECT} is {project_number(PROJECT)}"):
+        standard.create(MEMBER, but(GRANT, member=principal(number="123456789012")))
+
+
+# ------------------------------------------------------------------------------------------------------- killed creations
+@pytest.mark.parametrize("id", [CLUSTER_ID, f"{PROJECT}/us-central1/llm-cluster", "us-central1/llm-cluster"])
+def test_a_killed_creation_of_a_cluster_is_finished_by_a_read(cloud: Engine, id: str) -> None:
+    cloud.clusters.fails["create"] = Killed()
+    with pytest.raises(Killed):
+        cloud.create(CLUSTER, STANDARD)
+    (begun,) = cloud.store.all()
+    assert begun.status == PROVISIONING
+
+    found, outputs, inputs = cloud.read(CLUSTER, id)
+    assert (found, inputs) == (CLUSTER_ID, STANDARD)
+    assert outputs["endpoint"] == "127.0.0.1:34567"
+    (whole,) = cloud.store.all()
+    assert whole.status == RUNNING
+    assert cloud.store.has_identity_pool(PROJECT)
+
+
+@pytest.mark.parametrize(
+    "id", [POOL_ID, f"{PROJECT}/us-central1/llm-cluster/gpupool", "us-central1/llm-cluster/gpupool"]
+)
+def test_a_killed_creation_of_a_pool_is_finished_by_a_read(standard: Engine, id: str) -> None:
+    standard.clusters.fails["set_pool"] = Killed()
+    with pytest.raises(Killed):
+        standard.create(NODE_POOL, L4_POOL)
+    assert standard.read(NODE_POOL, id, L4_POOL)[0] == POOL_ID
+    assert "gpupool" in standard.clusters.pools
+
+
+def test_a_pool_is_not_made_in_a_cluster_that_is_not_whole(cloud: Engine) -> None:
+    cloud.clusters.fails["create"] = Killed()
+    with pytest.raises(Killed):
+        cloud.create(CLUSTER, STANDARD)
+    with pytest.raises(Refused, match="is being created"):
+        cloud.create(NODE_POOL, L4_POOL)
+
+
+def test_a_creation_can_be_made_slow_enough_to_be_killed(cloud: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setenv("GKE_AI_CLOUD_LATENCY", "2.5")
+    monkeypatch.setattr("time.sleep", slept.append)
+    cloud.create(CLUSTER, STANDARD)
+    assert slept == [2.5]
+
+
+# --------------------------------------------------------------------------------------------------------------- reads
+@pytest.mark.parametrize(
+    ("token", "inputs", "forms"),
+    [
+        (BUCKET, MODEL_BUCKET, ["model-bucket-my-project", f"{PROJECT}/model-bucket-my-project"]),
+        (
+            MEMBER,
+            GRANT,
+            [
+                f"b/{GRANT['bucket']} {GRANT['role']} {GRANT['member']}",
+                f"b/{GRANT['bucket']}/{GRANT['role']}/{GRANT['member']}",
+            ],
+        ),
+    ],
+)
+def test_an_import_takes_the_provider_s_ids(standard: Engine, token: str, inputs: Values, forms: list[str]) -> None:
+    standard.create(BUCKET, MODEL_BUCKET)
+    id, outputs = standard.create(token, inputs) if token != BUCKET else (MODEL_BUCKET["name"], None)
+    for form in forms:
+        read = standard.read(token, form)
+        assert (read[0], read[2]) == (id, inputs)
+        assert outputs is None or read[1] == outputs
+
+
+def test_an_id_of_no_known_form_is_refused(cloud: Engine) -> None:
+    with pytest.raises(Refused, match="is no cluster"):
+        cloud.read(CLUSTER, "a/b/c/d/e")
+
+
+def test_a_resource_that_has_gone_reads_as_gone(standard: Engine) -> None:
+    assert standard.read(NODE_POOL, POOL_ID, L4_POOL)[0] == ""
+    standard.delete(NODE_POOL, POOL_ID, L4_POOL)  # deleting it is fine
+
+
+@pytest.mark.parametrize(("token", "inputs"), [(CLUSTER, STANDARD), (NODE_POOL, L4_POOL), (BUCKET, MODEL_BUCKET)])
+def test_a_refresh_of_what_nobody_touched_changes_nothing(cloud: Engine, token: str, inputs: Values) -> None:
+    if token == NODE_POOL:
+        cloud.create(CLUSTER, STANDARD)
+    id, outputs = cloud.create(token, inputs)
+    assert cloud.read(token, id, inputs) == (id, outputs, inputs)
+    assert cloud.diff(token, inputs, inputs).changes == proto.DiffResponse.DIFF_NONE
+
+
+def test_a_change_behind_pulumi_s_back_is_seen_by_a_refresh(standard: Engine) -> None:
+    id, _ = standard.create(NODE_POOL, L4_POOL)
+    record = standard.store.get(id)
+    assert record is not None
+    standard.store.put(replace(record, inputs=record.inputs | {"nodeCount": 1}))
+    _, outputs, inputs = standard.read(NODE_POOL, id, L4_POOL)
+    assert (outputs["nodeCount"], inputs["nodeCount"]) == (1, 1)
+
+
+def test_a_secret_input_is_secret_in_the_outputs_after_create_update_and_refresh(standard: Engine) -> None:
+    secret = but(MODEL_BUCKET) | {"labels": {"key": Secret("hidden")}}
+    id, outputs = standard.create(BUCKET, secret)
+    assert outputs["labels"] == {"key": Secret("hidden")}
+    assert standard.update(BUCKET, id, secret, secret)["labels"] == {"key": Secret("hidden")}
+    _, outputs, inputs = standard.read(BUCKET, id, secret)
+    assert outputs["labels"] == inputs["labels"] == {"key": Secret("hidden")}
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+REPLACING: list[tuple[str, Values, Values]] = [
+    (CLUSTER, STANDARD, but(STANDARD, name="other")),
+    (CLUSTER, STANDARD, but(STANDARD, location="us-east1")),
+    (CLUSTER, STANDARD, but(STANDARD, initialNodeCount=2)),
+    (CLUSTER, STANDARD, but(STANDARD, network="ai")),
+    (CLUSTER, STANDARD, but(STANDARD, enableAutopilot=True)),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__guestAccelerators=[{"type": "nvidia-l4", "count": 1}])),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__spot=True)),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__flexStart=True)),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__maxRunDuration="3600s")),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__reservationAffinity={"consumeReservationType": "NO_RESERVATION"})),
+    (NODE_POOL, L4_POOL, but(L4_POOL, queuedProvisioning={"enabled": True})),
+    (NODE_POOL, L4_POOL, but(L4_POOL, placementPolicy={"type": "COMPACT"})),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeCount=None, initialNodeCount=3)),
+    (NODE_POOL, L4_POOL, but(L4_POOL, cluster="other")),
+    (BUCKET, MODEL_BUCKET, but(MODEL_BUCKET, location="EU")),
+    (MEMBER, GRANT, but(GRANT, role="roles/storage.objectUser")),
+]
+IN_PLACE: list[tuple[str, Values, Values, list[str]]] = [
+    (CLUSTER, STANDARD, but(STANDARD, resourceLabels={"team": "ops"}), ["resourceLabels.team"]),
+    (CLUSTER, STANDARD, but(STANDARD, releaseChannel={"channel": "STABLE"}), ["releaseChannel.channel"]),
+    (CLUSTER, STANDARD, but(STANDARD, deletionProtection=True), ["deletionProtection"]),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeCount=4), ["nodeCount"]),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__machineType="g2-standard-48"), ["nodeConfig.machineType"]),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeConfig__labels={"a/b": "c", "team": "ml"}), ['nodeConfig.labels["a/b"]']),
+    (NODE_POOL, L4_POOL, but(L4_POOL, nodeLocations=["us-central1-a", "us-central1-b"]), ["nodeLocations[1]"]),
+    (BUCKET, MODEL_BUCKET, but(MODEL_BUCKET, forceDestroy=True), ["forceDestroy"]),
+]
+
+
+@pytest.mark.parametrize(("token", "old", "new"), REPLACING)
+def test_what_the_provider_can_not_change_in_place_is_replaced(
+    cloud: Engine, token: str, old: Values, new: Values
+) -> None:
+    answer = cloud.diff(token, old, new)
+    assert answer.changes == proto.DiffResponse.DIFF_SOME
+    assert len(answer.replaces) >= 1
+    # Two resources of one name can't be there at once.
+    assert answer.deleteBeforeReplace == (token != MEMBER and old["name"] == new["name"])
+
+
+@pytest.mark.parametrize(("token", "old", "new", "paths"), IN_PLACE)
+def test_what_the_provider_changes_in_place_is_not_replaced(
+    cloud: Engine, token: str, old: Values, new: Values, paths: list[str]
+) -> None:
+    answer = cloud.diff(token, old, new)
+    assert list(answer.replaces) == []
+    assert sorted(answer.detailedDiff) == paths
+    assert answer.changes == proto.DiffResponse.DIFF_SOME
+
+
+def test_a_bucket_s_location_in_other_letters_is_no_change(cloud: Engine) -> None:
+    answer = cloud.diff(BUCKET, MODEL_BUCKET, but(MODEL_BUCKET, location="us-central1"))
+    assert answer.changes == proto.DiffResponse.DIFF_NONE
+
+
+def test_an_update_s_preview_knows_all_that_does_not_change(standard: Engine) -> None:
+    changed = but(STANDARD, resourceLabels={"team": "ops"})
+    outputs = standard.update(CLUSTER, CLUSTER_ID, STANDARD, changed, preview=True)
+    assert outputs["endpoint"] == "127.0.0.1:34567"
+    assert outputs["masterAuth"]["clusterCaCertificate"] == "Q0E="
+    assert outputs["resourceLabels"] == {"team": "ops"}
+    assert standard.read(CLUSTER, CLUSTER_ID, STANDARD)[2] == STANDARD, "a preview changes nothing"
+
+
+def test_a_changed_node_count_resizes_the_pool_and_a_label_of_the_cluster_does_not(standard: Engine) -> None:
+    id, _ = standard.create(NODE_POOL, L4_POOL)
+    standard.clusters.calls.clear()
+    standard.update(CLUSTER, CLUSTER_ID, STANDARD, but(STANDARD, resourceLabels={"team": "ops"}))
+    assert standard.clusters.calls == []
+    outputs = standard.update(NODE_POOL, id, L4_POOL, but(L4_POOL, nodeCount=5))
+    assert outputs["nodeCount"] == 5
+    assert standard.clusters.calls == [("set_pool", "llm-cluster", "gpupool")]
+    assert standard.clusters.pools["gpupool"].nodes_per_zone == 5
+
+
+def test_an_update_of_what_has_gone_is_refused(standard: Engine) -> None:
+    with pytest.raises(Refused, match="Error 404: Not found"):
+        standard.update(NODE_POOL, POOL_ID, L4_POOL, but(L4_POOL, nodeCount=5))
+
+
+# ----------------------------------------------------------------------------------------------------------- deletions
+def test_a_protected_cluster_is_not_deleted_and_protection_is_the_default(standard: Engine) -> None:
+    for state in (but(STANDARD, deletionProtection=True), but(STANDARD, deletionProtection=None)):
+        with pytest.raises(Refused, match="Cannot destroy cluster because deletion_protection is set to true"):
+            standard.delete(CLUSTER, CLUSTER_ID, state)
+    assert "llm-cluster" in standard.clusters.clusters
+
+
+def test_a_deleted_cluster_takes_its_pools_and_leaves_the_identity_pool(standard: Engine) -> None:
+    standard.create(NODE_POOL, L4_POOL)
+    standard.delete(CLUSTER, CLUSTER_ID, STANDARD)
+    assert standard.store.all() == []
+    assert standard.clusters.clusters == {}
+    assert standard.store.has_identity_pool(PROJECT)
+    standard.create(CLUSTER, STANDARD)
+
+
+def test_a_cluster_whose_deletion_was_killed_is_still_there_to_be_deleted(standard: Engine) -> None:
+    standard.clusters.fails["delete"] = Killed()
+    with pytest.raises(Killed):
+        standard.delete(CLUSTER, CLUSTER_ID, STANDARD)
+    assert standard.store.get(CLUSTER_ID) is not None
+    standard.delete(CLUSTER, CLUSTER_ID, STANDARD)
+    assert standard.store.all() == []
+
+
+def test_a_deleted_pool_s_nodes_go(standard: Engine) -> None:
+    id, _ = standard.create(NODE_POOL, L4_POOL)
+    standard.delete(NODE_POOL, id, L4_POOL)
+    assert standard.clusters.calls[-1] == ("remove_pool", "llm-cluster", "gpupool")
+    assert standard.store.get(id) is None
+
+
+def test_a_bucket_with_data_is_deleted_only_by_force_and_its_grants_with_it(standard: Engine) -> None:
+    id, outputs = standard.create(BUCKET, MODEL_BUCKET)
+    assert outputs["url"] == f"gs://{id}"
+    standard.create(MEMBER, GRANT)
+    standard.store.put_object(id, "checkpoint-10/model", b"weights")
+    assert standard.store.objects(id) == ["checkpoint-10/model"]
+    with pytest.raises(Refused, match="without `force_destroy` set to true"):
+        standard.delete(BUCKET, id, MODEL_BUCKET)
+    standard.delete(BUCKET, id, MODEL_BUCKET | {"forceDestroy": True})
+    assert [record.identity for record in standard.store.all()] == [CLUSTER_ID]
+    assert standard.store.objects(id) == []
+
+
+def test_a_deletion_policy_is_heeded(standard: Engine) -> None:
+    id, _ = standard.create(NODE_POOL, L4_POOL)
+    with pytest.raises(Refused, match="deletionPolicy"):
+        standard.delete(NODE_POOL, id, L4_POOL | {"deletionPolicy": "PREVENT"})
+    standard.delete(NODE_POOL, id, L4_POOL | {"deletionPolicy": "ABANDON"})
+    assert standard.store.get(id) is not None
+
+
+# ----------------------------------------------------------------------------------------------------------- functions
+def test_a_project_has_the_same_number_everywhere(cloud: Engine, tmp_path: Path) -> None:
+    get = "gcp:organizations/getProject:getProject"
+    number = cloud.invoke(get, projectId=PROJECT)["number"]
+    assert len(number) == 12
+    assert number.isdigit()
+    assert Engine(tmp_path / "another").invoke(get)["number"] == number
+    assert cloud.invoke(get, projectId="other-project")["number"] != number
+    with pytest.raises(Refused, match="is not a project id"):
+        cloud.invoke(get, projectId="No")
+    with pytest.raises(Refused, match="unknown argument project"):
+        cloud.invoke(get, project=PROJECT)
+
+
+def test_a_cluster_that_exists_can_be_looked_up_and_one_that_does_not_is_named(standard: Engine) -> None:
+    get = "gcp:container/getCluster:getCluster"
+    found = standard.invoke(get, name="llm-cluster", location="us-central1", project=PROJECT)
+    assert found["endpoint"] == "127.0.0.1:34567"
+    assert found["masterAuths"][0]["clusterCaCertificate"] == "Q0E="
+    assert found["workloadIdentityConfigs"] == [{"workloadPool": f"{PROJECT}.svc.id.goog"}]
+    assert found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"].startswith("gke-")
+    assert found["enableAutopilot"] is False
+    with pytest.raises(Refused, match=r"projects/.*/clusters/none not found"):
+        standard.invoke(get, name="none", location="us-central1")
+
+
+# --------------------------------------------------------------------------------------------------------------- store
+def test_the_longest_identity_fits_a_file_name(standard: Engine) -> None:
+    standard.create(BUCKET, MODEL_BUCKET)
+    standard.create(MEMBER, but(GRANT, member=principal().replace("/ns/llm", f"/ns/{'n' * 63}")))
+    assert all(len(file.name) < 200 for file in standard.store.folder.glob("*.json"))
+
+
+def test_a_write_that_was_cut_off_leaves_the_old_record(standard: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = standard.store.get(CLUSTER_ID)
+    assert before is not None
+
+    def cut(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(os, "replace", cut)
+    with pytest.raises(Killed):
+        standard.store.put(replace(before, inputs={}))
+    assert standard.store.all() == [before]
