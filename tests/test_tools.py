@@ -262,6 +262,13 @@ def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -
     assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
 
 
+@pytest.mark.parametrize("verb", ["bucket", "existing"])
+def test_a_command_of_the_stand_in_runs_from_any_folder(tmp_path: Path, verb: str) -> None:
+    done = run(verb, "--help", state=tmp_path, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"local/run {verb}" in done.stdout
+
+
 def test_the_official_gcp_plugin_on_path_is_never_asked(tmp_path: Path) -> None:
     done = run("sh", "-c", 'echo $PULUMI_IGNORE_AMBIENT_PLUGINS; ls "$PULUMI_HOME"/plugins', state=tmp_path)
     assert done.stdout.startswith("true\n")
