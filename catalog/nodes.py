@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from catalog.capacity import MODES, Taint
 from catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
-from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity
+from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
@@ -154,14 +154,16 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
         if kind.gpus >= gpus and free["cpu"] >= cpu and free["memory"] >= memory:
             return kind
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""
-    wanted += f"{format_quantity('cpu', cpu)} CPU and {format_quantity('memory', memory)} of memory"
+    wanted += f"{readable('cpu', cpu)} CPU and {readable('memory', memory)} of memory"
     if not kinds:
         raise LookupError(f"no machine has {gpu}")
     raise LookupError(f"no machine has {wanted}; the largest, {kinds[-1].name}, has {_size_of(kinds[-1])}")
 
 
 def _size_of(kind: Machine) -> str:
-    free = allocatable(_bare_shape(kind))
+    free = {
+        resource: readable(resource, parse_quantity(text)) for resource, text in allocatable(_bare_shape(kind)).items()
+    }
     gpus = f"{kind.gpus} {kind.gpu}, " if kind.gpu else ""
     return f"{gpus}{free['cpu']} CPU and {free['memory']} of memory"
 

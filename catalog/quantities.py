@@ -50,6 +50,15 @@ def format_bytes(amount: Fraction) -> str:
     return f"{kib}Ki"
 
 
+def readable(resource: str, amount: Fraction) -> str:
+    """An amount as people read it: `23.87` cores, `86.8Gi`, `6` pieces."""
+    if resource == "cpu":
+        return f"{float(amount):.15g}"
+    if resource in ("memory", "ephemeral-storage"):
+        return f"{round(float(amount / GI), 1):.15g}Gi"
+    return str(amount // 1)
+
+
 def format_quantity(resource: str, amount: Fraction) -> str:
     """An amount of `resource` (`cpu`, `memory`, `ephemeral-storage`, or pieces such as `nvidia.com/gpu`)."""
     if resource == "cpu":

@@ -142,10 +142,9 @@ class _Reader:
             section = model.model_validate(value, by_alias=True, by_name=False)
         except ValidationError as error:
             self._lost(path, value)
-            if any(details["loc"] == ("name",) for details in error.errors()):
-                # Whatever it should have been called, something may refer to it.
-                self.unread.add(path.rpartition("[")[0] or path)
             for details in error.errors(include_url=False, include_context=True):
+                if details["loc"] == ("name",):
+                    self._may_have_any_name(path)
                 self.problems.append(_problem(details, model, value, path))
             return None
         section._path = path
@@ -156,6 +155,12 @@ class _Reader:
         name = value.get("name") if isinstance(value, Mapping) else None
         if isinstance(name, str):
             self.names.add(name)
+        else:
+            self._may_have_any_name(path)
+
+    def _may_have_any_name(self, item: str) -> None:
+        # Whatever the item should have been called, something may refer to it: so its whole section counts as unread.
+        self.unread.add(item.rpartition("[")[0] or item)
 
 
 def _sections(annotation: Any) -> list[type[Section]]:
@@ -251,6 +256,8 @@ def _wrong_type(found: object, kind: str) -> tuple[str, str]:
     wanted, way_out = _TYPES[kind]
     if isinstance(found, str) and kind in ("int_parsing", "bool_parsing"):
         return f"{_quoted(found)} is not {wanted}", way_out
+    if kind == "string_type" and not isinstance(found, int | float):
+        way_out = "Write one text"
     return f"is {_type_name(found)}, and {wanted} is needed", way_out
 
 

@@ -1127,14 +1127,14 @@ MISTAKES = [
         "a server with all the CPU of the machine, which no node gives",
         put("serving.0.resources.cpu", "24"),
         "gke-ai:serving[0].resources.cpu",
-        "takes 24 CPU, and a node of pool l4 (g2-standard-24) has 23870m CPU for pods",
+        "takes 24 CPU, and a node of pool l4 (g2-standard-24) has 23.87 CPU for pods",
         "use a pool of g2-standard-48",
     ),
     Mistake(
         "a server with all the memory of the machine, which no node gives",
         put("serving.0.resources.memory", "96Gi"),
         "gke-ai:serving[0].resources.memory",
-        "takes 96Gi of memory",
+        "takes 96Gi of memory, and a node of pool l4 (g2-standard-24) has 86.8Gi of memory",
         "use a pool of g2-standard-48",
     ),
     Mistake(
@@ -1294,6 +1294,13 @@ def test_reference_to_a_mistyped_item_is_no_second_mistake() -> None:
         "gke-ai:gpuPools[0].driver",
         "gke-ai:queues.clusterQueues[0].cohort",
     ]
+
+
+@pytest.mark.parametrize("item", [None, "l4", {"nmae": "l4", "machineType": "g2-standard-24", "nodesPerZone": 3}])
+def test_reference_to_an_item_without_a_name_is_no_second_mistake(item: object) -> None:
+    values = good()
+    values["gpuPools"][0] = item
+    assert {problem.path.split(".")[0] for problem in problems_of(values)} == {"gke-ai:gpuPools[0]"}
 
 
 def test_several_mistakes_of_one_item_are_all_told() -> None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from catalog.machines import GPUS
 from catalog.nodes import NVIDIA_GPU, allocatable, autopilot_machine
-from catalog.quantities import format_quantity, parse_quantity
+from catalog.quantities import parse_quantity, readable
 from settings.model import FineTune, GpuPool, Server, Settings
 from settings.plan import (
     cluster_queue_of,
@@ -38,7 +38,7 @@ def _key(workload: Server | FineTune, resource: str) -> str:
 
 
 def _said(resource: str, amount: Fraction) -> str:
-    text = format_quantity(resource, amount)
+    text = readable(resource, amount)
     if resource == NVIDIA_GPU:
         return f"{text} GPU{'' if text == '1' else 's'}"
     return f"{text} of {resource}" if resource != "cpu" else f"{text} CPU"
