@@ -107,18 +107,20 @@ class GkeCluster(Component):
             )
             self.cluster_name = found.name
             ca_certificate = found.master_auths[0].cluster_ca_certificate
-            endpoint = found.endpoint
-            dns_endpoint = found.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
+            self.endpoint = (
+                found.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
+                if cluster.dns_endpoint
+                else found.endpoint
+            )
         else:
             made = self._make(cluster, project)
             self.cluster_name = made.name
             ca_certificate = made.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
-            endpoint = made.endpoint
-            dns_endpoint = made.control_plane_endpoints_config.dns_endpoint_config.endpoint.apply(
-                lambda host: host or ""
-            )
+            self.endpoint = made.endpoint
+            if cluster.dns_endpoint:
+                endpoint = made.control_plane_endpoints_config.dns_endpoint_config.endpoint
+                self.endpoint = endpoint.apply(lambda host: host or "")
 
-        self.endpoint = dns_endpoint if cluster.dns_endpoint else endpoint
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
         context = f"gke_{project}_{cluster.location}_{cluster.name}"

@@ -1,0 +1,193 @@
+"""Records what a program registers: every resource with its inputs, options and dependencies, as plain data.
+
+Assertions go on the record, not into `apply`, where an unknown value would skip them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.runtime import mocks, rpc
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = "my-project"
+TOKEN = "hf_canary"
+PROJECT_NUMBER = "123456789012"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One resource, as the engine would be asked for it."""
+
+    urn: str
+    type: str
+    name: str
+    parent: str
+    inputs: Mapping[str, Any]
+    dependencies: frozenset[str]
+    ignored: tuple[str, ...]
+    protected: bool
+    retained: bool
+    hooked: bool
+
+    @property
+    def object_name(self) -> str:
+        """Name of the Kubernetes object or cloud resource."""
+        return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.name)
+
+
+@dataclass
+class Record:
+    """Everything that a program registered, by URN."""
+
+    resources: dict[str, Registration] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
+
+    def all(self, kind: str) -> list[Registration]:
+        """Resources whose type ends in `kind`."""
+        return [one for one in self.resources.values() if one.type.rpartition(":")[2].rpartition("/")[2] == kind]
+
+    def one(self, kind: str, name: str | None = None) -> Registration:
+        """The only resource of a type, or the one of an object name."""
+        (found,) = (one for one in self.all(kind) if name is None or one.object_name == name)
+        return found
+
+    def waits_for(self, waiting: Registration) -> frozenset[str]:
+        """Types and names of all that must be there before `waiting`: its dependencies, and those of its parents."""
+        seen: set[str] = set()
+        open_ends = [waiting.urn]
+        while open_ends:
+            resource = self.resources.get(open_ends.pop())
+            if resource is not None and resource.urn not in seen:
+                seen.add(resource.urn)
+                open_ends += [*resource.dependencies, resource.parent]
+        seen.discard(waiting.urn)
+        return frozenset(
+            f"{one.type.rpartition(':')[2]} {one.object_name}" for one in map(self.resources.get, seen) if one
+        )
+
+
+class Monitor(mocks.MockMonitor):
+    """Pulumi's mock of an engine, which also remembers what it is asked for."""
+
+    def __init__(self, cloud: mocks.Mocks, record: Record) -> None:
+        super().__init__(cloud)
+        self.record = record
+
+    def RegisterResource(self, request: Any) -> Any:
+        respond: Callable[[Any], Any] = super().RegisterResource
+        response = respond(request)
+        if request.type != "pulumi:pulumi:Stack":
+            self.record.resources[response.urn] = Registration(
+                urn=response.urn,
+                type=request.type,
+                name=request.name,
+                parent=request.parent,
+                inputs=rpc.deserialize_properties(request.object, keep_unknowns=True),
+                dependencies=frozenset([*request.dependencies, *filter(None, [request.provider.rpartition("::")[0]])]),
+                ignored=tuple(request.ignoreChanges),
+                protected=request.protect,
+                retained=request.retainOnDelete,
+                hooked=bool(request.hooks.on_error),
+            )
+        return response
+
+
+class Cloud(mocks.Mocks):
+    """A cloud that answers with what it was asked for, and with made-up endpoints; in a preview it knows no ids."""
+
+    def __init__(self, preview: bool) -> None:
+        self.preview = preview
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        state = dict(args.inputs)
+        if args.typ == "gcp:container/cluster:Cluster" and not self.preview:
+            state |= {"endpoint": "192.0.2.1", "masterAuth": {"clusterCaCertificate": "Q0E="}}
+        if args.typ == "gcp:storage/bucket:Bucket":
+            state["url"] = f"gs://{args.inputs['name']}"
+        return (None if self.preview else f"{args.name}-id"), state
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        if args.token == "gcp:organizations/getProject:getProject":
+            return {"number": PROJECT_NUMBER, "projectId": args.args["projectId"]}, []
+        if args.token == "gcp:container/getCluster:getCluster":
+            return {
+                **args.args,
+                "endpoint": "192.0.2.1",
+                "masterAuths": [{"clusterCaCertificate": "Q0E="}],
+                "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"endpoint": "gke-1.example.com"}]}],
+            }, []
+        raise AssertionError(f"unexpected call of {args.token}")
+
+
+def record(program: Callable[[], object], preview: bool, monkeypatch: pytest.MonkeyPatch) -> Record:
+    """Runs `program` as a preview or as an update, without a cluster to watch servers in."""
+
+    async def ready_at_once(*_: object) -> None:
+        return None
+
+    def registered(_hook: pulumi.ErrorHook) -> asyncio.Future[None]:
+        return asyncio.ensure_future(ready_at_once())
+
+    monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
+    # Hooks are called back by an engine; Pulumi's mocks have none.
+    monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
+    recorded = Record()
+    cloud = Cloud(preview)
+    pulumi.runtime.set_mocks(cloud, project="gke-ai", stack="test", preview=preview, monitor=Monitor(cloud, recorded))
+    root: Any = pulumi.runtime.get_root_resource()
+    root.outputs.clear()
+
+    def run() -> pulumi.Output[None]:
+        program()
+        # In a preview some are unknown, and then none is recorded.
+        return pulumi.Output.all(**root.outputs).apply(recorded.outputs.update)
+
+    to_the_end: Callable[[Callable[[], object]], Callable[[], None]] = pulumi.runtime.test
+    to_the_end(run)()
+    return recorded
+
+
+def run_program(
+    configuration: Mapping[str, Any],
+    preview: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    token: str | None = TOKEN,
+    secret_keys: tuple[str, ...] = (),
+) -> Record:
+    """Runs the whole program on a stack configuration, as Pulumi hands it over: objects as JSON."""
+    given = {
+        "gcp:project": PROJECT,
+        **{key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()},
+    }
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(given))
+    pulumi.runtime.set_all_config(given, list(secret_keys))
+    monkeypatch.setenv("HF_TOKEN", token or "")
+    return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch)
+
+
+def configuration(path: str) -> dict[str, Any]:
+    """The configuration in a file of this project."""
+    content: dict[str, Any] = yaml.safe_load((ROOT / path).read_text())["config"]
+    return content
+
+
+def strings(value: object) -> Iterator[str]:
+    """Every text in nested data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from strings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from strings(item)

@@ -1,0 +1,263 @@
+"""What must be there before what, what must not wait, and what a bad configuration builds: nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime.mocks import MockResourceArgs
+
+from tests.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, strings
+
+STANDARD = "examples/mixed-training-inference.yaml"
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+ENVIRONMENTS = [STANDARD, AUTOPILOT, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
+
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+def recorded(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> Record:
+    """The record of a configuration with some sections replaced."""
+    given = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    return run_program(given, preview, monkeypatch)
+
+
+@both
+@pytest.mark.parametrize(
+    ("waiting", "first"),
+    [
+        # The project's identity pool comes with its first cluster.
+        ("BucketIAMMember", "Cluster llm-cluster"),
+        # Kueue's manager runs there.
+        ("Release", "NodePool default-pool"),
+        ("Release", "Namespace kueue-system"),
+        # Their CRDs and webhooks are Kueue's.
+        ("ResourceFlavor", "Release kueue"),
+        ("ClusterQueue", "Release kueue"),
+        ("ClusterQueue", "ResourceFlavor default-flavor"),
+        ("LocalQueue", "ClusterQueue cluster-queue"),
+        ("LocalQueue", "Namespace llm"),
+        # A workload without its queue is refused, or started past it.
+        ("Deployment", "LocalQueue lq"),
+        ("Job", "LocalQueue lq"),
+        ("Deployment", "PriorityClass high-priority-preempting"),
+        ("Job", "PriorityClass low-priority-preempting"),
+        ("Deployment", "Secret hf-secret"),
+        ("Job", "Secret hf-secret"),
+        ("Job", "Service headless-svc-l4"),
+        # What mounts the bucket.
+        ("Job", "BucketIAMMember model-bucket-my-project/llm/default/storage.objectAdmin"),
+        # Deleted first, a pool would drain its pods for up to an hour.
+        ("Deployment", "NodePool gpupool"),
+        ("Job", "NodePool gpupool"),
+    ],
+)
+def test_nothing_comes_before_what_it_needs(
+    waiting: str, first: str, preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded(STANDARD, preview, monkeypatch)
+    assert first in record.waits_for(record.one(waiting))
+
+
+@both
+@pytest.mark.parametrize(
+    ("free", "other"),
+    [
+        ("Bucket", "Cluster llm-cluster"),
+        ("Release", "NodePool gpupool"),
+        ("ClusterQueue", "NodePool gpupool"),
+        ("Deployment", "Job finetune-gemma-l4"),
+        ("Job", "Deployment tgi-gemma-deployment"),
+        ("NodePool", "NodePool default-pool"),
+    ],
+)
+def test_nothing_waits_without_a_reason(free: str, other: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(STANDARD, preview, monkeypatch)
+    name = "gpupool" if free == "NodePool" else None
+    assert other not in record.waits_for(record.one(free, name))
+
+
+@both
+def test_namespace_goes_before_kueue_and_buckets(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(STANDARD, preview, monkeypatch)
+    before = record.waits_for(record.one("Namespace", "llm"))
+    # A namespace that outlived Kueue would hang on the finalizers of its pods and workloads, and a cluster queue that
+    # went first on the quota that they hold.
+    assert {"Release kueue", "ClusterQueue cluster-queue", "Bucket model-bucket-my-project"} <= before
+
+
+@both
+def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = configuration(STANDARD)["gke-ai:training"]
+    names = ["third", "first", "second"]
+    record = recorded(STANDARD, preview, monkeypatch, training=[{**run, "name": n, "service": n} for n in names])
+    assert "Job third" in record.waits_for(record.one("Job", "first"))
+    assert "Job first" in record.waits_for(record.one("Job", "second"))
+    assert not {"Job first", "Job second"} & record.waits_for(record.one("Job", "third"))
+
+
+@both
+@pytest.mark.parametrize("path", ENVIRONMENTS)
+def test_every_object_is_registered_before_a_cluster_exists(
+    path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded(path, preview, monkeypatch)
+    kinds = {one.type.rpartition(":")[2].rpartition("/")[2] for one in record.resources.values()}
+    assert kinds >= {
+        *("Cluster", "Bucket", "BucketIAMMember", "Namespace", "Secret", "Release", "ResourceFlavor", "ClusterQueue"),
+        *("LocalQueue", "PriorityClass", "Deployment", "Service", "Job"),
+    }
+
+
+@pytest.mark.parametrize("path", ENVIRONMENTS)
+def test_every_kubernetes_object_goes_to_the_stacks_own_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(path, False, monkeypatch)
+    provider = record.one("kubernetes")
+    for one in record.resources.values():
+        if one.type.startswith("kubernetes:"):
+            assert provider.urn in one.dependencies, one.name
+
+
+@pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
+def test_what_kueue_admits_is_tried_again_while_kueue_cannot_answer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(path, False, monkeypatch)
+    for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "Deployment", "Job"):
+        assert record.one(kind).hooked, kind
+
+
+@pytest.mark.parametrize(
+    "change", [{"labels": {"team": "research"}}, {"releaseChannel": "stable"}, {"systemPool": {"nodesPerZone": 2}}]
+)
+def test_changed_cluster_is_still_the_same_cluster_to_its_objects(
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = configuration(STANDARD)["gke-ai:cluster"]
+    before = recorded(STANDARD, True, monkeypatch).one("kubernetes").inputs["clusterIdentifier"]
+    after = recorded(STANDARD, True, monkeypatch, cluster={**section, **change}).one("kubernetes")
+    assert after.inputs["clusterIdentifier"] == before
+
+
+@pytest.mark.parametrize("change", [{"location": "us-central1-a"}, {"network": "research"}, {"name": "other"}])
+def test_another_cluster_is_another_one_to_its_objects(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    section = configuration(STANDARD)["gke-ai:cluster"]
+    before = recorded(STANDARD, True, monkeypatch).one("kubernetes").inputs["clusterIdentifier"]
+    after = recorded(STANDARD, True, monkeypatch, cluster={**section, **change}).one("kubernetes")
+    assert after.inputs["clusterIdentifier"] != before
+
+
+def test_existing_cluster_is_looked_up_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = {"name": "llm-cluster", "location": "us-central1", "mode": "existing", "existingMode": "autopilot"}
+    record = recorded(AUTOPILOT, False, monkeypatch, cluster=cluster)
+    assert not record.all("Cluster")
+    assert not record.all("NodePool")
+    assert record.outputs["clusterEndpoint"] == "192.0.2.1"
+
+
+def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = recorded(STANDARD, False, monkeypatch).outputs
+    kubeconfig = json.loads(outputs.pop("kubeconfig"))
+    assert kubeconfig["users"][0]["user"].keys() == {"exec"}
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == "https://192.0.2.1"
+    assert outputs == {
+        "version": "1",
+        "clusterName": "llm-cluster",
+        "clusterLocation": "us-central1",
+        "clusterEndpoint": "192.0.2.1",
+        "namespaces": ["llm"],
+        "queues": [
+            {
+                "localQueue": "lq",
+                "namespace": "llm",
+                "clusterQueue": "cluster-queue",
+                "quota": [
+                    {
+                        "flavor": "default-flavor",
+                        "resources": {
+                            "cpu": "72",
+                            "memory": "288Gi",
+                            "nvidia.com/gpu": "6",
+                            "ephemeral-storage": "200Gi",
+                        },
+                    }
+                ],
+            }
+        ],
+        "servers": [
+            {
+                "name": "tgi-gemma-deployment",
+                "namespace": "llm",
+                "service": "llm-service",
+                "port": 8000,
+                "url": "http://llm-service.llm.svc.cluster.local:8000",
+            }
+        ],
+        "jobs": [{"name": "finetune-gemma-l4", "namespace": "llm"}],
+        "buckets": [{"name": "model-bucket-my-project", "url": "gs://model-bucket-my-project", "onDestroy": "delete"}],
+    }
+
+
+@both
+@pytest.mark.parametrize("given", ["stack", "variable"])
+def test_token_is_a_secret_wherever_it_goes(given: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = configuration(STANDARD)
+    if given == "stack":
+        section["gke-ai:hfToken"] = TOKEN
+    record = run_program(
+        section, preview, monkeypatch, token=None if given == "stack" else TOKEN, secret_keys=("gke-ai:hfToken",)
+    )
+    for one in record.resources.values():
+        inputs = dict(one.inputs)
+        if one.type == "kubernetes:core/v1:Secret":
+            wrapped = inputs.pop("stringData")
+            assert wrapped.keys() != {"hf_api_token"}, "the secret's data is not wrapped as a Pulumi secret"
+            assert wrapped["value"] == {"hf_api_token": TOKEN}
+        assert not any(TOKEN in text for text in strings(inputs)), one.name
+    assert not any(TOKEN in text for text in strings(record.outputs))
+
+
+def refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **how: Any) -> str:
+    """What the program says of a configuration that it refuses; nothing may have been registered."""
+    made: list[str] = []
+
+    def create(_: Cloud, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        made.append(args.name)
+        return "", {}
+
+    monkeypatch.setattr(Cloud, "new_resource", create)
+    with pytest.raises(pulumi.RunError) as refusal:
+        run_program(given, False, monkeypatch, **how)
+    assert made == []
+    return str(refusal.value)
+
+
+def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = configuration(STANDARD)
+    given["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
+    given["gke-ai:trainin"] = given.pop("gke-ai:training")
+    said = refused(given, monkeypatch)
+    for part in ("gke-ai:gpuPools[0].machineTyp", "Did you mean machineType", "gke-ai:trainin", "mean training"):
+        assert part in said
+
+
+def test_missing_token_names_both_ways_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused(configuration(STANDARD), monkeypatch, token=None)
+    assert "gke-ai:hfToken" in said
+    assert "HF_TOKEN" in said
+
+
+def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused({**configuration(STANDARD), "gke-ai:hfToken": TOKEN}, monkeypatch, token=None)
+    assert "pulumi config set --secret gke-ai:hfToken" in said
+    assert TOKEN not in said
+
+
+def test_project_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused({**configuration(STANDARD), "gcp:project": ""}, monkeypatch)
+    assert "pulumi config set gcp:project" in said
+
+
+def test_example_needs_no_project_of_its_own() -> None:
+    assert "gcp:project" not in configuration(STANDARD)
+    assert PROJECT not in str(configuration(STANDARD))
