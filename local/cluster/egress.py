@@ -1,0 +1,138 @@
+"""The API server's way to pods: an HTTP CONNECT proxy on a Unix socket.
+
+A simulated pod has no network. Where a local process stands in for one, a connection to the pod, or to a Service that
+has it as an endpoint, ends at that process; for every other one the proxy answers 502, as for a pod that is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+Object = dict[str, Any]
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 10
+
+
+def resolve(
+    target: str,
+    services: Iterable[Object],
+    slices: Iterable[Object],
+    pods: Iterable[Object],
+    served: Mapping[str, Mapping[int, int]],
+) -> int | None:
+    """The local port that serves a target, or None.
+
+    Args:
+        target: `ADDRESS:PORT`; the address is a Service's cluster IP or DNS name, or a pod's IP.
+        services, slices, pods: Services, EndpointSlices and Pods of the cluster.
+        served: for each pod's uid that a local process stands in for, container port → local port.
+    """
+    address, _, port = target.rpartition(":")
+    if not port.isdigit():
+        return None
+    for service in services:
+        if address == service["spec"].get("clusterIP") or address in _dns_names(service):
+            return _through_service(service, int(port), slices, served)
+    for pod in pods:
+        if address == pod.get("status", {}).get("podIP"):
+            local = served.get(pod["metadata"]["uid"], {}).get(int(port))
+            if local is not None:
+                return local
+    return None
+
+
+def _dns_names(service: Object) -> tuple[str, str]:
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    return f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"
+
+
+def _through_service(
+    service: Object, port: int, slices: Iterable[Object], served: Mapping[str, Mapping[int, int]]
+) -> int | None:
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    port_name = next((p.get("name", "") for p in service["spec"].get("ports", []) if p["port"] == port), None)
+    for part in slices:
+        metadata = part["metadata"]
+        owner = metadata.get("labels", {}).get("kubernetes.io/service-name")
+        if (metadata["namespace"], owner) != (namespace, name):
+            continue
+        # The slice has the pod's port for each of the Service's, named ports already looked up.
+        targets = [p["port"] for p in part.get("ports") or [] if (p.get("name") or "") == port_name]
+        for endpoint in part.get("endpoints") or []:
+            uid = endpoint.get("targetRef", {}).get("uid", "")
+            if endpoint.get("conditions", {}).get("ready", True):
+                for target in targets:
+                    if target in served.get(uid, {}):
+                        return served[uid][target]
+    return None
+
+
+async def serve(path: Path, find: Callable[[str], int | None]) -> asyncio.Server:
+    """Listen at the socket `path`; `find` gives the local port for a target as in `resolve`."""
+
+    # What was last said of each target: an API server tries again many times a second.
+    said: dict[str, str] = {}
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await _handle(reader, writer, find, said)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.debug("connection ended: %s", error)
+        finally:
+            writer.close()
+
+    path.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        # By way of the folder's descriptor, as the whole path may be too long for a socket.
+        return await asyncio.start_unix_server(handle, f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+
+
+async def _handle(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    find: Callable[[str], int | None],
+    said: dict[str, str],
+) -> None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    method, target = head.decode("latin-1").split(maxsplit=2)[:2]
+    if method != "CONNECT":
+        writer.write(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n")
+        return await writer.drain()
+    port = find(target)
+    try:
+        if port is None:
+            raise OSError("no local process stands in for it")
+        connecting = asyncio.open_connection("127.0.0.1", port)
+        from_pod, to_pod = await asyncio.wait_for(connecting, CONNECT_SECONDS)
+    except (OSError, TimeoutError) as error:
+        if said.get(target) != str(error):
+            log.info("CONNECT %s: %s", target, error)
+        said[target] = str(error)
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        return await writer.drain()
+    if said.pop(target, None):
+        log.info("CONNECT %s: answers", target)
+    try:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(_pump(reader, to_pod), _pump(from_pod, writer))
+    finally:
+        to_pod.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        # One side has ended: so does the other, or a watch through here would outlive its client.
+        writer.close()

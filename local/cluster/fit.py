@@ -1,0 +1,119 @@
+"""Whether a pod could run on a node, in the scheduler's own terms as far as nodes decide it.
+
+Node selector, required node affinity, taints and resources. Not weighed: volumes, affinity between pods and topology
+spread; no workload of the product has them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from catalog.quantities import format_quantity, parse_quantity
+
+Object = dict[str, Any]
+Amounts = Mapping[str, Fraction]
+
+
+def requests(pod: Object) -> dict[str, Fraction]:
+    """What a pod asks of its node: containers and sidecars together, or a larger init container; and one pod's place.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
+    """
+    spec = pod["spec"]
+    together: Counter[str] = Counter()
+    peak: dict[str, Fraction] = {}
+    for container in spec.get("initContainers", []):
+        asked = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            together.update(asked)
+            asked = {}
+        for resource, amount in asked.items():
+            peak[resource] = max(peak.get(resource, Fraction(0)), amount + together[resource])
+    for container in spec["containers"]:
+        together.update(_requests(container))
+    total = {name: max(Fraction(together[name]), peak.get(name, Fraction(0))) for name in {*together, *peak}}
+    return total | {"pods": Fraction(1)}
+
+
+def _requests(container: Object) -> dict[str, Any]:
+    asked = container.get("resources", {}).get("requests", {})
+    return {resource: parse_quantity(str(text)) for resource, text in asked.items()}
+
+
+def refusal(pod: Object, node: Object, free: Amounts) -> str | None:
+    """Why a pod can't run on a node that has `free` resources left; None if it can."""
+    labels = node["metadata"].get("labels", {})
+    for key, value in pod["spec"].get("nodeSelector", {}).items():
+        if labels.get(key) != value:
+            return f"it has no label {key}={value}"
+    required = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = required.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    if terms and not any(_matches(term, labels) for term in terms):
+        return "it doesn't match the pod's node affinity"
+    for taint in node["spec"].get("taints", []):
+        # A node that is coming up has taints of Kubernetes' own until it is Ready.
+        passing = taint["key"].startswith("node.kubernetes.io/")
+        if not passing and taint["effect"] != "PreferNoSchedule" and not tolerates(pod, taint):
+            return f"the pod doesn't tolerate its taint {taint['key']}={taint.get('value', '')}:{taint['effect']}"
+    return shortage(requests(pod), free)
+
+
+def shortage(asked: Amounts, free: Amounts) -> str | None:
+    """The first resource that there is too little of, or None."""
+    for resource, amount in asked.items():
+        has = free.get(resource, Fraction(0))
+        if amount > has:
+            wanted, left = format_quantity(resource, amount), format_quantity(resource, has)
+            return f"too little {resource} ({wanted} asked, {left} there)"
+    return None
+
+
+def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
+    """Whether one of the pod's tolerations covers a taint."""
+    for toleration in pod["spec"].get("tolerations", []):
+        if toleration.get("effect") not in (None, "", taint["effect"]):
+            continue
+        if toleration.get("key") not in (None, "", taint["key"]):
+            continue
+        if toleration.get("operator") == "Exists" or (
+            toleration.get("key") and toleration.get("value", "") == taint.get("value", "")
+        ):
+            return True
+    return False
+
+
+def allocatable(node: Object) -> dict[str, Fraction]:
+    """What a node has for pods."""
+    return {key: parse_quantity(str(value)) for key, value in node["status"]["allocatable"].items()}
+
+
+def less(free: Amounts, asked: Amounts) -> dict[str, Fraction]:
+    """What is left of `free` when `asked` is taken."""
+    return {key: amount - asked.get(key, Fraction(0)) for key, amount in free.items()}
+
+
+def _matches(term: Object, labels: Mapping[str, str]) -> bool:
+    expressions: Iterable[Object] = term.get("matchExpressions", [])
+    # Terms by field (a node's name) are DaemonSets' affair.
+    return "matchFields" not in term and all(_holds(expression, labels) for expression in expressions)
+
+
+def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values", [])
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and value.lstrip("-").isdigit() and int(value) > int(values[0])
+        case "Lt":
+            return value is not None and value.lstrip("-").isdigit() and int(value) < int(values[0])
+    return False

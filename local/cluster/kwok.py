@@ -1,0 +1,278 @@
+"""One cluster: a real control plane by kwokctl's binary runtime, simulated kubelets by KWOK, and our daemon beside.
+
+Making one is idempotent: what is whole is left alone, started again if it had stopped (a reboot); what a killed run
+left half-made is thrown away and made anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import yaml
+
+from local.cluster import processes
+from local.cluster.api import answer, client, kubeconfig
+from local.cluster.folder import Folder, NoSuchCluster, locked, try_lock
+from local.cluster.records import ClusterRecord, Endpoint
+from local.paths import CLUSTERS, ROOT
+
+HERE = Path(__file__).parent
+KUBERNETES_VERSION = "v1.35.4"
+# GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range); it
+# also keeps them apart from KWOK's pod addresses, which begin where Kubernetes' default range for Services does.
+SERVICE_RANGE = "34.118.224.0/20"
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+
+
+class ClusterFailed(Exception):
+    """A cluster could not be started; the message names the log to read."""
+
+
+def create(name: str, record: ClusterRecord) -> Endpoint:
+    """Make a cluster and return where it answers; a cluster that is there is only recorded anew.
+
+    Raises:
+        processes.MissingTool: one of the control plane's programs isn't on PATH.
+        ClusterFailed: it doesn't come up; the message says which log tells why.
+    """
+    folder = Folder(name)
+    with locked(CLUSTERS):
+        if folder.ready:
+            folder.write(record, folder.host, ready=True)
+            _start(folder)
+        else:
+            _discard(folder)
+            _make(folder, record)
+    return endpoint(name)
+
+
+def start(name: str) -> None:
+    """Start what of the cluster isn't running, its daemon included: after a reboot, or when a process died."""
+    folder = Folder(name)
+    with locked(CLUSTERS):
+        if not folder.ready:
+            raise NoSuchCluster(name)
+        _start(folder)
+
+
+def delete(name: str) -> None:
+    """End every process of the cluster, wait until the last has gone, and remove what it kept. Idempotent."""
+    with locked(CLUSTERS):
+        _discard(Folder(name))
+
+
+def exists(name: str) -> bool:
+    """Whether the cluster was made to the end."""
+    return Folder(name).ready
+
+
+def endpoint(name: str) -> Endpoint:
+    """Where the cluster answers. Raises NoSuchCluster."""
+    folder = Folder(name)
+    host = folder.host
+    return Endpoint(host=host, ca_certificate=base64.b64encode((folder.pki / "ca.crt").read_bytes()).decode())
+
+
+def _discard(folder: Folder) -> None:
+    processes.end(folder.path)
+    if folder.path.exists():
+        # Renamed first: a removal that is interrupted must not leave something that looks like a cluster.
+        doomed = folder.path.with_name(f".{folder.name}.removed")
+        shutil.rmtree(doomed, ignore_errors=True)
+        folder.path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def _make(folder: Folder, record: ClusterRecord) -> None:
+    ports = processes.free_ports(6)
+    host = f"127.0.0.1:{ports[0]}"
+    folder.write(record, host, ready=False)
+    folder.log.mkdir()
+    selector = folder.path / "egress.yaml"
+    selector.write_text(yaml.safe_dump(_egress_selector(folder.socket.name)))
+    configuration = folder.path / "kwokctl.yaml"
+    stages = (HERE / "stages.yaml").read_text()
+    configuration.write_text(yaml.safe_dump(_configuration(ports, selector)) + "---\n" + stages)
+    _kwokctl(
+        folder,
+        "create",
+        "cluster",
+        "--config",
+        str(configuration),
+        "--kubeconfig",
+        str(folder.path / "kwok.kubeconfig"),
+    )
+    ca, certificate, key = ((folder.pki / file).read_bytes() for file in ("ca.crt", "admin.crt", "admin.key"))
+    user = {
+        "client-certificate-data": base64.b64encode(certificate).decode(),
+        "client-key-data": base64.b64encode(key).decode(),
+    }
+    folder.kubeconfig.touch(mode=0o600)
+    folder.kubeconfig.write_text(kubeconfig(host, ca, user))
+    _start_daemon(folder)
+    _await_ready(folder)
+    _install_crds(folder)
+    folder.write(record, host, ready=True)
+    _await_daemon(folder)
+
+
+def _start(folder: Folder) -> None:
+    if not _answers(folder) or not _whole(folder):
+        _kwokctl(folder, "start", "cluster")
+        _await_ready(folder)
+    _start_daemon(folder)
+    _await_daemon(folder)
+
+
+def _whole(folder: Folder) -> bool:
+    recorded = [folder.control_plane / "pids" / f"{component}.pid" for component in COMPONENTS]
+    running = set(processes.of(folder.path))
+    return all(file.exists() and int(file.read_text()) in running for file in recorded)
+
+
+def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
+    api, etcd, etcd_peer, controller_manager, scheduler, kwok = ports
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": {
+            "runtime": "binary",
+            "kubeVersion": KUBERNETES_VERSION,
+            "bindAddress": "127.0.0.1",
+            "kubeApiserverPort": api,
+            "etcdPort": etcd,
+            "etcdPeerPort": etcd_peer,
+            "kubeControllerManagerPort": controller_manager,
+            "kubeSchedulerPort": scheduler,
+            "kwokControllerPort": kwok,
+            "etcdBinary": processes.tool("etcd"),
+            "kubeApiserverBinary": processes.tool("kube-apiserver"),
+            "kubeControllerManagerBinary": processes.tool("kube-controller-manager"),
+            "kubeSchedulerBinary": processes.tool("kube-scheduler"),
+            "kwokControllerBinary": processes.tool("kwok"),
+            "kubectlBinary": processes.tool("kubectl"),
+        },
+        "componentsPatches": [
+            {
+                "name": "kube-apiserver",
+                "extraArgs": [
+                    {"key": "egress-selector-config-file", "value": str(egress_selector)},
+                    {"key": "service-cluster-ip-range", "value": SERVICE_RANGE},
+                    # Gives pods that ask for accelerators the toleration of their taint, as GKE does.
+                    {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
+                ],
+            }
+        ],
+    }
+
+
+def _egress_selector(socket_name: str) -> dict[str, object]:
+    """Sends what the API server has for pods and Services (webhooks, aggregated APIs, proxied Services) to the daemon.
+
+    The socket's name is relative to the API server's working directory: a whole path may exceed the 108 bytes that the
+    kernel allows it.
+    """
+    transport = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket_name}}}
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": transport}],
+    }
+
+
+def _kwokctl(folder: Folder, *arguments: str) -> None:
+    log = folder.log / "kwokctl.log"
+    command = [processes.tool("kwokctl"), "--name", folder.name, *arguments]
+    with log.open("ab") as output:
+        ran = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=processes.environment(folder.path, KWOK_WORKDIR=str(folder.kwok)),
+            cwd=folder.path,
+            start_new_session=True,
+        )
+    if ran.returncode != 0:
+        raise ClusterFailed(f"The stand-in's cluster {folder.name} doesn't start: {_tail(log)} (more in {log})")
+
+
+def _answers(folder: Folder) -> bool:
+    try:
+        with client(folder) as api:
+            return api.get("/readyz").is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _await_ready(folder: Folder, timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    with client(folder) as api:
+        while True:
+            try:
+                if api.get("/readyz").is_success:
+                    return
+            except httpx.HTTPError:
+                pass
+            if time.monotonic() > deadline:
+                log = folder.control_plane / "logs" / "kube-apiserver.log"
+                raise ClusterFailed(f"The API server of {folder.name} isn't ready after {timeout:.0f} s (see {log})")
+            time.sleep(0.05)
+
+
+def _install_crds(folder: Folder) -> None:
+    """The kinds that GKE brings to a cluster; applied server-side, so that a second time changes nothing."""
+    with client(folder) as api:
+        for file in sorted((HERE / "crds").glob("*.yaml")):
+            name = yaml.safe_load(file.read_text())["metadata"]["name"]
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+            headers = {"content-type": "application/apply-patch+yaml"}
+            answer(api.patch(path, params={"fieldManager": "gke"}, content=file.read_bytes(), headers=headers))
+
+
+def _start_daemon(folder: Folder) -> None:
+    held = try_lock(folder.path)
+    if held is None:
+        return
+    os.close(held)
+    command = [sys.executable, "-m", "local.cluster.daemon", folder.name]
+    # -P isn't given, and the working directory is the project's root: that is where `local` is found.
+    processes.detach(command, folder.log / "daemon.log", processes.environment(folder.path), ROOT)
+
+
+def _await_daemon(folder: Folder, timeout: float = 20) -> None:
+    deadline = time.monotonic() + timeout
+    while not _accepts(folder.socket):
+        if time.monotonic() > deadline:
+            log = folder.log / "daemon.log"
+            raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {_tail(log)} (more in {log})")
+        time.sleep(0.02)
+
+
+def _accepts(path: Path) -> bool:
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            # By way of the folder's descriptor, as the whole path may be too long for a socket.
+            probe.connect(f"/proc/self/fd/{folder}/{path.name}")
+        except OSError:
+            return False
+        finally:
+            os.close(folder)
+    return True
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "it says nothing"
