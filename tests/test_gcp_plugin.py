@@ -142,7 +142,10 @@ class Engine:
     def check(self, token: str, inputs: Values, name: str = "it") -> tuple[Values, list[tuple[str, str]]]:
         request = proto.CheckRequest(urn=urn(token, name), news=encode(inputs), randomSeed=b"seed")
         answer = self.gcp.Check(request, None)
-        return decode(answer.inputs), [(failure.property, failure.reason) for failure in answer.failures]
+        assert not any(failure.property for failure in answer.failures), "the engine would show its value"
+        return decode(answer.inputs), [
+            (path, reason) for path, _, reason in (failure.reason.partition(": ") for failure in answer.failures)
+        ]
 
     def create(self, token: str, inputs: Values, *, preview: bool = False) -> tuple[str, Values]:
         checked, failures = self.check(token, inputs)
@@ -547,7 +550,7 @@ def test_a_grant_with_another_project_s_number_is_refused(standard: Engine) -> N
         standard.create(MEMBER, but(GRANT, member=principal(number="123456789012")))
 
 
-# ------------------------------------------------------------------------------------------------------- killed creations
+# ------------------------------------------------------------------------------------------------- killed creations
 @pytest.mark.parametrize("id", [CLUSTER_ID, f"{PROJECT}/us-central1/llm-cluster", "us-central1/llm-cluster"])
 def test_a_killed_creation_of_a_cluster_is_finished_by_a_read(cloud: Engine, id: str) -> None:
     cloud.clusters.fails["create"] = Killed()

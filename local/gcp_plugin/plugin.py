@@ -94,7 +94,8 @@ class Gcp(Provider):
             earlier = olds.get("name") if "name" in olds.get("__defaults", []) else None
             news["name"] = earlier or f"{name_of(request.urn)}-{random_suffix(request.randomSeed)}"
             news["__defaults"] = ["name"]
-        failures = [proto.CheckFailure(property=path, reason=text) for path, text in resource.problems(news)]
+        # The path goes into the text: beside a property of its own the engine shows its value, were it a secret.
+        failures = [proto.CheckFailure(reason=f"{path}: {text}") for path, text in resource.problems(news)]
         return proto.CheckResponse(inputs=encode(news), failures=failures)
 
     def Diff(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
