@@ -109,6 +109,19 @@ def pruned(live: Any, like: Any) -> Any:
     return live
 
 
+def live_inputs(live: Any, inputs: Any, *, typed: bool, path: Path = ()) -> Any:
+    """The inputs as the live object has them: what someone changed shows, what the API server only writes differently
+    doesn't. `typed` as for `differences`.
+    """
+    if isinstance(live, dict) and isinstance(inputs, dict):
+        kept = {k: v for k, v in inputs.items() if k in live or (typed and _empty(v))}
+        return {k: live_inputs(live[k], v, typed=typed, path=(*path, k)) if k in live else v for k, v in kept.items()}
+    if isinstance(live, list) and isinstance(inputs, list) and live and inputs and type(live[0]) is type(inputs[0]):
+        pairs = enumerate(zip(live, inputs, strict=False))
+        return [live_inputs(a, b, typed=typed, path=(*path, index)) for index, (a, b) in pairs]
+    return inputs if typed and _same_quantity(live, inputs, path) else live
+
+
 def differences(old: Object, new: Object, *, typed: bool) -> dict[Path, Change]:
     """Every property that differs between the live object (pruned) and the new inputs.
 

@@ -36,6 +36,7 @@ from local.plugin import (
 
 VERSION = "4.34.2"  # of the SDK that this plugin stands in for
 CREATE_RETRIES = 5  # while the kind or the namespace isn't there yet, after 1, 2, 4, 8, 16 s
+UPDATE_RETRIES = 5
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 Properties = dict[str, Any]
 Servicer = grpc.ServicerContext
@@ -369,6 +370,17 @@ class KubernetesProvider(Provider):
         return provider_pb2.UpdateResponse(properties=encode(_state(inputs, live, manager)))
 
     def _applied(self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool) -> Object:
+        for attempt in range(UPDATE_RETRIES + 1):
+            try:
+                return self._applied_once(resource, obj, manager, ignored, dry_run=dry_run)
+            except ApiError as error:  # without causes: a controller wrote between our reading and our writing
+                if error.reason != "Conflict" or error.causes or attempt == UPDATE_RETRIES:
+                    raise
+        raise AssertionError
+
+    def _applied_once(
+        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool
+    ) -> Object:
         namespace, name = metadata(obj).get("namespace", ""), str(metadata(obj)["name"])
         live = self.cluster.get(resource, namespace, name)
         force = self.settings.force or is_true(obj, objects.PATCH_FORCE)
@@ -419,7 +431,8 @@ class KubernetesProvider(Provider):
             return provider_pb2.ReadResponse()
         manager = self._manager(request.urn, state, plain(inputs))
         if inputs:
-            found = objects.pruned(live, objects.normalized(plain(inputs)))
+            typed = input_type(token) is not None
+            found = objects.live_inputs(live, objects.normalized(plain(inputs)), typed=typed)
             if objects.is_secret(live) and plain(inputs).get("stringData"):
                 found = _texts_again(found, plain(inputs))
         else:

@@ -45,9 +45,8 @@ def deployment(obj: Object, replica_sets: list[Object], pods: list[Object]) -> l
         replica_sets: The ReplicaSets of its namespace.
         pods: The pods of its namespace, for the reasons.
     """
-    status = obj.get("status") or {}
     revision = (metadata(obj).get("annotations") or {}).get(REVISION)
-    if status.get("observedGeneration") != metadata(obj).get("generation") or not revision:
+    if not revision:
         return ["the Deployment controller hasn't acted on it yet"]
     owned = [r for r in replica_sets if _owned_by(r, obj)]
     newest = next((r for r in owned if (metadata(r).get("annotations") or {}).get(REVISION) == revision), None)
@@ -172,19 +171,19 @@ def _rule(expression: Any) -> Any:
 
 
 def _jsonpath_rule(expression: str) -> Any:
-    import jsonpath_rfc9535  # only objects that carry the annotation need it
+    import jsonpath  # only objects that carry the annotation need it
 
     match = re.fullmatch(r"jsonpath=\{\s*(.*?)\s*\}(?:=(.+))?", expression, re.DOTALL)
     if match is None:
         raise Refused(f"pulumi.com/waitFor: {expression!r} should be jsonpath={{.path}} or jsonpath={{.path}}=value")
     path, wanted = match[1], match[2]
     try:
-        query = jsonpath_rfc9535.compile(path if path.startswith("$") else f"${path}")
-    except jsonpath_rfc9535.JSONPathError as error:
-        raise Refused(f"pulumi.com/waitFor: {{{path}}} is no JSONPath: {error}") from None
+        query = jsonpath.compile(path if path.startswith("$") else f"${path}")
+    except jsonpath.JSONPathError as error:
+        raise Refused(f"pulumi.com/waitFor: {{{path}}} is no JSONPath: {str(error).splitlines()[0]}") from None
 
     def matches(obj: Object) -> list[str]:
-        found = query.find(obj).values()
+        found = query.findall(obj)
         if not found:
             return [f"{{{path}}} selects nothing"]
         if wanted is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -103,7 +104,7 @@ class Waiter:
         elif kind_of(live) == ("v1", "Service"):
             rule = self._settling_service(live)
         else:
-            rule = lambda obj: self.reasons(obj, created=created)  # noqa: E731
+            rule = functools.partial(self._reasons_now, created=created)
         seconds = seconds_for(inputs, custom_timeout)
         if kind_of(live) == ("v1", "PersistentVolumeClaim") and not wait_for:
             seconds = min(seconds, VOLUME_SECONDS)
@@ -127,6 +128,11 @@ class Waiter:
             if found is None or metadata(found)["uid"] != meta["uid"]:
                 raise NotReadyError(["deleted by someone else while waiting"], live)
             live = found
+
+    def _reasons_now(self, obj: Object, *, created: bool) -> list[str]:
+        """While a controller hasn't seen the newest version, what it says is about an older one."""
+        stale = readiness.outdated(obj)
+        return ["its controller hasn't seen the newest version"] if stale else self.reasons(obj, created=created)
 
     def reasons(self, obj: Object, *, created: bool = False) -> list[str]:
         """Why the object isn't ready by the rules of its kind; a kind without rules always is."""
