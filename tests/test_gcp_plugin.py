@@ -14,6 +14,7 @@ import pytest
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from local import bucket, existing
 from local.cluster.records import ClusterRecord, Endpoint, PoolRecord
 from local.gcp_plugin.plugin import RESOURCES, Gcp
 from local.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
@@ -815,6 +816,51 @@ def test_a_cluster_that_exists_can_be_looked_up_and_one_that_does_not_is_named(s
     assert found["enableAutopilot"] is False
     with pytest.raises(Refused, match=r"projects/.*/clusters/none not found"):
         standard.invoke(get, name="none", location="us-central1")
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+def test_a_cluster_made_beside_a_stack_is_the_cloud_s_and_can_be_deleted(
+    cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: cloud.store)
+    monkeypatch.setattr(existing, "LocalClusters", lambda: cloud.clusters)
+
+    def run(*arguments: str) -> None:
+        monkeypatch.setattr("sys.argv", ["existing", *arguments, "--project", PROJECT])
+        existing.main()
+
+    run("create", "llm-cluster")
+    assert capsys.readouterr().out.strip() == CLUSTER_ID
+    assert cloud.clusters.pools["default-pool"].nodes_per_zone == 1
+    with pytest.raises(SystemExit, match="Error 409"):
+        run("create", "llm-cluster")
+    with pytest.raises(SystemExit, match='Location "nowhere1" does not exist'):
+        run("create", "other", "--location", "nowhere1")
+    run("delete", "llm-cluster")
+    assert cloud.store.all() == []
+    run("create", "llm-cluster", "--mode", "autopilot")
+    assert cloud.clusters.clusters["llm-cluster"].mode == "autopilot"
+
+
+def test_objects_are_put_into_buckets_that_exist(
+    cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bucket, "Store", lambda: cloud.store)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["bucket", *arguments])
+        bucket.main()
+        return capsys.readouterr().out
+
+    id, _ = cloud.create(BUCKET, MODEL_BUCKET)
+    run("put", id, "checkpoint-10/model")
+    (tmp_path / "weights").write_bytes(b"weights")
+    run("put", id, "checkpoint-20/model", str(tmp_path / "weights"))
+    assert run("ls", id).split() == ["checkpoint-10/model", "checkpoint-20/model"]
+    with pytest.raises(SystemExit, match=f"no bucket none. There are: {id}"):
+        run("ls", "none")
+    with pytest.raises(SystemExit, match="can't be read"):
+        run("put", id, "o", str(tmp_path / "missing"))
 
 
 # --------------------------------------------------------------------------------------------------------------- store
