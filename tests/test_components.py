@@ -1,0 +1,593 @@
+"""What each component builds of its arguments, what it leaves to others, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.provider.experimental.analyzer import Analyzer
+
+import components
+from components import (
+    FinetuneJob,
+    FinetuneJobArgs,
+    GkeCluster,
+    GkeClusterArgs,
+    GpuNodePool,
+    GpuNodePoolArgs,
+    KueueStack,
+    ModelBucket,
+    ModelBucketArgs,
+    TgiServer,
+    TgiServerArgs,
+    WorkloadNamespace,
+    readiness,
+    retry,
+)
+from settings import model
+from tests.recorder import PROJECT, Record, record
+
+CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
+POOL: dict[str, Any] = {
+    "name": "p",
+    "project": PROJECT,
+    "cluster": "c",
+    "location": "us-central1",
+    "machine_type": "g2-standard-24",
+}
+BUCKET: dict[str, Any] = {"name": "b", "project": PROJECT, "location": "us-central1", "workload_pool": "pool"}
+SERVER: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it", "queue": "lq"}
+RUN: dict[str, Any] = {"name": "r", "queue": "lq", "volume": {"bucket": "b"}}
+
+Build = Callable[..., Record]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Builds one component alone and gives the record of it."""
+
+    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
+        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
+
+    return run
+
+
+# --- as a package for other languages ---------------------------------------------------------------------------------
+
+
+def every_component() -> list[type[pulumi.ComponentResource]]:
+    found = (getattr(components, name) for name in components.__all__)
+    return [one for one in found if isinstance(one, type) and issubclass(one, pulumi.ComponentResource)]
+
+
+def test_component_host_understands_every_component() -> None:
+    schema = Analyzer("gke-ai").analyze(every_component())
+    assert len(schema["component_definitions"]) == 7
+    for definition in schema["component_definitions"].values():
+        assert definition.description
+        assert definition.inputs
+
+
+def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
+    (one,) = build(GkeCluster, CLUSTER).all("GkeCluster")
+    assert one.type == "gke-ai:index:GkeCluster"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "section", "further", "left_out"),
+    [
+        (GkeClusterArgs, model.Cluster, {"project"}, set()),
+        (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
+        (GpuNodePoolArgs, model.GpuPool, {"project", "cluster", "location"}, set()),
+        (TgiServerArgs, model.Server, {"node_selector", "kubeconfig"}, set()),
+        (FinetuneJobArgs, model.FineTune, {"node_selector"}, set()),
+    ],
+)
+def test_a_setting_that_no_component_takes_is_noticed(
+    arguments: Any, section: type[model.Section], further: set[str], left_out: set[str]
+) -> None:
+    keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
+    assert keys - further == section.model_fields.keys() - left_out
+
+
+def test_refused_argument_names_its_path(build: Build) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.maxNodes: Field required"):
+        build(GpuNodePool, POOL, autoscaling={"min_nodes": 1})
+
+
+# --- cluster ----------------------------------------------------------------------------------------------------------
+
+
+def test_autopilot_gets_nothing_that_it_refuses(build: Build) -> None:
+    cluster = build(GkeCluster, CLUSTER, mode="autopilot").one("Cluster")
+    assert cluster.inputs["enableAutopilot"] is True
+    refused = {"removeDefaultNodePool", "initialNodeCount", "workloadIdentityConfig", "addonsConfig"}
+    assert not refused & cluster.inputs.keys()
+
+
+def test_protected_cluster_is_protected_before_anything_in_it_goes(build: Build) -> None:
+    cluster = build(GkeCluster, CLUSTER, protect=True).one("Cluster")
+    assert cluster.protected
+    assert cluster.inputs["deletionProtection"] is True
+
+
+def test_cluster_can_be_deleted_unless_protected(build: Build) -> None:
+    # The provider's own default is to refuse.
+    assert build(GkeCluster, CLUSTER).one("Cluster").inputs["deletionProtection"] is False
+
+
+@pytest.mark.parametrize("field", ["initialNodeCount", "removeDefaultNodePool", "nodeConfig", "nodePools", "dnsConfig"])
+def test_nothing_that_google_writes_replaces_the_cluster(field: str, build: Build) -> None:
+    assert field in build(GkeCluster, CLUSTER).one("Cluster").ignored
+
+
+def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
+    from components.cluster import kubeconfig
+
+    named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
+    assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}
+    assert named["users"][0]["user"].keys() == {"exec"}
+    assert named["users"][0]["user"]["exec"]["provideClusterInfo"] is True
+
+
+# --- bucket -----------------------------------------------------------------------------------------------------------
+
+
+def test_bucket_is_never_public(build: Build) -> None:
+    inputs = build(ModelBucket, BUCKET).one("Bucket").inputs
+    assert inputs["uniformBucketLevelAccess"] is True
+    assert inputs["publicAccessPrevention"] == "enforced"
+
+
+@pytest.mark.parametrize(("on_destroy", "retained"), [("keep", True), ("delete", False)])
+def test_bucket_with_data_stays_or_goes_as_it_says(on_destroy: str, retained: bool, build: Build) -> None:
+    bucket = build(ModelBucket, BUCKET, on_destroy=on_destroy).one("Bucket")
+    assert bucket.retained is retained
+    assert bucket.inputs["forceDestroy"] is not retained
+
+
+def test_bucket_keeps_data_for_as_long_as_it_says(build: Build) -> None:
+    inputs = build(ModelBucket, BUCKET, delete_after_days=30, soft_delete_days=0, versioning=True).one("Bucket").inputs
+    assert inputs["lifecycleRules"] == [{"action": {"type": "Delete"}, "condition": {"age": 30}}]
+    assert inputs["softDeletePolicy"] == {"retentionDurationSeconds": 0}
+    assert inputs["versioning"] == {"enabled": True}
+    assert "lifecycleRules" not in build(ModelBucket, BUCKET).one("Bucket").inputs
+
+
+# --- GPU pool ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capacity", "nodes"),
+    [
+        ({"mode": "onDemand"}, {}),
+        ({"mode": "spot"}, {"spot": True}),
+        (
+            {"mode": "reservation", "reservation": "r"},
+            {
+                "reservationAffinity": {
+                    "consumeReservationType": "SPECIFIC_RESERVATION",
+                    "key": "compute.googleapis.com/reservation-name",
+                    "values": ["r"],
+                }
+            },
+        ),
+        (
+            {"mode": "flexStart"},
+            {
+                "flexStart": True,
+                "maxRunDuration": "604800s",
+                "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
+            },
+        ),
+        (
+            {"mode": "queuedFlexStart", "max_run_duration_seconds": 3600},
+            {
+                "flexStart": True,
+                "maxRunDuration": "3600s",
+                "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
+            },
+        ),
+    ],
+    ids=lambda value: value.get("mode"),
+)
+def test_capacity_mode_sets_what_it_demands(capacity: dict[str, Any], nodes: dict[str, Any], build: Build) -> None:
+    inputs = build(GpuNodePool, POOL, capacity=capacity, autoscaling={"max_nodes": 4}).one("NodePool").inputs
+    of_modes = {"spot", "flexStart", "maxRunDuration", "reservationAffinity"}
+    assert {key: value for key, value in inputs["nodeConfig"].items() if key in of_modes} == nodes
+    flex = "flexStart" in capacity["mode"] or "FlexStart" in capacity["mode"]
+    assert inputs["management"] == {"autoRepair": not flex, "autoUpgrade": True}
+    assert inputs.get("queuedProvisioning") == ({"enabled": True} if capacity["mode"] == "queuedFlexStart" else None)
+
+
+def test_autoscaled_pool_has_bounds_of_the_whole_pool_alone(build: Build) -> None:
+    pool = build(GpuNodePool, POOL, autoscaling={"min_nodes": 2, "max_nodes": 4}, zones=["us-central1-a"]).one(
+        "NodePool"
+    )
+    assert pool.inputs["autoscaling"] == {"totalMinNodeCount": 2, "totalMaxNodeCount": 4, "locationPolicy": "ANY"}
+    assert pool.inputs["initialNodeCount"] == 2
+    assert "nodeCount" not in pool.inputs
+    assert {"nodeCount", "initialNodeCount"} <= set(pool.ignored)
+
+
+def test_fixed_pool_can_be_resized(build: Build) -> None:
+    pool = build(GpuNodePool, POOL, nodes_per_zone=3).one("NodePool")
+    assert pool.inputs["nodeCount"] == 3
+    assert "nodeCount" not in pool.ignored
+    assert not {"autoscaling", "initialNodeCount"} & pool.inputs.keys()
+
+
+@pytest.mark.parametrize(
+    ("driver", "version"), [("default", "DEFAULT"), ("latest", "LATEST"), ("disabled", "INSTALLATION_DISABLED")]
+)
+def test_pool_takes_gpus_of_its_machine_and_the_driver_asked_for(driver: str, version: str, build: Build) -> None:
+    (gpus,) = build(GpuNodePool, POOL, driver=driver).one("NodePool").inputs["nodeConfig"]["guestAccelerators"]
+    installed = {"gpuDriverVersion": version}
+    assert gpus == {"type": "nvidia-l4", "count": 2, "gpuDriverInstallationConfig": installed}
+
+
+# --- Kueue and namespaces ---------------------------------------------------------------------------------------------
+
+
+def configured(stack: Record) -> dict[str, Any]:
+    text = stack.one("Release").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    parsed: dict[str, Any] = yaml.safe_load(text)
+    return parsed
+
+
+def test_kueue_manages_the_stacks_namespaces_and_no_others(build: Build) -> None:
+    (rule,) = configured(build(KueueStack, {"namespaces": ["b", "a"]}))["managedJobsNamespaceSelector"][
+        "matchExpressions"
+    ]
+    assert rule == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+
+
+def test_kueue_without_namespaces_stays_out_of_the_systems(build: Build) -> None:
+    (rule,) = configured(build(KueueStack, {"namespaces": []}))["managedJobsNamespaceSelector"]["matchExpressions"]
+    assert (rule["operator"], rule["values"]) == ("NotIn", ["kube-system", "kueue-system"])
+
+
+def test_kueues_image_is_the_released_one(build: Build) -> None:
+    image = (
+        build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]["manager"]["image"]
+    )
+    assert image["repository"] == "registry.k8s.io/kueue/kueue"
+    assert image["tag"].startswith("v")
+
+
+def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
+    gpu = {"cpu": "8", "nvidia.com/gpu": "2"}
+    flavors = [{"flavor": "spot", "quota": gpu}, {"flavor": "plain", "quota": {"memory": "1Gi"}}]
+    flavors.append({"flavor": "paid", "quota": dict(reversed(gpu.items()))})
+    stack = build(
+        KueueStack,
+        {"namespaces": []},
+        flavors=[{"name": name} for name in ("spot", "plain", "paid")],
+        cluster_queues=[{"name": "q", "cohort": "all", "flavors": flavors}],
+    )
+    spec = stack.one("ClusterQueue").inputs["spec"]
+    assert spec["cohortName"] == "all"
+    covered = [
+        (group["coveredResources"], [one["name"] for one in group["flavors"]]) for group in spec["resourceGroups"]
+    ]
+    assert covered == [(["cpu", "nvidia.com/gpu"], ["spot", "paid"]), (["memory"], ["plain"])]
+    for group in spec["resourceGroups"]:
+        for flavor in group["flavors"]:
+            assert [one["name"] for one in flavor["resources"]] == group["coveredResources"]
+
+
+def test_flavor_of_one_pool_matches_its_nodes_alone(build: Build) -> None:
+    labels = {"cloud.google.com/gke-nodepool": "l4"}
+    flavor = build(KueueStack, {"namespaces": []}, flavors=[{"name": "l4", "node_labels": labels}]).one(
+        "ResourceFlavor"
+    )
+    assert flavor.inputs["spec"] == {"nodeLabels": labels}
+
+
+def test_secrets_of_two_workloads_under_one_name_are_one_secret(build: Build) -> None:
+    keys = [{"name": "hf", "key": "a"}, {"name": "hf", "key": "b"}, {"name": "hf", "key": "a"}]
+    secret = build(WorkloadNamespace, {"name": "llm", "token": "t", "token_secrets": keys}).one("Secret")
+    assert secret.inputs["stringData"]["value"] == {"a": "t", "b": "t"}
+
+
+def test_secret_without_a_token_is_refused(build: Build) -> None:
+    with pytest.raises(ValueError, match="there is no token"):
+        build(WorkloadNamespace, {"name": "llm", "token_secrets": [{"name": "hf", "key": "k"}]})
+
+
+def test_service_accounts_that_workloads_name_are_made(build: Build) -> None:
+    accounts = build(WorkloadNamespace, {"name": "llm", "service_accounts": ["trainer"]}).all("ServiceAccount")
+    assert [one.object_name for one in accounts] == ["trainer"]
+
+
+# --- server -----------------------------------------------------------------------------------------------------------
+
+
+def container(of: Record, kind: str) -> dict[str, Any]:
+    (found,) = of.one(kind).inputs["spec"]["template"]["spec"]["containers"]
+    result: dict[str, Any] = found
+    return result
+
+
+@pytest.mark.parametrize(("surge", "rolling"), [(True, (1, 0)), (False, (0, 1))])
+def test_rollout_takes_quota_only_where_it_may(surge: bool, rolling: tuple[int, int], build: Build) -> None:
+    strategy = build(TgiServer, SERVER, surge=surge).one("Deployment").inputs["spec"]["strategy"]["rollingUpdate"]
+    assert (strategy["maxSurge"], strategy["maxUnavailable"]) == rolling
+
+
+def test_probes_leave_a_model_its_time_to_load(build: Build) -> None:
+    made = container(build(TgiServer, SERVER, ready_timeout_seconds=3605), "Deployment")
+    startup = made["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 3605
+    assert made["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert "startupProbe" not in container(build(TgiServer, SERVER, probes=False), "Deployment")
+
+
+def test_server_asks_for_what_was_asked_of_it(build: Build) -> None:
+    made = build(
+        TgiServer,
+        SERVER,
+        gpus=4,
+        quantize="bitsandbytes-nf4",
+        port=8080,
+        env={"MAX_INPUT_TOKENS": "4096"},
+        resources={"cpu": "8"},
+        pod_monitoring=True,
+        service_account="server",
+        labels={"team": "research"},
+        node_selector={"cloud.google.com/gke-accelerator": "nvidia-l4"},
+    )
+    spec = made.one("Deployment").inputs["spec"]["template"]
+    assert container(made, "Deployment")["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "4"}
+    env = {one["name"]: one.get("value") for one in container(made, "Deployment")["env"]}
+    assert env.items() >= {"NUM_SHARD": "4", "QUANTIZE": "bitsandbytes-nf4", "MAX_INPUT_TOKENS": "4096"}.items()
+    assert env["PORT"] == "8080"
+    assert spec["metadata"]["labels"] == {"team": "research", "app": "s", "kueue.x-k8s.io/queue-name": "lq"}
+    assert spec["spec"]["serviceAccountName"] == "server"
+    assert spec["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    assert made.one("PodMonitoring").inputs["spec"]["endpoints"][0]["port"] == "http"
+    assert container(made, "Deployment")["ports"] == [{"name": "http", "containerPort": 8080}]
+
+
+def test_disruption_budget_can_be_left_out(build: Build) -> None:
+    assert build(TgiServer, SERVER).one("PodDisruptionBudget").inputs["spec"]["maxUnavailable"] == 1
+    assert not build(TgiServer, SERVER, disruption_budget=False).all("PodDisruptionBudget")
+
+
+def test_server_outside_kueue_carries_no_queue(build: Build) -> None:
+    deployment = build(TgiServer, {**SERVER, "queue": None}).one("Deployment")
+    assert deployment.inputs["metadata"]["labels"] == {"app": "s"}
+    assert not deployment.hooked
+
+
+# --- fine-tuning run --------------------------------------------------------------------------------------------------
+
+
+def test_changed_run_is_a_new_one_beside_the_old(build: Build) -> None:
+    first, changed = build(FinetuneJob, RUN), build(FinetuneJob, RUN, epochs=3)
+    assert first.one("Job").urn != changed.one("Job").urn
+    for made in (first, changed):
+        job, service = made.one("Job"), made.one("Service")
+        assert job.retained
+        assert service.retained
+        pod = job.inputs["spec"]["template"]["spec"]
+        assert service.inputs["spec"]["selector"] == {"job-name": job.object_name}
+        assert pod["subdomain"] == service.object_name
+        assert f"--main_process_ip {job.object_name}-0.{service.object_name} " in pod["containers"][0]["command"][2]
+    assert first.one("Service").object_name != changed.one("Service").object_name
+
+
+def test_finished_run_is_not_run_again(build: Build) -> None:
+    job = build(FinetuneJob, RUN).one("Job")
+    assert "ttlSecondsAfterFinished" not in job.inputs["spec"], "a Job that deletes itself is made anew by the next up"
+    assert job.ignored == ("spec",), "whatever a later release writes, the same run is not run again"
+
+
+def test_run_of_a_fixed_name_leaves_kueue_what_is_kueues(build: Build) -> None:
+    job = build(FinetuneJob, RUN, fixed_name=True).one("Job")
+    assert job.object_name == "r"
+    assert job.ignored == ("spec.suspend", "spec.template.spec.nodeSelector", "spec.template.spec.tolerations")
+
+
+def test_run_is_one_process_a_gpu(build: Build) -> None:
+    job = build(FinetuneJob, RUN, pods=3, gpus_per_pod=4).one("Job").inputs["spec"]
+    assert (job["completions"], job["parallelism"]) == (3, 3)
+    command = job["template"]["spec"]["containers"][0]["command"][2]
+    assert "--num_processes 12 \\\n--num_machines 3 \\\n" in command
+
+
+def test_run_outside_kueue_starts_by_itself(build: Build) -> None:
+    job = build(FinetuneJob, {**RUN, "queue": None}).one("Job")
+    assert job.inputs["spec"]["suspend"] is False
+    assert "labels" not in job.inputs["metadata"] or not job.inputs["metadata"]["labels"]
+
+
+def test_fuse_sidecar_gets_what_the_volume_says(build: Build) -> None:
+    volume = {"bucket": "b", "sidecar_cpu": "2", "sidecar_memory_limit": "20Gi"}
+    annotations = (
+        build(FinetuneJob, RUN, volume=volume).one("Job").inputs["spec"]["template"]["metadata"]["annotations"]
+    )
+    assert annotations == {
+        "gke-gcsfuse/volumes": "true",
+        "gke-gcsfuse/memory-limit": "20Gi",
+        "gke-gcsfuse/cpu-limit": "2",
+    }
+
+
+# --- patience with Kueue ----------------------------------------------------------------------------------------------
+
+
+def failed(*errors: str) -> pulumi.ErrorHookArgs:
+    return pulumi.ErrorHookArgs(urn="u", id="", name="q", type="t", failed_operation="create", errors=list(errors))
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return pauses
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'Internal error occurred: failed calling webhook "mresourceflavor.kb.io": Post "https://…": connection refused',
+        'failed calling webhook "m.kb.io": no endpoints available for service "kueue-webhook-service"',
+        'failed calling webhook "m.kb.io": x509: certificate signed by unknown authority',
+        'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"',
+        "the server could not find the requested resource",
+        "context deadline exceeded",
+    ],
+)
+def test_late_webhook_is_awaited(error: str, slept: list[float]) -> None:
+    assert asyncio.run(retry.until_answered(failed(error)))
+    assert slept, "a retry without a pause would use up the engine's 100 tries at once"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'admission webhook "vclusterqueue.kb.io" denied the request: spec.cohortName: Invalid value',
+        'resourceflavors.kueue.x-k8s.io "l4" is forbidden: User "u" cannot create resource',
+        'Deployment.apps "s" is invalid: spec.selector: Invalid value',
+    ],
+)
+def test_refusal_is_not_tried_again(error: str, slept: list[float]) -> None:
+    assert not asyncio.run(retry.until_answered(failed(error)))
+    assert not slept
+
+
+def test_patience_ends_with_advice(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "error", said.append)
+    late = "failed calling webhook: connection refused"
+    assert not asyncio.run(retry.until_answered(failed(*[late] * retry.TRIES)))
+    assert retry.TRIES < 100, "the engine would give up first, without advice"
+    assert 240 <= retry.TRIES * retry.PAUSE_SECONDS <= 360
+    assert "kubectl -n kueue-system" in said[0]
+    assert not slept
+
+
+# --- the first replica ------------------------------------------------------------------------------------------------
+
+WANTED = model.Server(name="s", model="m", queue="lq", ready_timeout_seconds=10)
+
+
+def deployment(available: int = 0, observed: int = 1, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "s", "generation": 1},
+        "status": {"observedGeneration": observed, "availableReplicas": available, **status},
+    }
+
+
+def pod(name: str = "p", gated: bool = False, scheduled: str | None = None, **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "PodScheduled", "status": "False", "message": scheduled}] if scheduled else []
+    if scheduled == "":
+        conditions = [{"type": "PodScheduled", "status": "True"}]
+    return {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}] if gated else [], "nodeName": "n"},
+        "status": {"conditions": conditions, **status},
+    }
+
+
+def workload(owner: str, message: str) -> dict[str, Any]:
+    return {
+        "metadata": {"ownerReferences": [{"uid": owner}]},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": message}]},
+    }
+
+
+PULLING: dict[str, Any] = {
+    "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]
+}
+LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ((deployment(1), [pod()], []), None),
+        ((deployment(1), [pod(), pod(gated=True)], []), None),
+        ((deployment(1, observed=0), [pod(scheduled="x")], []), "capacity"),
+        ((deployment(), [], []), "its pods to be created"),
+        (
+            (deployment(conditions=[{"type": "ReplicaFailure", "message": "exceeded quota"}]), [], []),
+            "its pods to be created: exceeded quota",
+        ),
+        ((deployment(), [pod(gated=True)], [workload("p", "insufficient quota")]), "quota: insufficient quota"),
+        ((deployment(), [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not looked"),
+        ((deployment(), [pod(scheduled="0/3 nodes are available")], []), "capacity: 0/3 nodes are available"),
+        ((deployment(), [pod(scheduled="")], []), "its container to start on n"),
+        ((deployment(), [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
+        ((deployment(), [pod(**LOADING)], []), "the model to be loaded"),
+        ((deployment(), [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
+    ],
+)
+def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any], reason: str | None) -> None:
+    said = readiness.waits_for(*found)
+    assert said is None if reason is None else said is not None and said.startswith(reason)
+
+
+class Looks:
+    """A cluster that is found in one state after another; the last stays."""
+
+    def __init__(self, *states: Any) -> None:
+        self.states = list(states)
+        self.looked = 0
+
+    def look(self, _: model.Server) -> Any:
+        self.looked += 1
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Time that passes only in sleeps; gives what is said meanwhile."""
+    now = [0.0]
+    said: list[str] = []
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr("components.readiness.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: said.append(text))
+    return said
+
+
+def wait(cluster: Looks) -> None:
+    asyncio.run(readiness.wait_for(WANTED, cluster, None))  # type: ignore[arg-type]
+
+
+def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
+    cluster = Looks((deployment(1), [pod()], []))
+    wait(cluster)
+    assert cluster.looked == 1
+    assert clock == []
+
+
+def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
+    refused = ConnectionError("connection refused\nmore")
+    wait(Looks(refused, refused, refused, refused, (deployment(1), [pod()], [])))
+    assert clock == ["llm/s waits for the cluster to answer: connection refused"]
+
+
+def test_server_that_never_comes_ends_the_update_with_a_way_out(clock: list[str]) -> None:
+    with pytest.raises(pulumi.RunError, match="quota: full") as failure:
+        wait(Looks((deployment(), [pod(gated=True)], [workload("p", "full")])))
+    assert "readyTimeoutSeconds" in str(failure.value)
+    assert "after 10 s" in str(failure.value)
+    assert clock == ["llm/s waits for quota: full"], "said once, not at every look"

@@ -1,0 +1,144 @@
+"""Both mixed examples register the objects of their source document, but for the differences named here."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog.quantities import parse_quantity
+from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, TOKEN, Record, configuration, run_program
+
+REGION, BUCKET = "us-central1", f"model-bucket-{PROJECT}"
+EXPECTED = ROOT / "tests" / "expected"
+EXAMPLES = {
+    "standard": "examples/mixed-training-inference.yaml",
+    "autopilot": "examples/mixed-training-inference-autopilot.yaml",
+}
+Object = dict[str, Any]
+
+
+def kueue_objects_are_v1beta2(item: Object) -> None:
+    """The document has Kueue 0.10; the version that current Kueue stores is v1beta2."""
+    if item["apiVersion"] == "kueue.x-k8s.io/v1beta1":
+        item["apiVersion"] = "kueue.x-k8s.io/v1beta2"
+
+
+def kueue_takes_deployments_by_their_queue_label(item: Object) -> None:
+    """The document selects pods by `kueue-job`, which current Kueue can't; it takes what carries the queue's label."""
+    if item["kind"] == "Deployment":
+        del item["spec"]["template"]["metadata"]["labels"]["kueue-job"]
+        item["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
+
+
+def rollouts_are_stated(item: Object) -> None:
+    """With one replica the same as Kubernetes' default; stated because a rollout at full quota is a choice."""
+    if item["kind"] == "Deployment":
+        rolling = {"maxSurge": 1, "maxUnavailable": 0}
+        item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+
+
+def pulumi_does_not_wait_for_queues(item: Object) -> None:
+    """A note to Pulumi's plugin, of no effect in the cluster."""
+    if item["kind"] in ("Deployment", "Job") or item["metadata"]["name"] == "llm-service":
+        item["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
+
+
+DIFFERENCES: list[Callable[[Object], None]] = [
+    kueue_objects_are_v1beta2,
+    kueue_takes_deployments_by_their_queue_label,
+    rollouts_are_stated,
+    pulumi_does_not_wait_for_queues,
+]
+# Not in the source as objects: Kueue is installed by its chart there too, from a manifest.
+INSTALLATION = {("Namespace", "kueue-system")}
+
+
+@pytest.fixture(params=EXAMPLES, ids=list(EXAMPLES))
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def record(mode: str, monkeypatch: pytest.MonkeyPatch) -> Record:
+    return run_program(configuration(EXAMPLES[mode]), False, monkeypatch)
+
+
+def test_kubernetes_objects_are_those_of_the_source(record: Record) -> None:
+    expected = {}
+    for item in yaml.safe_load_all((EXPECTED / "objects.yaml").read_text()):
+        for difference in DIFFERENCES:
+            difference(item)
+        expected[identity(item)] = comparable(filled(item))
+    registered = {
+        identity(one.inputs): comparable(unwrapped(one.inputs))
+        for one in record.resources.values()
+        if one.type.startswith("kubernetes:") and "helm.sh" not in one.type and identity(one.inputs) not in INSTALLATION
+    }
+    assert registered.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert registered[key] == wanted, key
+
+
+def test_cloud_resources_are_those_of_the_source(mode: str, record: Record) -> None:
+    source = yaml.safe_load((EXPECTED / "cloud.yaml").read_text())
+    wanted = filled(source[mode] + source["both"])
+    registered = [{"type": one.type, **one.inputs} for one in record.resources.values() if one.type.startswith("gcp:")]
+    assert len(registered) == len(wanted)
+    for resource in wanted:
+        (found,) = (one for one in registered if key_of(one) == key_of(resource))
+        assert merged(found, resource) == found
+
+
+def filled(value: Any) -> Any:
+    """The document with its variables filled in."""
+    if isinstance(value, str):
+        variables = {"PROJECT_ID": PROJECT, "PROJECT_NUMBER": PROJECT_NUMBER, "MODEL_BUCKET": BUCKET, "REGION": REGION}
+        for variable, given in variables.items():
+            value = value.replace(variable, given)
+        return TOKEN if value == "HF_TOKEN" else value
+    if isinstance(value, list):
+        return [filled(item) for item in value]
+    if isinstance(value, dict):
+        # A variable's name is no value: `HF_TOKEN` is also the name of an environment variable.
+        return {key: item if key == "name" and item == "HF_TOKEN" else filled(item) for key, item in value.items()}
+    return value
+
+
+def identity(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def key_of(resource: Mapping[str, Any]) -> tuple[str, str]:
+    return resource["type"], resource.get("name") or resource["bucket"]
+
+
+def unwrapped(inputs: Mapping[str, Any]) -> Object:
+    """The object with its secret read, as the API server gets it."""
+    item = dict(inputs)
+    if item["kind"] == "Secret":
+        item["stringData"] = item["stringData"]["value"]
+    return item
+
+
+def comparable(item: Object) -> Object:
+    """The object with what has several spellings in one: quantities, and lists whose order means nothing."""
+    if item["kind"] == "ClusterQueue":
+        item = copy.deepcopy(item)
+        for group in item["spec"]["resourceGroups"]:
+            group["coveredResources"] = sorted(group["coveredResources"])
+            for flavor in group["flavors"]:
+                flavor["resources"] = {
+                    one["name"]: parse_quantity(str(one["nominalQuota"])) for one in flavor["resources"]
+                }
+    return item
+
+
+def merged(found: Any, wanted: Any) -> Any:
+    """What `found` would be if all that `wanted` states were so; a region may stand in capitals."""
+    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        return {**found, **{key: merged(found.get(key), value) for key, value in wanted.items()}}
+    return found if found == REGION.upper() and wanted == REGION else wanted
