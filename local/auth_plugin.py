@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from local.paths import CLUSTERS
+from local import paths
 
 API_VERSION = "client.authentication.k8s.io/v1beta1"
 
@@ -23,7 +23,7 @@ class NoCredential(Exception):
 
 def credential(host: str) -> dict[str, str]:
     """The client certificate and key (PEM) for the API server at `host`, `127.0.0.1:PORT`. Raises NoCredential."""
-    for file in CLUSTERS.glob("[!.]*/cluster.json"):
+    for file in paths.CLUSTERS.glob("[!.]*/cluster.json"):
         if json.loads(file.read_text())["host"] == host:
             pki = file.parent / "kwok" / "clusters" / file.parent.name / "pki"
             return {
@@ -31,8 +31,8 @@ def credential(host: str) -> dict[str, str]:
                 "clientKeyData": (pki / "admin.key").read_text(),
             }
     raise NoCredential(
-        f"The stand-in cloud has no cluster at {host} (looked in {CLUSTERS}): it was deleted, or belongs to another"
-        " stand-in (GKE_AI_STATE). `make up` deploys one."
+        f"The stand-in cloud has no cluster at {host} (looked in {paths.CLUSTERS}): it was deleted, or belongs to"
+        " another stand-in (GKE_AI_STATE). `make up` deploys one."
     )
 
 

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from local import paths
 from local.cluster.records import ClusterRecord, write
-from local.paths import CLUSTERS
 
 
 class NoSuchCluster(Exception):
@@ -30,7 +30,7 @@ class Folder:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.path = CLUSTERS / name
+        self.path = paths.CLUSTERS / name
         self.pools = self.path / "pools"
         self.log = self.path / "log"
         self.sandboxes = self.path / "pods"
@@ -70,7 +70,7 @@ class Folder:
 
 def names() -> list[str]:
     """Every cluster of this stand-in cloud that was made to the end."""
-    return [path.name for path in sorted(CLUSTERS.glob("[!.]*")) if Folder(path.name).ready]
+    return [path.name for path in sorted(paths.CLUSTERS.glob("[!.]*")) if Folder(path.name).ready]
 
 
 @contextmanager

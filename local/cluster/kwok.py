@@ -18,11 +18,11 @@ from pathlib import Path
 import httpx
 import yaml
 
+from local import paths
 from local.cluster import processes
 from local.cluster.api import answer, client, kubeconfig
 from local.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from local.cluster.records import ClusterRecord, Endpoint
-from local.paths import CLUSTERS, ROOT
 
 HERE = Path(__file__).parent
 KUBERNETES_VERSION = "v1.35.4"
@@ -44,7 +44,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
         ClusterFailed: it doesn't come up; the message says which log tells why.
     """
     folder = Folder(name)
-    with locked(CLUSTERS):
+    with locked(paths.CLUSTERS):
         if folder.ready:
             folder.write(record, folder.host, ready=True)
             _start(folder)
@@ -57,7 +57,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
 def start(name: str) -> None:
     """Start what of the cluster isn't running, its daemon included: after a reboot, or when a process died."""
     folder = Folder(name)
-    with locked(CLUSTERS):
+    with locked(paths.CLUSTERS):
         if not folder.ready:
             raise NoSuchCluster(name)
         _start(folder)
@@ -65,7 +65,7 @@ def start(name: str) -> None:
 
 def delete(name: str) -> None:
     """End every process of the cluster, wait until the last has gone, and remove what it kept. Idempotent."""
-    with locked(CLUSTERS):
+    with locked(paths.CLUSTERS):
         _discard(Folder(name))
 
 
@@ -125,17 +125,22 @@ def _make(folder: Folder, record: ClusterRecord) -> None:
 
 
 def _start(folder: Folder) -> None:
-    if not _answers(folder) or not _whole(folder):
+    if _forget_dead(folder) or not _answers(folder):
         _kwokctl(folder, "start", "cluster")
         _await_ready(folder)
     _start_daemon(folder)
     _await_daemon(folder)
 
 
-def _whole(folder: Folder) -> bool:
-    recorded = [folder.control_plane / "pids" / f"{component}.pid" for component in COMPONENTS]
+def _forget_dead(folder: Folder) -> bool:
+    """Whether a component of the control plane is down. kwokctl takes any process that has a recorded id, a zombie or
+    another one since a reboot, for the component: so the ids of those that are down are removed."""
     running = set(processes.of(folder.path))
-    return all(file.exists() and int(file.read_text()) in running for file in recorded)
+    recorded = [folder.control_plane / "pids" / f"{component}.pid" for component in COMPONENTS]
+    dead = [file for file in recorded if not file.exists() or int(file.read_text()) not in running]
+    for file in dead:
+        file.unlink(missing_ok=True)
+    return bool(dead)
 
 
 def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
@@ -244,8 +249,8 @@ def _start_daemon(folder: Folder) -> None:
         return
     os.close(held)
     command = [sys.executable, "-m", "local.cluster.daemon", folder.name]
-    # -P isn't given, and the working directory is the project's root: that is where `local` is found.
-    processes.detach(command, folder.log / "daemon.log", processes.environment(folder.path), ROOT)
+    env = processes.environment(folder.path, PYTHONPATH=str(paths.ROOT), GKE_AI_STATE=str(paths.STATE))
+    processes.detach(command, folder.log / "daemon.log", env, paths.ROOT)
 
 
 def _await_daemon(folder: Folder, timeout: float = 20) -> None:

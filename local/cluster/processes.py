@@ -18,7 +18,7 @@ from pathlib import Path
 
 MARK = "GKE_AI_CLUSTER"
 # What a cluster's processes may see of their starter's environment: no token, no passphrase.
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 _OWN_PREFIX = "GKE_AI_"
 
 

@@ -1,0 +1,118 @@
+"""The way from the API server to the local process behind a Service or a pod."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cluster import egress
+
+Object = dict[str, Any]
+
+
+def service(ip: str = "34.118.224.9", ports: list[Object] | None = None) -> Object:
+    return {
+        "metadata": {"name": "hook", "namespace": "sys"},
+        "spec": {"clusterIP": ip, "ports": ports or [{"port": 443, "targetPort": 9443}]},
+    }
+
+
+def endpoint_slice(uid: str = "u1", ports: list[Object] | None = None, ready: bool = True) -> Object:
+    return {
+        "metadata": {"name": "hook-x", "namespace": "sys", "labels": {"kubernetes.io/service-name": "hook"}},
+        "ports": ports or [{"name": "", "port": 9443}],
+        "endpoints": [{"targetRef": {"kind": "Pod", "uid": uid}, "conditions": {"ready": ready}}],
+    }
+
+
+POD = {"metadata": {"uid": "u1", "name": "p", "namespace": "sys"}, "status": {"podIP": "10.0.0.7"}}
+SERVED = {"u1": {9443: 21000, 8443: 21001}}
+
+
+def resolve(target: str, **given: Any) -> int | None:
+    found = {"services": [service()], "slices": [endpoint_slice()], "pods": [POD], "served": SERVED} | given
+    return egress.resolve(target, **found)
+
+
+@pytest.mark.parametrize("host", ["34.118.224.9", "hook.sys.svc", "hook.sys.svc.cluster.local"])
+def test_a_service_leads_to_the_process_behind_its_endpoint(host: str) -> None:
+    assert resolve(f"{host}:443") == 21000
+
+
+def test_a_pod_address_leads_to_the_pods_own_port() -> None:
+    assert resolve("10.0.0.7:8443") == 21001
+
+
+def test_each_port_of_a_service_leads_to_its_own_target() -> None:
+    ports = [{"name": "hook", "port": 443}, {"name": "metrics", "port": 8443}]
+    targets = [{"name": "hook", "port": 9443}, {"name": "metrics", "port": 8443}]
+    given = {"services": [service(ports=ports)], "slices": [endpoint_slice(ports=targets)]}
+    assert (resolve("hook.sys.svc:443", **given), resolve("hook.sys.svc:8443", **given)) == (21000, 21001)
+
+
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("34.118.224.9:80", {}),  # the Service has no such port
+        ("34.118.224.10:443", {}),  # nobody's address
+        ("10.0.0.7:9999", {}),  # the process doesn't listen there
+        ("10.0.0.7:", {}),
+        ("34.118.224.9:443", {"slices": []}),  # no endpoint yet
+        ("34.118.224.9:443", {"slices": [endpoint_slice(ready=False)]}),
+        ("34.118.224.9:443", {"slices": [endpoint_slice(uid="simulated-only")]}),
+        ("34.118.224.9:443", {"served": {}}),  # the pod is Ready, its process hasn't started
+    ],
+)
+def test_what_no_local_process_serves_leads_nowhere(target: str, given: dict[str, Any]) -> None:
+    assert resolve(target, **given) is None
+
+
+async def _ask(path: Path, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    writer.write(request)
+    await writer.drain()
+    answered = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return answered
+
+
+async def _through_proxy(path: Path, request: bytes) -> bytes:
+    async def echo_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"echo:" + await reader.read(100))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(echo_once, "127.0.0.1", 0) as pod:
+        ports = {"pod:1": pod.sockets[0].getsockname()[1], "pod:2": 1}
+        async with await egress.serve(path, ports.get):
+            return await _ask(path, request)
+
+
+def test_bytes_go_both_ways_through_the_proxy(tmp_path: Path) -> None:
+    answered = asyncio.run(_through_proxy(tmp_path / "s", b"CONNECT pod:1 HTTP/1.1\r\nHost: pod:1\r\n\r\nhello"))
+    assert answered == b"HTTP/1.1 200 OK\r\n\r\necho:hello"
+
+
+@pytest.mark.parametrize("target", [b"pod:2", b"pod:3"])  # refuses connections; unknown
+def test_the_proxy_says_so_when_nobody_serves(tmp_path: Path, target: bytes) -> None:
+    answered = asyncio.run(_through_proxy(tmp_path / "s", b"CONNECT " + target + b" HTTP/1.1\r\n\r\n"))
+    assert answered.startswith(b"HTTP/1.1 502 ")
+
+
+def test_the_proxy_is_no_other_kind_of_proxy(tmp_path: Path) -> None:
+    answered = asyncio.run(_through_proxy(tmp_path / "s", b"GET http://pod:1/ HTTP/1.1\r\n\r\n"))
+    assert answered.startswith(b"HTTP/1.1 405 ")
+
+
+def test_a_socket_may_lie_deeper_than_the_kernel_allows_its_path(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+
+    async def serve() -> bool:
+        async with await egress.serve(deep / "s", lambda _: None):
+            return (deep / "s").is_socket()
+
+    assert asyncio.run(serve())
