@@ -74,7 +74,9 @@ class Engine:
         )
         assert self.process.stdout is not None
         port = self.process.stdout.readline().strip()
-        self.stub = provider_pb2_grpc.ResourceProviderStub(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        self.stub = provider_pb2_grpc.ResourceProviderStub(
+            grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.absolute_max_metadata_size", 1 << 24)])
+        )
         self.configure(self.arguments)
         return self
 
@@ -88,13 +90,14 @@ class Engine:
         try:
             return getattr(self.stub, method)(request)
         except grpc.RpcError as error:
-            for key, value in error.trailing_metadata() or ():  # type: ignore[attr-defined]
-                if key == "grpc-status-details-bin":
-                    status = status_pb2.Status.FromString(value)
+            answer: Any = error
+            for entry in answer.trailing_metadata() or ():
+                if entry.key == "grpc-status-details-bin":
+                    status = status_pb2.Status.FromString(entry.value)
                     failed = provider_pb2.ErrorResourceInitFailed()
                     if status.details and status.details[0].Unpack(failed):
                         raise _Unready(failed) from None
-            raise Rejected(error.details()) from None  # type: ignore[attr-defined]
+            raise Rejected(str(answer.details())) from None
 
     def configure(self, arguments: Mapping[str, Any]) -> None:
         texts = {f"kubernetes:config:{key}": str(value) for key, value in arguments.items()}
@@ -110,9 +113,7 @@ class Engine:
     def diff_config(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         """The arguments that make it another cluster."""
         urn = _urn("pulumi:providers:kubernetes", "k")
-        request = provider_pb2.DiffRequest(
-            urn=urn, id="k", olds=encode(old), old_inputs=encode(old), news=encode(new)
-        )
+        request = provider_pb2.DiffRequest(urn=urn, id="k", olds=encode(old), old_inputs=encode(old), news=encode(new))
         return list(self.call("DiffConfig", request).replaces)
 
     def check(self, token: str, name: str, inputs: Properties, old: Properties | None = None) -> Properties:
@@ -125,7 +126,7 @@ class Engine:
         )
         answer = self.call("Check", request)
         if answer.failures:
-            raise Rejected("\n".join(f"{failure.property}: {failure.reason}" for failure in answer.failures))
+            raise Rejected("\n".join(f"{failure.property} {failure.reason}".strip() for failure in answer.failures))
         return decode(answer.inputs)
 
     def create(self, token: str, name: str, inputs: Properties, *, preview: bool = False, timeout: float = 0) -> Made:

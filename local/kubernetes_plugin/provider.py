@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
-import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
 from local import sdk_types
-from local.kubernetes_plugin import configuration, objects, releases
+from local.kubernetes_plugin import configuration, kinds, objects, releases
 from local.kubernetes_plugin.api import CREATOR, ApiError, Cluster, Resource, UnreachableError
 from local.kubernetes_plugin.objects import Change, Object, Path, annotation, is_true, metadata
 from local.kubernetes_plugin.readiness import Failed
@@ -40,42 +38,6 @@ UPDATE_RETRIES = 5
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 Properties = dict[str, Any]
 Servicer = grpc.ServicerContext
-
-
-@functools.cache
-def input_type(token: str) -> type | None:
-    """The SDK's input type of `kubernetes:apps/v1:Deployment`; None for a custom resource."""
-    _, module, kind = token.split(":")
-    group, _, version = module.rpartition("/")
-    name = f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}"
-    try:
-        found: type | None = getattr(importlib.import_module(name), f"{kind}InitArgs", None)
-    except ModuleNotFoundError:
-        return None
-    # A custom resource's group may begin like a built-in one.
-    stated = typing.get_args(sdk_types.properties(found).get("apiVersion")) if found else ()
-    return found if api_version(token) in stated else None
-
-
-def api_version(token: str) -> str:
-    module = token.split(":")[1]
-    return module.removeprefix("core/")
-
-
-def refused_kind(token: str) -> str:
-    """Why this plugin doesn't do a type, "" if it does."""
-    _, module, kind = token.split(":")
-    if (
-        "/" not in module
-        or module.split("/")[0] in ("yaml", "kustomize")
-        or (module.startswith("helm.sh/") and kind == "Chart")
-    ):
-        return f"{token}: the official plugin's components aren't in this stand-in; state objects, or a helm.v3.Release"
-    if kind.endswith("List") and input_type(token):
-        return f"{token}: a list can't be created; state its items"
-    if kind.endswith("Patch") and input_type(token.removesuffix("Patch")):
-        return f"{token}: Patch resources aren't in this stand-in"
-    return ""
 
 
 class KubernetesProvider(Provider):
@@ -144,7 +106,7 @@ class KubernetesProvider(Provider):
     # --------------------------------------------------------------------------------------------------------- Check
     def Check(self, request: provider_pb2.CheckRequest, context: Servicer) -> provider_pb2.CheckResponse:
         token, news, olds = type_of(request.urn), decode(request.news), decode(request.olds)
-        if reason := refused_kind(token):
+        if reason := kinds.refusal(token):
             raise Refused(reason)
         try:
             if token == releases.TYPE:
@@ -162,25 +124,25 @@ class KubernetesProvider(Provider):
     def _checked_object(
         self, request: provider_pb2.CheckRequest, token: str, olds: Properties, news: Properties
     ) -> tuple[Properties, list[tuple[str, str]]]:
-        kind: Properties = {"apiVersion": api_version(token), "kind": token.split(":")[2]}
+        kind: Properties = {"apiVersion": kinds.api_version(token), "kind": kinds.kind(token)}
         news = kind | news
-        cls = input_type(token)
+        cls = kinds.input_type(token)
         if cls is not None:
             news = _without_nulls(news)
             failures = sdk_types.problems(cls, news)
         else:
             failures = []
-        if plain(news["apiVersion"]) != api_version(token) or plain(news["kind"]) != token.split(":")[2]:
+        if {key: plain(news[key]) for key in kind} != kind:
             failures.append(("apiVersion", f"apiVersion and kind must be those of the type {token}"))
-        stated = plain(news.get("metadata"))
-        if stated is None:
-            stated = {}
-        if isinstance(stated, dict) and not failures:
-            meta = dict(
-                news["metadata"].value if isinstance(news.get("metadata"), Secret) else news.get("metadata") or {}
-            )
+        if isinstance(news.get("metadata"), Secret):
+            failures.append(("metadata", "can't be a secret"))
+        if (news.get("metadata") is None or isinstance(news["metadata"], dict)) and not failures:
+            meta = dict(news.get("metadata") or {})
+            stated = plain(meta)
             if stated.get("generateName") is not None and stated.get("name") is None:
                 failures.append(("metadata.generateName", "not supported with server-side apply; give a name, or none"))
+            elif stated.get("name") in (None, "") and kinds.is_patch(token):
+                failures.append(("metadata.name", "a Patch needs the name of the object that it is about"))
             elif stated.get("name") in (None, ""):
                 failures += self._autoname(request, plain(olds), meta)
             if stated.get("namespace") is None and self._is_namespaced(news):
@@ -227,12 +189,12 @@ class KubernetesProvider(Provider):
             delete_first = False
         else:
             obj, live = plain(news), _live_of(state)
-            changed = _changes(state, obj, typed=input_type(token) is not None)
+            changed = _changes(state, obj, typed=kinds.input_type(token) is not None)
             forcing = {
                 path
                 for path in changed
                 if objects.forces_replacement(
-                    obj,
+                    {} if kinds.is_patch(token) else obj,
                     path,
                     secrets_mutable=self.settings.secrets_mutable,
                     configs_mutable=self.settings.configs_mutable,
@@ -242,10 +204,10 @@ class KubernetesProvider(Provider):
         ignored = [objects.parse_path(text) for text in request.ignoreChanges]
         changed = {p: kind for p, kind in changed.items() if not any(objects.covers(i, p) for i in ignored)}
         forcing &= changed.keys()
-        kinds = provider_pb2.PropertyDiff.Kind
+        words = provider_pb2.PropertyDiff.Kind
         detailed = {
             objects.path_text(path): provider_pb2.PropertyDiff(
-                kind=kinds.Value(f"{kind.upper()}_REPLACE" if path in forcing else kind.upper()),
+                kind=words.Value(f"{kind.upper()}_REPLACE" if path in forcing else kind.upper()),
                 inputDiff=kind == "delete",
             )
             for path, kind in changed.items()
@@ -269,10 +231,12 @@ class KubernetesProvider(Provider):
             return provider_pb2.CreateResponse(id=release_id, properties=encode(state))
         obj = plain(inputs)
         manager = self._manager(request.urn, {}, obj)
+        owner = manager if kinds.is_patch(type_of(request.urn)) else None
         if request.preview:
-            return provider_pb2.CreateResponse(properties=encode(self._previewed_create(request.urn, inputs, manager)))
+            previewed = inputs if owner else self._previewed_create(request.urn, inputs, manager)
+            return provider_pb2.CreateResponse(properties=encode(previewed))
         try:
-            resource, live = self._created(request.urn, inputs)
+            resource, live = self._created(request.urn, inputs, patch_by=owner)
         except UnreachableError as error:
             raise Refused(f"the Kubernetes cluster is unreachable: {error}") from None
         object_id = objects.object_id(live)
@@ -306,20 +270,24 @@ class KubernetesProvider(Provider):
         live["metadata"] = {k: v for k, v in metadata(live).items() if k not in objects.SERVER_OWNED}
         return _state(inputs, live, manager)
 
-    def _created(self, urn: str, inputs: Properties) -> tuple[Resource, Object]:
+    def _created(self, urn: str, inputs: Properties, *, patch_by: str | None) -> tuple[Resource, Object]:
+        """Creates the object, or patches the existing one as manager `patch_by`."""
         obj = plain(inputs)
+        namespace = metadata(obj).get("namespace", "")
         pause = 1
         for attempt in range(CREATE_RETRIES + 1):
             resource = self._resource(obj)
             why = f"the API server doesn't serve {obj['apiVersion']} {obj['kind']}; is its definition (CRD) there?"
             if resource is not None:
                 try:
-                    return resource, self.cluster.create(
-                        resource, metadata(obj).get("namespace", ""), obj, dry_run=False
-                    )
+                    if patch_by is None:
+                        return resource, self.cluster.create(resource, namespace, obj, dry_run=False)
+                    self.cluster.get(resource, namespace, metadata(obj)["name"])  # an apply would make it
+                    return resource, self._applied_once(resource, obj, patch_by, [], dry_run=False, patch=True)
                 except ApiError as error:
                     if error.code != 404:
-                        raise _refused_create(urn, inputs, error) from None
+                        refuse = _refused_update if patch_by else functools.partial(_refused_create, urn)
+                        raise refuse(inputs, error) from None
                     why = error.message
                     self.cluster.forget(str(obj["apiVersion"]), str(obj["kind"]))
             if attempt == CREATE_RETRIES or self.cancelled.is_set():
@@ -349,7 +317,8 @@ class KubernetesProvider(Provider):
                 return provider_pb2.UpdateResponse(properties=request.news)
             if resource is None:
                 raise Refused(f"the API server doesn't serve {obj['apiVersion']} {obj['kind']}")
-            live = self._applied(resource, obj, manager, ignored, dry_run=request.preview)
+            patch = kinds.is_patch(type_of(request.urn))
+            live = self._applied(resource, obj, manager, ignored, dry_run=request.preview, patch=patch)
         except UnreachableError as error:
             if request.preview:
                 return provider_pb2.UpdateResponse(properties=request.news)
@@ -369,26 +338,30 @@ class KubernetesProvider(Provider):
                 raise InitFailed(request.id, new_state, _redacted(reasons, inputs)) from None
         return provider_pb2.UpdateResponse(properties=encode(_state(inputs, live, manager)))
 
-    def _applied(self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool) -> Object:
+    def _applied(
+        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool, patch: bool
+    ) -> Object:
         for attempt in range(UPDATE_RETRIES + 1):
             try:
-                return self._applied_once(resource, obj, manager, ignored, dry_run=dry_run)
+                return self._applied_once(resource, obj, manager, ignored, dry_run=dry_run, patch=patch)
             except ApiError as error:  # without causes: a controller wrote between our reading and our writing
                 if error.reason != "Conflict" or error.causes or attempt == UPDATE_RETRIES:
                     raise
         raise AssertionError
 
     def _applied_once(
-        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool
+        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool, patch: bool
     ) -> Object:
         namespace, name = metadata(obj).get("namespace", ""), str(metadata(obj)["name"])
         live = self.cluster.get(resource, namespace, name)
         force = self.settings.force or is_true(obj, objects.PATCH_FORCE)
         version = metadata(live)["resourceVersion"]
-        if obj["kind"] == "CustomResourceDefinition":  # a merge of its lists would keep what the new one leaves out
+        if (
+            obj["kind"] == "CustomResourceDefinition" and not patch
+        ):  # a merge of its lists would keep what the new one leaves out
             whole = obj | {"metadata": metadata(obj) | {"resourceVersion": version}}
             return self.cluster.replace(resource, namespace, name, whole, manager, dry_run=dry_run)
-        managed = objects.taken_over(metadata(live).get("managedFields") or [], CREATOR, manager)
+        managed = None if patch else objects.taken_over(metadata(live).get("managedFields") or [], CREATOR, manager)
         if managed is not None and not dry_run:
             operations = [
                 {"op": "replace", "path": "/metadata/managedFields", "value": managed},
@@ -402,7 +375,7 @@ class KubernetesProvider(Provider):
     # ---------------------------------------------------------------------------------------------------------- Read
     def Read(self, request: provider_pb2.ReadRequest, context: Servicer) -> provider_pb2.ReadResponse:
         token, state, inputs = type_of(request.urn), decode(request.properties), decode(request.inputs)
-        if reason := refused_kind(token):
+        if reason := kinds.refusal(token):
             raise Refused(reason)
         try:
             if token == releases.TYPE:
@@ -423,7 +396,7 @@ class KubernetesProvider(Provider):
     def _read_object(
         self, request: provider_pb2.ReadRequest, token: str, state: Properties, inputs: Properties
     ) -> provider_pb2.ReadResponse:
-        kind = {"apiVersion": api_version(token), "kind": token.split(":")[2]}
+        kind = {"apiVersion": kinds.api_version(token), "kind": kinds.kind(token)}
         namespace, name = objects.parse_id(request.id)
         resource = self._resource(kind)
         live = None if resource is None else self.cluster.find(resource, namespace, name)
@@ -431,7 +404,7 @@ class KubernetesProvider(Provider):
             return provider_pb2.ReadResponse()
         manager = self._manager(request.urn, state, plain(inputs))
         if inputs:
-            typed = input_type(token) is not None
+            typed = kinds.input_type(token) is not None
             found = objects.live_inputs(live, objects.normalized(plain(inputs)), typed=typed)
             if objects.is_secret(live) and plain(inputs).get("stringData"):
                 found = _texts_again(found, plain(inputs))
@@ -469,12 +442,15 @@ class KubernetesProvider(Provider):
         return empty_pb2.Empty()
 
     def _delete_object(self, request: provider_pb2.DeleteRequest, token: str, state: Object) -> None:
-        obj: Object = {"apiVersion": state.get("apiVersion") or api_version(token), "kind": token.split(":")[2]}
+        obj: Object = {"apiVersion": state.get("apiVersion") or kinds.api_version(token), "kind": kinds.kind(token)}
         inputs = state.get("__inputs") or {}
         namespace, name = objects.parse_id(request.id)
         resource = self._resource(obj)
         if resource is None:
             return  # its definition is gone, and with it the object
+        if kinds.is_patch(token):
+            self._relinquish(resource, state, inputs)
+            return
         propagation = {"orphan": "Orphan", "background": "Background"}.get(
             annotation(inputs, objects.PROPAGATION).lower(), "Foreground"
         )
@@ -488,9 +464,21 @@ class KubernetesProvider(Provider):
         report = self._report(request.urn)
         self._waiter().until_gone(resource, namespace, name, obj | inputs, request.timeout, report)
 
+    def _relinquish(self, resource: Resource, state: Object, inputs: Object) -> None:
+        """Deletes a Patch: an apply that states nothing gives up the fields of its manager."""
+        meta = {key: metadata(state)[key] for key in ("name", "namespace") if key in metadata(state)}
+        obj = {"apiVersion": state["apiVersion"], "kind": state["kind"], "metadata": meta}
+        namespace, manager = meta.get("namespace", ""), state["__fieldManager"]
+        if self.cluster.find(resource, namespace, meta["name"]) is not None:
+            try:
+                self.cluster.apply(resource, namespace, meta["name"], obj, manager, force=False, dry_run=False)
+            except ApiError as error:
+                raise _refused_update(inputs, error) from None
+
 
 def _failures(problems: list[tuple[str, str]]) -> list[provider_pb2.CheckFailure]:
-    return [provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in problems]
+    """The path stands in the text: the engine shows a failure's property only if it is a whole argument."""
+    return [provider_pb2.CheckFailure(reason=f"{path}: {reason}" if path else reason) for path, reason in problems]
 
 
 def _without_nulls(value: Any) -> Any:

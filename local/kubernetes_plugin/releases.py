@@ -105,8 +105,8 @@ class Releases:
                 self._helm.uninstall(namespace, name, wait=True, timeout=timeout)
             elif found is not None and found.state != "uninstalled":
                 raise Refused(
-                    f"Helm release {release_id}: cannot re-use a name that is still in use (it is {found.state}). Import"
-                    f" it (`pulumi import {TYPE} …`), or remove it (`helm uninstall {name} --namespace {namespace}`)"
+                    f"Helm release {release_id}: cannot re-use a name that is still in use (it is {found.state})."
+                    f" Import it (`pulumi import {TYPE} …`), or remove it (`helm uninstall {name} -n {namespace}`)"
                 )
             self._helm.install(release)
         except HelmError as error:
