@@ -21,6 +21,7 @@ from local.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
 from local.plugin import UNKNOWN, Refused, Secret, decode, encode
 
 CLUSTER, NODE_POOL, BUCKET, MEMBER = RESOURCES
+NO_CONTEXT: Any = None  # the plugin raises; only its server turns that into an answer
 PROJECT = "my-project"
 CLUSTER_ID = f"projects/{PROJECT}/locations/us-central1/clusters/llm-cluster"
 POOL_ID = f"{CLUSTER_ID}/nodePools/gpupool"
@@ -138,11 +139,11 @@ class Engine:
         self.clusters = Recorder()
         self.gcp = Gcp(self.store, self.clusters)
         settings = {"project": project, "region": "us-central1"} if project else {}
-        self.gcp.Configure(proto.ConfigureRequest(args=encode(settings), acceptSecrets=True), None)
+        self.gcp.Configure(proto.ConfigureRequest(args=encode(settings), acceptSecrets=True), NO_CONTEXT)
 
     def check(self, token: str, inputs: Values, name: str = "it") -> tuple[Values, list[tuple[str, str]]]:
         request = proto.CheckRequest(urn=urn(token, name), news=encode(inputs), randomSeed=b"seed")
-        answer = self.gcp.Check(request, None)
+        answer = self.gcp.Check(request, NO_CONTEXT)
         assert not any(failure.property for failure in answer.failures), "the engine would show its value"
         return decode(answer.inputs), [
             (path, reason) for path, _, reason in (failure.reason.partition(": ") for failure in answer.failures)
@@ -151,30 +152,34 @@ class Engine:
     def create(self, token: str, inputs: Values, *, preview: bool = False) -> tuple[str, Values]:
         checked, failures = self.check(token, inputs)
         assert failures == []
-        answer = self.gcp.Create(proto.CreateRequest(urn=urn(token), properties=encode(checked), preview=preview), None)
+        answer = self.gcp.Create(
+            proto.CreateRequest(urn=urn(token), properties=encode(checked), preview=preview), NO_CONTEXT
+        )
         return answer.id, decode(answer.properties)
 
     def diff(self, token: str, old: Values, new: Values) -> proto.DiffResponse:
         request = proto.DiffRequest(urn=urn(token), id="it", old_inputs=encode(old), news=encode(new))
-        return self.gcp.Diff(request, None)
+        return self.gcp.Diff(request, NO_CONTEXT)
 
     def update(self, token: str, id: str, old: Values, new: Values, *, preview: bool = False) -> Values:
         assert self.check(token, new)[1] == []
         request = proto.UpdateRequest(
             urn=urn(token), id=id, old_inputs=encode(old), news=encode(new), olds=encode(old), preview=preview
         )
-        return decode(self.gcp.Update(request, None).properties)
+        return decode(self.gcp.Update(request, NO_CONTEXT).properties)
 
     def read(self, token: str, id: str, inputs: Values | None = None) -> tuple[str, Values, Values]:
         given = struct_pb2.Struct() if inputs is None else encode(inputs)
-        answer = self.gcp.Read(proto.ReadRequest(urn=urn(token), id=id, inputs=given), None)
+        answer = self.gcp.Read(proto.ReadRequest(urn=urn(token), id=id, inputs=given), NO_CONTEXT)
         return answer.id, decode(answer.properties), decode(answer.inputs)
 
     def delete(self, token: str, id: str, state: Values) -> None:
-        self.gcp.Delete(proto.DeleteRequest(urn=urn(token), id=id, properties=encode(state)), None)
+        self.gcp.Delete(proto.DeleteRequest(urn=urn(token), id=id, properties=encode(state)), NO_CONTEXT)
 
     def invoke(self, token: str, **arguments: Any) -> Values:
-        return decode(getattr(self.gcp.Invoke(proto.InvokeRequest(tok=token, args=encode(arguments)), None), "return"))
+        return decode(
+            getattr(self.gcp.Invoke(proto.InvokeRequest(tok=token, args=encode(arguments)), NO_CONTEXT), "return")
+        )
 
 
 def urn(token: str, name: str = "it") -> str:
@@ -196,7 +201,7 @@ def standard(cloud: Engine) -> Engine:
 # ------------------------------------------------------------------------------------------------------ configuration
 def test_an_unknown_provider_setting_is_refused_with_the_nearest_known_one(cloud: Engine) -> None:
     def failures(settings: Values) -> Mapping[str, str]:
-        answer = cloud.gcp.CheckConfig(proto.CheckRequest(news=encode(settings)), None)
+        answer = cloud.gcp.CheckConfig(proto.CheckRequest(news=encode(settings)), NO_CONTEXT)
         return {failure.property: failure.reason for failure in answer.failures}
 
     assert failures({"project": "p", "region": "r", "zone": "z", "version": "10.2.0"}) == {}
@@ -372,11 +377,11 @@ def test_a_value_that_is_not_known_yet_or_secret_is_no_mistake(cloud: Engine) ->
 
 def test_a_name_is_made_up_once_and_kept(cloud: Engine) -> None:
     request = proto.CheckRequest(urn=urn(BUCKET, "models"), news=encode(but(MODEL_BUCKET, name=None)), randomSeed=b"1")
-    first = cloud.gcp.Check(request, None).inputs
+    first = cloud.gcp.Check(request, NO_CONTEXT).inputs
     assert decode(first)["name"].startswith("models-")
     request.olds.CopyFrom(first)
     request.randomSeed = b"2"
-    assert cloud.gcp.Check(request, None).inputs == first
+    assert cloud.gcp.Check(request, NO_CONTEXT).inputs == first
 
 
 # ---------------------------------------------------------------------------------------------------------- creations
