@@ -38,7 +38,7 @@ def main() -> None:
 
 def prepare(name: str, source: Path | None) -> Stack:
     """A stack with its copied configuration. Without a source: the one it was brought up with, else Pulumi.<name>.yaml."""
-    copy = paths.STATE / "config" / f"{name}.yaml"
+    copy = paths.CONFIG / f"Pulumi.{name}.yaml"
     if source is None and not copy.exists():
         source = paths.ROOT / f"Pulumi.{name}.yaml"
     if source is not None:
@@ -61,9 +61,10 @@ def write_copy(source: Path, copy: Path) -> None:
 
 def ensure(stack: Stack) -> None:
     """Creates the stack where there is none yet."""
-    paths.BACKEND.mkdir(parents=True, exist_ok=True)
     if stack.pulumi("stack", "select", quiet=True).returncode:
-        done = stack.pulumi("stack", "init", configured=True, quiet=True)
+        # `stack init` takes no configuration file: it writes into that of its folder, so it runs where the copy is.
+        (paths.CONFIG / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")
+        done = stack.pulumi("stack", "init", "-C", str(paths.CONFIG), quiet=True)
         if done.returncode:
             raise Stop(done.stderr.strip())
 

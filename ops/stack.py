@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +36,9 @@ class Stack:
     ) -> subprocess.CompletedProcess[str]:
         """Runs `pulumi ARGUMENTS` on this stack. `configured` commands read the configuration file; quiet ones keep
         their output for the caller, and `given` goes to their standard input."""
-        command = ["pulumi", *arguments, "--stack", self.name, "--non-interactive"]
+        command = ["pulumi", *arguments, "--stack", self.name]
+        if quiet or not sys.stdout.isatty():
+            command.append("--non-interactive")  # a log has no use for a display that redraws itself
         if configured and self.config_file:
             command += ["--config-file", str(self.config_file)]
         return subprocess.run(command, cwd=ROOT, text=True, capture_output=quiet, input=given, check=False)

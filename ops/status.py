@@ -58,14 +58,16 @@ def take(api: ApiClient) -> Snapshot:
 
     def items(path: str) -> list[Object]:
         try:
-            answer = api.call_api(path, "GET", response_type="object", auth_settings=["BearerToken"])
-        except ApiException as error:
-            if error.status == 404:
+            answer = api.call_api(*api.param_serialize("GET", path, auth_settings=["BearerToken"]))
+            answer.read()
+            if answer.status == 404:
                 return []
+            listed = api.response_deserialize(answer, {"200": "object"}).data
+        except ApiException as error:
             raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
         except HTTPError as error:
             raise Stop(f"The cluster does not answer: {error}") from None
-        found: list[Object] = answer[0]["items"]
+        found: list[Object] = listed["items"]
         return found
 
     return Snapshot(

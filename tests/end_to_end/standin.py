@@ -65,7 +65,7 @@ class StandIn:
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
         """Runs Pulumi itself on the stack and its copied configuration."""
-        copy = self.state / "config" / f"{self.stack}.yaml"
+        copy = self.state / "config" / f"Pulumi.{self.stack}.yaml"
         return self.run(
             "pulumi", *arguments, "--stack", self.stack, "--config-file", str(copy), "--non-interactive", fails=fails
         )

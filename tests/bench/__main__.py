@@ -1,0 +1,183 @@
+"""Measures the program against what it can't be faster than, and prints one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import ROOT, StandIn, eventually
+
+EXAMPLE = "examples/mixed-training-inference.yaml"
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+ROUNDS = 5
+BARE = Path(__file__).parent / "bare"
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """How long an action takes."""
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def pairs(ours: Callable[[], object], theirs: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
+    """Medians of two actions, run in turn so that a noisy machine disturbs both alike; one round to warm up."""
+    times = [(seconds(ours), seconds(theirs)) for _ in range(rounds + 1)][1:]
+    return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
+
+
+def previews(stand_in: StandIn) -> tuple[float, float]:
+    """A preview of the example, and one of a bare program that registers as many resources through the same plugins."""
+    config = stand_in.configure(EXAMPLE)
+    steps = json.loads(stand_in.make("preview-json", config))["steps"]
+    listed = [
+        {
+            "type": step["newState"]["type"],
+            "name": step["urn"].rpartition("::")[2],
+            "inputs": step["newState"].get("inputs") if step["newState"].get("custom") else None,
+        }
+        for step in steps
+        if not step["newState"]["type"].startswith("pulumi:")
+    ]
+    file = stand_in.state / "resources.json"
+    file.write_text(json.dumps(listed))
+    stand_in.make("preview", config)  # makes the stack
+    bare = StandIn(stand_in.state, "bare", extra=(("BENCH_RESOURCES", str(file)),))
+    copy = stand_in.state / "bare.yaml"
+    copy.write_text((stand_in.state / "config" / f"Pulumi.{stand_in.stack}.yaml").read_text())
+    chosen = ("--stack", "bare", "--config-file", str(copy), "-C", str(BARE), "--non-interactive")
+    bare.run("pulumi", "stack", "init", *chosen)
+
+    def preview_bare() -> None:
+        said = bare.run("pulumi", "preview", *chosen)
+        assert re.search(rf"\+ {len(listed) + 2} to create", said), said  # and the stack and its provider
+
+    return pairs(lambda: stand_in.pulumi("preview"), preview_bare)
+
+
+def in_cluster(stand_in: StandIn) -> tuple[float, float]:
+    """The in-cluster part of an up, and helm and kubectl applying the same chart and objects to the same readiness."""
+    cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
+    existing = {"name": cluster["name"], "location": cluster["location"], "mode": "existing", "existingMode": "autopilot"}
+    stand_in.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
+    config = stand_in.configure(AUTOPILOT, cluster=existing)
+
+    def ours() -> None:
+        stand_in.make("up", config)
+
+    def manifests() -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
+        recorded = stand_in.exported()["resources"]
+        release = next(r["inputs"] for r in recorded if r["type"] == "kubernetes:helm.sh/v3:Release")
+        objects = [
+            r["inputs"]
+            for r in recorded
+            if r["type"].startswith("kubernetes:") and r["inputs"] is not release and "kind" in r["inputs"]
+        ]
+        for found in objects:
+            if found["kind"] == "Secret":
+                found.pop("data", None)
+                found["stringData"] = {"hf_api_token": "none"}
+        order = {"Namespace": 0, "PriorityClass": 0, "ResourceFlavor": 1, "ClusterQueue": 1, "LocalQueue": 1}
+        return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
+
+    times: list[tuple[float, float]] = []
+    for _ in range(3):
+        own = seconds(ours)
+        release, stages = manifests()
+        stand_in.make("down")
+        times.append((own, seconds(lambda: by_hand(stand_in, release, stages))))
+        clean_by_hand(stand_in, release, stages)
+    return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
+
+
+def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
+    """What a person would run: apply, helm install --wait, apply until the webhook answers, wait for one replica."""
+    kubeconfig = stand_in.state / "test-kubeconfig"
+
+    def apply(stage: list[dict[str, Any]]) -> None:
+        file = stand_in.state / "manifests.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": stage}))
+        command = [str(ROOT / "local/run"), "kubectl", "--kubeconfig", str(kubeconfig), "apply", "--server-side", "-f", str(file)]
+        eventually(
+            lambda: subprocess.run(command, env=stand_in.environment, capture_output=True).returncode == 0,
+            "kubectl apply goes through",
+        )
+
+    values = stand_in.state / "values.yaml"
+    values.write_text(yaml.safe_dump(release["values"]))
+    chart = "$GKE_AI_CHARTS/" + release["chart"].rpartition("/")[2]
+    helm = f"helm install {release['name']} {chart} -n {release['namespace']} --create-namespace -f {values} --wait"
+    apply(stages[0])
+    stand_in.run("sh", "-c", f"KUBECONFIG={kubeconfig} {helm}")
+    apply(stages[1])
+    apply(stages[2])
+    server = next(o for o in stages[2] if o["kind"] == "Deployment")["metadata"]
+    stand_in.kubectl("-n", server["namespace"], "rollout", "status", f"deployment/{server['name']}")
+
+
+def clean_by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
+    """Undoes `by_hand`."""
+    for stage in reversed(stages):
+        for found in reversed(stage):
+            named = found["metadata"]
+            where = ["-n", named["namespace"]] if "namespace" in named else []
+            stand_in.kubectl("delete", f"{found['kind']}", named["name"], *where, "--ignore-not-found")
+    kubeconfig = stand_in.state / "test-kubeconfig"
+    stand_in.run("sh", "-c", f"KUBECONFIG={kubeconfig} helm uninstall {release['name']} -n {release['namespace']} --wait")
+    stand_in.kubectl("delete", "namespace", release["namespace"], "--ignore-not-found")
+
+
+def first_registration(stand_in: StandIn) -> float:
+    """Seconds from the start of the Python program to its first registration, from an empty start of Python."""
+    probe = (
+        "import runpy, sys, time, pulumi.runtime.resource as r; began = time.perf_counter()\n"
+        "def first(*_, **__): print(time.perf_counter() - began); sys.stdout.flush(); import os; os._exit(0)\n"
+        "r.register_resource = first\n"
+        "import pulumi.resource; pulumi.resource.register_resource = first\n"
+        "runpy.run_path('__main__.py', run_name='__main__')"
+    )
+    found = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
+    config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
+    os.environ |= {"PULUMI_CONFIG": json.dumps({**config, "gcp:project": "bench"})}
+    return statistics.median(float(stand_in.run("python", "-c", probe).split()[-1]) for _ in range(ROUNDS))
+
+
+def main() -> None:
+    """Measures everything and prints the table."""
+    table = Table("what", "ours", "against", "ratio", "goal", title="Speed", title_justify="left", box=None)
+    progress = Console(stderr=True)
+
+    def row(what: str, measured: tuple[float, float], goal: str) -> None:
+        ours, theirs = measured
+        table.add_row(what, f"{ours:.2f} s", f"{theirs:.2f} s", f"{ours / theirs:.2f}×", goal)
+
+    with fresh() as stand_in:
+        progress.print("preview against a bare program …")
+        row("preview; a bare program of as many resources", previews(stand_in), "1.15×, at most 2×")
+        progress.print("time until the first registration …")
+        table.add_row("start of the program to its first registration", f"{first_registration(stand_in):.2f} s", "–", "–", "at most 1 s")
+    with fresh() as stand_in:
+        progress.print("in-cluster part of up against helm and kubectl …")
+        row("up in a cluster that exists; helm and kubectl", in_cluster(stand_in), "1.2×")
+    with fresh() as stand_in:
+        progress.print("from nothing to a server that is admitted …")
+        config = stand_in.configure("Pulumi.dev.yaml")
+        table.add_row("make up, from nothing to the server admitted", f"{seconds(lambda: stand_in.make('up', config)):.1f} s", "–", "–", "at most 60 s")
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
