@@ -208,6 +208,12 @@ def test_an_unknown_provider_setting_is_refused_with_the_nearest_known_one(cloud
     assert "did you mean project?" in failures({"projct": "p"})["projct"]
 
 
+def test_another_default_project_does_not_replace_the_provider_and_all_that_it_made(cloud: Engine) -> None:
+    request = proto.DiffRequest(old_inputs=encode({"project": "p"}), news=encode({"project": "q"}))
+    answer = cloud.gcp.DiffConfig(request, NO_CONTEXT)
+    assert (answer.changes, list(answer.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+
+
 def test_a_resource_that_the_stand_in_lacks_is_refused_by_name(cloud: Engine) -> None:
     with pytest.raises(Refused, match="does not know gcp:sql/databaseInstance:DatabaseInstance"):
         cloud.check("gcp:sql/databaseInstance:DatabaseInstance", {})

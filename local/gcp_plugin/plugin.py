@@ -61,8 +61,7 @@ class Gcp(Provider):
 
     def DiffConfig(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
         old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
-        found = diff.changes(old, new, ("project",))
-        return _diff_response(found, delete_first=False)
+        return _diff_response(diff.changes(old, new, replacing=()), delete_first=False)
 
     def Configure(self, request: proto.ConfigureRequest, context: grpc.ServicerContext) -> proto.ConfigureResponse:
         given = plain(decode(request.args))
