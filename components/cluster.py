@@ -1,11 +1,11 @@
 """The cluster that everything else runs in."""
 
-import json
 from typing import NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
+import yaml
 
 from catalog.workload_identity import pool_name
 from components.base import Component, read
@@ -124,7 +124,8 @@ class GkeCluster(Component):
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
         context = f"gke_{project}_{cluster.location}_{cluster.name}"
-        self.kubeconfig = pulumi.Output.all(self.endpoint, ca_certificate).apply(
+        # The provider marks all of masterAuth a secret, for the client key that a cluster no longer has.
+        self.kubeconfig = pulumi.Output.all(self.endpoint, pulumi.Output.unsecret(ca_certificate)).apply(
             # The DNS name has a certificate that every machine trusts; the address has the cluster's own.
             lambda known: kubeconfig(context, known[0], None if cluster.dns_endpoint else known[1])
         )
@@ -208,7 +209,7 @@ class GkeCluster(Component):
 
 
 def kubeconfig(context: str, host: str, ca_certificate: str | None) -> str:
-    """A kubeconfig whose user is whoever `gke-gcloud-auth-plugin` says; JSON, which is YAML too.
+    """A kubeconfig whose user is whoever `gke-gcloud-auth-plugin` says.
 
     `host` without a scheme; `ca_certificate` in base64, or none where the host's certificate is publicly trusted.
     https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-access-for-kubectl
@@ -225,7 +226,7 @@ def kubeconfig(context: str, host: str, ca_certificate: str | None) -> str:
             "provideClusterInfo": True,
         }
     }
-    return json.dumps(
+    return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
@@ -234,5 +235,5 @@ def kubeconfig(context: str, host: str, ca_certificate: str | None) -> str:
             "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
             "users": [{"name": context, "user": user}],
         },
-        indent=2,
+        sort_keys=False,
     )

@@ -18,8 +18,11 @@ from components.base import Component
 from components.retry import kueue_hook
 
 NAMESPACE = "kueue-system"
-# The pod must start on a node that the autoscaler, or Autopilot, may first have to make.
-INSTALL_TIMEOUT_SECONDS = 900
+RELEASE = "kueue"
+# ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are at
+# times written once more by the controller that gathers: then `helm uninstall --wait` waits for ever, and two empty roles
+# stay. So Helm is not asked to wait, and these two are resources of their own, which outlive the release.
+GATHERED_ROLES = ("batch-admin", "batch-user")
 # What Kueue may queue; a kind whose CRD isn't installed is left alone until it is.
 FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
 
@@ -114,14 +117,14 @@ class KueueStack(Component):
             NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
         release = k8s.helm.v3.Release(
-            "kueue",
-            name="kueue",
+            RELEASE,
+            name=RELEASE,
             namespace=NAMESPACE,
             chart=KUEUE_CHART,
             version=KUEUE_VERSION,
-            timeout=INSTALL_TIMEOUT_SECONDS,
+            skip_await=True,  # the hook below waits for what matters: that Kueue answers
             values=chart_values(args["namespaces"]),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace, *self._gathered_roles()]),
         )
         hook = kueue_hook(f"queues of {name}")
         flavors = {
@@ -152,6 +155,27 @@ class KueueStack(Component):
 
         self.version = release.version.apply(lambda found: found or KUEUE_VERSION)
         self.register_outputs({"version": self.version})
+
+    def _gathered_roles(self) -> list[k8s.rbac.v1.ClusterRole]:
+        """The chart's aggregated roles, marked so that Helm takes them for its own."""
+        return [
+            k8s.rbac.v1.ClusterRole(
+                f"{RELEASE}-{role}-role",
+                metadata={
+                    "name": f"{RELEASE}-{role}-role",
+                    "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                    "annotations": {
+                        "meta.helm.sh/release-name": RELEASE,
+                        "meta.helm.sh/release-namespace": NAMESPACE,
+                    },
+                },
+                aggregation_rule={
+                    "cluster_role_selectors": [{"match_labels": {f"rbac.kueue.x-k8s.io/{role}": "true"}}]
+                },
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for role in GATHERED_ROLES
+        ]
 
 
 def chart_values(namespaces: list[str]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ the program watches for the first replica itself, through the kubeconfig that it
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
+import yaml
 
 from catalog.versions import KUEUE_API
 from settings.model import Server
@@ -55,7 +55,7 @@ class Cluster:
 
         if self._api is None:
             connect: Callable[[Json], Any] = config.new_client_from_config_dict
-            self._api = connect(json.loads(self._kubeconfig))
+            self._api = connect(yaml.safe_load(self._kubeconfig))
         try:
             deployment = client.AppsV1Api(self._api).read_namespaced_deployment(server.name, server.namespace)
             pods = client.CoreV1Api(self._api).list_namespaced_pod(

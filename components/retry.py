@@ -4,10 +4,10 @@ import asyncio
 
 import pulumi
 
-# Kueue's Deployment is ready 10 to 30 seconds before its webhook answers (kubernetes-sigs/kueue#13036), on a busy
-# cluster longer. The engine gives up by itself after 100 tries.
-PAUSE_SECONDS = 3.0
-TRIES = 95
+# Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036); where Autopilot has
+# to make a node for it first, minutes later. So it is asked often at first, then seldom: for ten minutes in all. The engine
+# itself gives up after 100 tries.
+PAUSES = [2.0] * 30 + [9.0] * 60
 
 # What the API server says while a webhook has no endpoint, no certificate yet or is not reached, and while a CRD or an
 # aggregated API is not served yet. "denied the request" is an answer, and is not among them.
@@ -24,17 +24,17 @@ NOT_YET = (
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
-    """Whether to try again what Kueue has to admit: for about five minutes, and only while it can't answer."""
+    """Whether to try again what Kueue has to admit: for ten minutes, and only while it can't answer."""
     latest = args.errors[0]
     if not any(sign in latest for sign in NOT_YET):
         return False
-    if len(args.errors) >= TRIES:
+    if len(args.errors) > len(PAUSES):
         pulumi.log.error(
-            f"Kueue did not answer within {TRIES * PAUSE_SECONDS / 60:.0f} minutes, so {args.name} could not be made. "
+            f"Kueue did not answer within {sum(PAUSES) / 60:.0f} minutes, so {args.name} could not be made. "
             "Look at `kubectl -n kueue-system get pods` and its logs, then run up again."
         )
         return False
-    await asyncio.sleep(PAUSE_SECONDS)  # awaited, so that other resources go on meanwhile
+    await asyncio.sleep(PAUSES[len(args.errors) - 1])  # awaited, so that other resources go on meanwhile
     return True
 
 

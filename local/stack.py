@@ -72,13 +72,14 @@ def ensure(stack: Stack) -> None:
 def up(stack: Stack) -> None:
     """Deploys, then says how it stands."""
     ensure(stack)
-    done = stack.pulumi("up", "--yes", "--skip-preview", configured=True)
+    done = stack.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", configured=True)
     if done.returncode:
         raise Stop(
             f"{stack.name} is not wholly up; what was created is recorded.\n"
             "Mend what is said above and run make up again; after a kill, "
             f"make recover STACK={stack.name} first."
         )
+    paths.KUBECONFIG.write_text(stack.outputs()["kubeconfig"])  # of the latest stack: what `local/run kubectl` talks to
     status.show(stack)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -48,7 +48,10 @@ def show(stack: Stack) -> None:
     api = stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: make up STACK={stack.name}")
-    Console(highlight=False).print(report(stack.name, take(api)))
+    console = Console(highlight=False)
+    for part in report(stack.name, take(api)):
+        console.print()
+        console.print(part, soft_wrap=isinstance(part, Text))  # a command that is broken in two can't be copied
 
 
 def take(api: ApiClient) -> Snapshot:
@@ -81,8 +84,8 @@ def take(api: ApiClient) -> Snapshot:
     )
 
 
-def report(stack: str, snapshot: Snapshot) -> RenderableType:
-    """The whole status as tables, each only where it has rows."""
+def report(stack: str, snapshot: Snapshot) -> list[Table | Text]:
+    """The whole status: tables, each only where it has rows, and what to try next."""
     tables = [
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
         table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
@@ -90,8 +93,8 @@ def report(stack: str, snapshot: Snapshot) -> RenderableType:
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
         table("Pods that wait", ("pod", "why"), waiting_rows(snapshot)),
     ]
-    steps = Text("\n".join(f"→ {step}" for step in next_steps(stack, snapshot)))
-    return Group(*(shown for shown in tables if shown), Text("Next", style="bold"), steps)
+    steps = "".join(f"\n→ {step}" for step in next_steps(stack, snapshot))
+    return [*(shown for shown in tables if shown), Text.assemble(("Next", "bold"), steps)]
 
 
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
@@ -204,7 +207,8 @@ def next_steps(stack: str, snapshot: Snapshot) -> Iterator[str]:
         yield f"something waits for quota; free some:  {scale}1"
     elif servers and "Admitted" in states:
         yield f"see serving preempt training:  {scale}{servers[0]['spec'].get('replicas', 1) + 1}"
-    yield f"look again:  make status STACK={stack}    take it down:  make down STACK={stack}"
+    yield f"look again:    make status STACK={stack}"
+    yield f"take it down:  make down STACK={stack}"
 
 
 def label(item: Object, key: str) -> str:

@@ -147,7 +147,7 @@ def workload(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
 def printed(snapshot: status.Snapshot) -> str:
     """The status as a person sees it, on a wide terminal."""
     out = io.StringIO()
-    Console(file=out, width=240).print(status.report("dev", snapshot))
+    Console(file=out, width=240).print(*status.report("dev", snapshot))
     return out.getvalue()
 
 
