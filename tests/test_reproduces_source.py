@@ -54,7 +54,11 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     pulumi_does_not_wait_for_queues,
 ]
 # Not in the source as objects: Kueue is installed by its chart there too, from a manifest.
-INSTALLATION = {("Namespace", "kueue-system")}
+INSTALLATION = {
+    ("Namespace", "kueue-system"),
+    ("ClusterRole", "kueue-batch-admin-role"),
+    ("ClusterRole", "kueue-batch-user-role"),
+}
 
 
 @pytest.fixture(params=EXAMPLES, ids=list(EXAMPLES))
