@@ -120,6 +120,8 @@ def _make(folder: Folder, record: ClusterRecord) -> None:
     _start_daemon(folder)
     _await_ready(folder)
     _install_crds(folder)
+    # The first thing that its controllers make; a pod is refused before it.
+    _await_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
     folder.write(record, host, ready=True)
     _await_daemon(folder)
 
@@ -218,18 +220,23 @@ def _answers(folder: Folder) -> bool:
         return False
 
 
-def _await_ready(folder: Folder, timeout: float = 60) -> None:
+def _await_ready(folder: Folder) -> None:
+    _await_success(folder, "/readyz", "kube-apiserver")
+
+
+def _await_success(folder: Folder, path: str, component: str, timeout: float = 60) -> None:
+    """Ask until the API server gives an answer that it can only give once `component` works."""
     deadline = time.monotonic() + timeout
     with client(folder) as api:
         while True:
             try:
-                if api.get("/readyz").is_success:
+                if api.get(path).is_success:
                     return
             except httpx.HTTPError:
                 pass
             if time.monotonic() > deadline:
-                log = folder.control_plane / "logs" / "kube-apiserver.log"
-                raise ClusterFailed(f"The API server of {folder.name} isn't ready after {timeout:.0f} s (see {log})")
+                log = folder.control_plane / "logs" / f"{component}.log"
+                raise ClusterFailed(f"{component} of {folder.name} doesn't work after {timeout:.0f} s (see {log})")
             time.sleep(0.05)
 
 

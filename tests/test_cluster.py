@@ -1,0 +1,333 @@
+"""The stand-in's cluster with the real Kueue: what it promises to those who deploy to it, and what it leaves behind.
+
+The tests share one cluster and build on each other, in the order in which they stand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from catalog.versions import KUEUE_VERSION
+from local import auth_plugin, cluster, paths
+from local.cluster import ClusterRecord, PoolRecord, controllers, processes
+from local.cluster.api import MERGE_PATCH, Object, Refused, answer, client
+from local.cluster.folder import Folder
+from local.cluster.kwok import COMPONENTS
+
+pytestmark = pytest.mark.cluster
+
+ZONE = "us-central1-a"
+STANDARD = ClusterRecord("llm-cluster", "p", "us-central1", "standard", [ZONE], "1.35.4-gke.1")
+AUTOPILOT = ClusterRecord("half", "p", "us-central1", "autopilot", [ZONE], "1.35.4-gke.1")
+SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-4", [ZONE], nodes_per_zone=1)
+GPU_POOL = PoolRecord("gpupool", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, driver="latest", nodes_per_zone=3)
+PODS = "/api/v1/namespaces/llm/pods"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+DEFAULT_PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/llm/jobs"
+L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+DEPLOYMENT = "/apis/apps/v1/namespaces/llm/deployments/tgi"
+
+
+def eventually(check: Callable[[], Any], seconds: float = 20) -> Any:
+    """The first true answer of a check; an API that refuses meanwhile is asked again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if found := check():
+                return found
+            last: object = found
+        except (Refused, httpx.HTTPError) as error:
+            last = error
+        assert time.monotonic() < deadline, f"not within {seconds} s; the last answer: {last}"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # Deeper than the 108 bytes that the path of a Unix socket may have.
+    root = tmp_path_factory.mktemp("state") / ("deep" * 25)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "STATE", root)
+        patch.setattr(paths, "CLUSTERS", root / "clusters")
+        # A while in which Kueue's pod is Ready and its webhook can't answer yet.
+        patch.setenv(controllers.DELAY_VARIABLE, "2")
+        yield root
+        for folder in (root / "clusters").glob("*"):
+            cluster.delete(folder.name)
+
+
+@pytest.fixture(scope="module")
+def api(state: Path) -> Iterator[httpx.Client]:  # noqa: ARG001 (where the cluster is made)
+    """A cluster with the pools of the mixed example and the real Kueue, by its chart."""
+    cluster.create(STANDARD.name, STANDARD)
+    cluster.set_pool(STANDARD.name, SYSTEM_POOL)
+    cluster.set_pool(STANDARD.name, GPU_POOL)
+    image = "controllerManager.manager.image"
+    release = f"{image}.repository=registry.k8s.io/kueue/kueue,{image}.tag=v{KUEUE_VERSION}"
+    chart = str(Path(os.environ["GKE_AI_CHARTS"]) / "kueue")
+    helm("install", "kueue", chart, "--create-namespace", "--set", release)
+    with client(Folder(STANDARD.name)) as api:
+        yield api
+
+
+def helm(*arguments: str) -> None:
+    kubeconfig = str(Folder(STANDARD.name).kubeconfig)
+    command = [processes.tool("helm"), "--kubeconfig", kubeconfig, "--namespace", "kueue-system", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+def commands() -> dict[str, int]:
+    """The programs that run for the cluster, with how many times each does."""
+    counted: dict[str, int] = {}
+    for pid in processes.of(Folder(STANDARD.name).path):
+        words = _command(pid)
+        name = "daemon" if b"local.cluster.daemon" in words else Path(words[0].decode()).name
+        counted[name] = counted.get(name, 0) + 1
+    return counted
+
+
+def _command(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+ALL_RUN_ONCE = dict.fromkeys((*COMPONENTS, "daemon"), 1)
+
+
+def container(gpus: int) -> Object:
+    return {"name": "c", "image": "example/model", "resources": {"limits": {"nvidia.com/gpu": gpus, "cpu": 2}}}
+
+
+def create(api: httpx.Client, path: str, kind: str, name: str, **content: Any) -> Object:
+    api_version = path.split("/")[2] if path.startswith("/api/") else "/".join(path.split("/")[2:4])
+    body = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name} | content.pop("metadata", {}),
+        **content,
+    }
+    return answer(api.post(path, params={"fieldValidation": "Strict"}, json=body))
+
+
+def await_gone(api: httpx.Client, path: str) -> None:
+    eventually(lambda: api.get(path).status_code == 404)
+
+
+def phases(api: httpx.Client, **labels: str) -> list[str]:
+    """What kubectl would show of the pods with these labels, sorted."""
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    shown = []
+    for pod in answer(api.get(PODS, params={"labelSelector": selector}))["items"]:
+        gated = any(c.get("reason") == "SchedulingGated" for c in pod["status"].get("conditions", []))
+        shown.append("SchedulingGated" if gated else pod["status"]["phase"])
+    return sorted(shown)
+
+
+def test_kueues_pod_is_ready_before_its_webhook_answers(api: httpx.Client) -> None:
+    def ready() -> bool:
+        pods = answer(api.get("/api/v1/namespaces/kueue-system/pods"))["items"]
+        conditions = [c for pod in pods for c in pod["status"].get("conditions", [])]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    eventually(ready)
+    with pytest.raises(Refused, match="webhook"):
+        create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={})
+
+
+def test_a_daemon_that_died_is_started_again_and_starts_kueue(api: httpx.Client) -> None:
+    folder = Folder(STANDARD.name).path
+    daemon = next(pid for pid in processes.of(folder) if b"local.cluster.daemon" in _command(pid))
+    os.kill(daemon, signal.SIGKILL)
+    eventually(lambda: "daemon" not in commands())
+    cluster.create(STANDARD.name, STANDARD)
+    eventually(lambda: commands() == ALL_RUN_ONCE | {"kueue": 1})
+    eventually(lambda: create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={}))
+
+
+def test_quota_holds_back_the_fourth_server_and_preempts_the_job(api: httpx.Client) -> None:
+    quota = {"nvidia.com/gpu": "6", "cpu": "72"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
+    group = {"coveredResources": list(quota), "flavors": [{"name": "l4", "resources": resources}]}
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
+    create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "queue", spec=spec)
+    create(api, "/api/v1/namespaces", "Namespace", "llm")
+    create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "lq", spec={"clusterQueue": "queue"})
+    for name, value in (("high", 1000), ("low", -10)):
+        create(api, "/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass", name, value=value)
+    queued = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+
+    def template(priority: str, gpus: int, **spec: Any) -> Object:
+        pod = {"priorityClassName": priority, "nodeSelector": L4, "containers": [container(gpus)]}
+        return {"metadata": {"labels": {"app": "tgi"} if priority == "high" else {}}, "spec": pod | spec}
+
+    server = {"replicas": 4, "selector": {"matchLabels": {"app": "tgi"}}, "template": template("high", 2)}
+    create(api, "/apis/apps/v1/namespaces/llm/deployments", "Deployment", "tgi", metadata=queued, spec=server)
+    eventually(lambda: phases(api, app="tgi") == ["Running"] * 3 + ["SchedulingGated"])
+
+    def scale(replicas: int) -> None:
+        answer(api.patch(DEPLOYMENT, json={"spec": {"replicas": replicas}}, headers=MERGE_PATCH))
+
+    scale(1)
+    job = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "suspend": True}
+    job["template"] = template("low", 2, restartPolicy="OnFailure")
+    create(api, JOBS, "Job", "finetune", metadata=queued, spec=job)
+    in_job = {"batch.kubernetes.io/job-name": "finetune"}
+    eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
+    scale(2)
+    eventually(lambda: phases(api, app="tgi") == ["Running"] * 2 and phases(api, **in_job) == [])
+    scale(1)
+    eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
+    # Containers that Kueue had stopped are not the Job's failures.
+    assert answer(api.get(f"{JOBS}/finetune"))["status"].get("failed", 0) == 0
+
+
+def test_a_job_ends_when_it_is_told_to(api: httpx.Client) -> None:
+    assert cluster.finish_job(STANDARD.name, "llm", "finetune") == 2
+    eventually(lambda: answer(api.get(f"{JOBS}/finetune"))["status"].get("succeeded") == 2)
+    with pytest.raises(cluster.NothingRuns, match="finetune"):
+        cluster.finish_job(STANDARD.name, "llm", "finetune")
+
+
+def test_kueue_has_its_own_service_accounts_permissions(api: httpx.Client) -> None:
+    token = next(Folder(STANDARD.name).sandboxes.glob("*/*/token")).read_text()
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    # Without the administrator's certificate.
+    tls = ssl.create_default_context(cafile=str(Folder(STANDARD.name).pki / "ca.crt"))
+    with httpx.Client(base_url=api.base_url, verify=tls, headers={"authorization": f"Bearer {token}"}) as kueue:
+        who = answer(kueue.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", json=review))
+        assert kueue.get("/api/v1/namespaces/llm/configmaps").status_code == 403
+    assert who["status"]["userInfo"]["username"] == "system:serviceaccount:kueue-system:kueue-controller-manager"
+
+
+def test_kueues_aggregated_api_answers(api: httpx.Client) -> None:
+    path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/queue/pendingworkloads"
+    assert eventually(lambda: answer(api.get(path)))["kind"] == "PendingWorkloadsSummary"
+
+
+def test_a_deleted_pod_with_a_finalizer_stays_until_its_owner_lets_it_go(api: httpx.Client) -> None:
+    kept = {"finalizers": ["example.com/keep"]}
+    create(api, PODS, "Pod", "kept", metadata=kept, spec={"containers": [container(0)]})
+    eventually(lambda: answer(api.get(f"{PODS}/kept"))["status"]["phase"] == "Running")
+    api.delete(f"{PODS}/kept")
+    eventually(lambda: answer(api.get(f"{PODS}/kept"))["status"]["phase"] == "Failed")
+    answer(api.patch(f"{PODS}/kept", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
+    await_gone(api, f"{PODS}/kept")
+
+
+def test_a_pod_monitoring_with_a_misplaced_field_is_refused(api: httpx.Client) -> None:
+    path = "/apis/monitoring.googleapis.com/v1/namespaces/llm/podmonitorings"
+    selector = {"matchLabels": {"app": "tgi"}}
+    spec = {"selector": selector, "endpoints": [{"port": "http", "interval": "15s"}]}
+    create(api, path, "PodMonitoring", "right", spec=spec)
+    with pytest.raises(Refused, match="unknown field"):
+        create(api, path, "PodMonitoring", "wrong", spec=spec, selector=selector)
+
+
+def test_the_auth_plugin_hands_out_a_credential_quickly(api: httpx.Client, state: Path) -> None:
+    def ask(server: str) -> subprocess.CompletedProcess[str]:
+        spec = {"interactive": False, "cluster": {"server": server}}
+        info = json.dumps({"kind": "ExecCredential", "apiVersion": auth_plugin.API_VERSION, "spec": spec})
+        env = {"KUBERNETES_EXEC_INFO": info, "GKE_AI_STATE": str(state), "PYTHONPATH": str(paths.ROOT)}
+        command = [sys.executable, "-P", "-m", "local.auth_plugin"]
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+    status = json.loads(ask(str(api.base_url)).stdout)["status"]
+    assert status == cluster.credential(cluster.endpoint(STANDARD.name).host)
+    refused = ask("https://127.0.0.1:1")
+    assert refused.returncode == 1
+    assert "no cluster at 127.0.0.1:1" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
+    def of_pool() -> dict[str, Object]:
+        selector = {"labelSelector": "cloud.google.com/gke-nodepool=extra"}
+        found = answer(api.get("/api/v1/nodes", params=selector))["items"]
+        return {node["metadata"]["name"]: node for node in found}
+
+    extra = PoolRecord("extra", "e2-standard-2", [ZONE], nodes_per_zone=2, labels={"team": "red"})
+    cluster.set_pool(STANDARD.name, extra)
+    before = of_pool()
+    cluster.set_pool(STANDARD.name, PoolRecord(**{**vars(extra), "labels": {"tier": "one"}, "nodes_per_zone": 1}))
+    (name, node), *others = of_pool().items()
+    assert not others
+    assert name in before
+    assert (node["metadata"]["labels"].get("team"), node["metadata"]["labels"]["tier"]) == (None, "one")
+    cluster.set_pool(STANDARD.name, PoolRecord(**{**vars(extra), "machine_type": "e2-standard-4", "nodes_per_zone": 1}))
+    assert before.keys().isdisjoint(of_pool())
+    cluster.remove_pool(STANDARD.name, "extra")
+    cluster.remove_pool(STANDARD.name, "extra")
+    assert of_pool() == {}
+
+
+def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
+    for path in (DEPLOYMENT, f"{JOBS}/finetune"):
+        answer(api.request("DELETE", path, json={"propagationPolicy": "Foreground"}))
+        await_gone(api, path)
+    answer(api.delete("/api/v1/namespaces/llm"))
+    await_gone(api, "/api/v1/namespaces/llm")
+    for path in (f"{KUEUE}/clusterqueues/queue", f"{KUEUE}/resourceflavors/l4"):
+        answer(api.delete(path))
+        await_gone(api, path)
+    helm("uninstall", "kueue")
+    answer(api.delete("/api/v1/namespaces/kueue-system"))
+    await_gone(api, "/api/v1/namespaces/kueue-system")
+    left = answer(api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))["items"]
+    assert [crd["spec"]["group"] for crd in left] == ["monitoring.googleapis.com"]
+    eventually(lambda: commands() == ALL_RUN_ONCE)
+    cluster.delete(STANDARD.name)
+    assert commands() == {}
+    assert list(paths.CLUSTERS.iterdir()) == []
+    cluster.delete(STANDARD.name)
+
+
+def test_a_create_that_was_killed_is_made_anew(state: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from local import cluster, paths\n"
+        "paths.STATE = Path(sys.argv[1]); paths.CLUSTERS = paths.STATE / 'clusters'\n"
+        "cluster.create('half', cluster.ClusterRecord('half', 'p', 'us-central1', 'autopilot', ['us-central1-a'], '1'))"
+    )
+    command = [sys.executable, "-c", program, str(state)]
+    folder = Folder("half")
+    with subprocess.Popen(command, cwd=paths.ROOT, env={**os.environ, "PYTHONPATH": str(paths.ROOT)}) as killed:
+        # kwokctl has begun to start the control plane.
+        eventually(lambda: len(processes.of(folder.path)) >= 2)
+        killed.kill()
+    assert not cluster.exists("half")
+    cluster.create("half", AUTOPILOT)
+    assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
+    with client(folder) as api:
+        create(api, DEFAULT_PODS, "Pod", "p", spec={"nodeSelector": L4, "containers": [container(1)]})
+        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+        events = answer(api.get("/api/v1/namespaces/default/events"))["items"]
+        assert "TriggeredScaleUp" in [event["reason"] for event in events]
+
+
+@pytest.mark.usefixtures("state")
+def test_what_has_stopped_is_started_again_with_all_it_had() -> None:
+    folder = Folder("half")
+    endpoint, ids = cluster.endpoint("half"), set(processes.of(folder.path))
+    assert cluster.create("half", AUTOPILOT) == endpoint
+    assert set(processes.of(folder.path)) == ids
+    processes.end(folder.path)  # as a reboot does
+    cluster.start("half")
+    assert cluster.endpoint("half") == endpoint
+    assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
+    with client(folder) as api:
+        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+    cluster.delete("half")
+    assert processes.of(folder.path) == []
