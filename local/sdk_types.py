@@ -5,8 +5,11 @@ from __future__ import annotations
 import collections.abc
 import difflib
 import functools
+import importlib
 import inspect
+import threading
 import typing
+from types import ModuleType
 from typing import Any
 
 from pulumi import Asset, Output, _types
@@ -16,9 +19,21 @@ from local.plugin import UNKNOWN, Secret
 KINDS_OF_VALUE = {bool: "a boolean", int: "a whole number", float: "a number", str: "a string"}
 
 
+# An SDK's modules load one another when they are first looked into; a second thread would see them half loaded.
+_LOADING = threading.RLock()
+
+
+def load(module: str) -> ModuleType:
+    """A module of an SDK, whichever thread asks first."""
+    with _LOADING:
+        return importlib.import_module(module)
+
+
 @functools.cache
 def properties(cls: type) -> dict[str, Any]:
-    return _types.input_type_types(cls)
+    """The properties of an input type by their Pulumi names, with the type of each."""
+    with _LOADING:
+        return _types.input_type_types(cls)
 
 
 @functools.cache

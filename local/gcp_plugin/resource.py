@@ -12,7 +12,6 @@ Ids, and the other forms that an import takes, are the provider's:
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import time
@@ -75,7 +74,7 @@ class Resource(ABC):
     def problems(self, inputs: Properties) -> Iterable[rules.Problem]:
         """What is wrong with the inputs: names and types, then the REST body, then Google's rules."""
         module, name = self.arguments
-        if found := sdk_types.problems(getattr(importlib.import_module(module), name), inputs):
+        if found := sdk_types.problems(getattr(sdk_types.load(module), name), inputs):
             return found
         known = plain(inputs)
         body = self.body(known)

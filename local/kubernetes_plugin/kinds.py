@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import typing
 
 from local import sdk_types
@@ -17,7 +16,7 @@ def input_type(token: str) -> type | None:
     _, module, kind = token.split(":")
     group, _, version = module.rpartition("/")
     try:
-        sdk = importlib.import_module(f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}")
+        sdk = sdk_types.load(f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}")
     except ModuleNotFoundError:
         return None
     found: type | None = getattr(sdk, f"{kind}InitArgs", None) or getattr(sdk, f"{kind}Args", None)
