@@ -51,6 +51,7 @@ class Record:
 
     resources: dict[str, Registration] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
+    secret_outputs: set[str] = field(default_factory=set)
 
     def all(self, kind: str) -> list[Registration]:
         """Resources whose type ends in `kind`."""
@@ -111,7 +112,7 @@ class Cloud(mocks.Mocks):
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         state = dict(args.inputs)
         if args.typ == "gcp:container/cluster:Cluster" and not self.preview:
-            state |= {"endpoint": "192.0.2.1", "masterAuth": {"clusterCaCertificate": "Q0E="}}
+            state |= {"endpoint": "192.0.2.1", "masterAuth": pulumi.Output.secret({"clusterCaCertificate": "Q0E="})}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         return (None if self.preview else f"{args.name}-id"), state
@@ -147,10 +148,15 @@ def record(program: Callable[[], object], preview: bool, monkeypatch: pytest.Mon
     root: Any = pulumi.runtime.get_root_resource()
     root.outputs.clear()
 
-    def run() -> pulumi.Output[None]:
+    async def masked() -> None:
+        for name, value in root.outputs.items():
+            if await pulumi.Output.from_input(value).is_secret():
+                recorded.secret_outputs.add(name)
+
+    def run() -> pulumi.Output[Any]:
         program()
         # In a preview some are unknown, and then none is recorded.
-        return pulumi.Output.all(**root.outputs).apply(recorded.outputs.update)
+        return pulumi.Output.all(masked(), pulumi.Output.all(**root.outputs).apply(recorded.outputs.update))
 
     to_the_end: Callable[[Callable[[], object]], Callable[[], None]] = pulumi.runtime.test
     to_the_end(run)()

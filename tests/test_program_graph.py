@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pulumi
 import pytest
+import yaml
 from pulumi.runtime.mocks import MockResourceArgs
 
 from tests.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, strings
@@ -155,9 +155,15 @@ def test_existing_cluster_is_looked_up_and_not_made(monkeypatch: pytest.MonkeyPa
     assert record.outputs["clusterEndpoint"] == "192.0.2.1"
 
 
+@both
+def test_no_output_is_masked(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Others read them through a StackReference; that the provider masks the cluster's certificate must not mask them.
+    assert recorded(STANDARD, preview, monkeypatch).secret_outputs == set()
+
+
 def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = recorded(STANDARD, False, monkeypatch).outputs
-    kubeconfig = json.loads(outputs.pop("kubeconfig"))
+    kubeconfig = yaml.safe_load(outputs.pop("kubeconfig"))
     assert kubeconfig["users"][0]["user"].keys() == {"exec"}
     assert kubeconfig["clusters"][0]["cluster"]["server"] == "https://192.0.2.1"
     assert outputs == {
