@@ -37,7 +37,7 @@ def tool(name: str) -> str:
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """The environment for a process of the cluster."""
     kept = {key: value for key, value in os.environ.items() if key in _ENVIRONMENT or key.startswith(_OWN_PREFIX)}
-    return kept | {MARK: str(folder)} | more
+    return kept | {MARK: os.path.realpath(folder)} | more
 
 
 def detach(command: list[str], log: Path, env: dict[str, str], cwd: Path) -> None:
@@ -58,7 +58,7 @@ def detach(command: list[str], log: Path, env: dict[str, str], cwd: Path) -> Non
 
 def of(folder: Path) -> list[int]:
     """Ids of the living processes of a cluster."""
-    mark = f"{MARK}={folder}".encode()
+    mark = _mark(folder)
     ids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
     return [pid for pid in ids if pid != os.getpid() and _carries(pid, mark)]
 
@@ -73,10 +73,10 @@ def end(folder: Path, timeout: float = 20) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"Processes {ids} of {folder} don't end. They can be ended by hand, then try again.")
         for pid in ids:
-            kill(pid, f"{MARK}={folder}")
+            _kill(pid, _mark(folder))
 
 
-def kill(pid: int, mark: str) -> None:
+def _kill(pid: int, mark: bytes) -> None:
     """End the process of this id if it carries the mark, and wait until it has gone."""
     try:
         # A descriptor names the process itself: the id may go to another one at any moment.
@@ -84,7 +84,7 @@ def kill(pid: int, mark: str) -> None:
     except ProcessLookupError:
         return
     try:
-        if _carries(pid, mark.encode()):
+        if _carries(pid, mark):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             gone = select.poll()
             gone.register(descriptor, select.POLLIN)
@@ -93,6 +93,10 @@ def kill(pid: int, mark: str) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def _mark(folder: Path) -> bytes:
+    return f"{MARK}={os.path.realpath(folder)}".encode()
 
 
 def _carries(pid: int, mark: bytes) -> bool:

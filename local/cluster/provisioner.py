@@ -2,6 +2,7 @@
 
 An autoscaled pool grows within its bounds, Autopilot makes whatever node a pod needs; nodes without pods go again. No
 node is made for a pod that could not run on it: the reason becomes an Event of the pod, as the autoscaler writes it.
+Not simulated: how long Google takes, that it may have no capacity, and what Autopilot changes in a pod's requests.
 """
 
 from __future__ import annotations
@@ -172,8 +173,11 @@ class Provisioner:
             changed.clear()
             try:
                 await self._reconcile()
-            except (httpx.HTTPError, Refused, FileNotFoundError) as error:
+            except (httpx.HTTPError, Refused) as error:
                 log.warning("provisioning: %s, trying again", error)
+            except Exception:
+                # One pod that nobody thought of must not end the proxy and the controllers beside this.
+                log.exception("provisioning failed, trying again")
             try:
                 await asyncio.wait_for(changed.wait(), 1)
                 # Many changes come at once: a Deployment's pods, a pool's nodes.
