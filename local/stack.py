@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from local import paths
+from local import cluster, paths
 from ops import down, recover, status
 from ops.stack import Stack, Stop
 
@@ -38,6 +38,8 @@ def main() -> None:
 
 def prepare(name: str, source: Path | None) -> Stack:
     """A stack with its copied configuration. Without a source: the one it was brought up with, else Pulumi.<name>.yaml."""
+    for made in cluster.names():
+        cluster.start(made)  # a cluster of the stand-in doesn't survive a restart of the machine by itself
     copy = paths.CONFIG / f"Pulumi.{name}.yaml"
     if source is None and not copy.exists():
         source = paths.ROOT / f"Pulumi.{name}.yaml"

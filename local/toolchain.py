@@ -128,6 +128,8 @@ TOOLS = (
         "kueue",
         "sigs.k8s.io/kueue",
         {"kueue": ()},
+        # It writes the certificate of its visibility API there, and ends where it can't: `/visibility` would want root.
+        stamps={"sigs.k8s.io/kueue/pkg/visibility.certDir": "visibility"},
         ships=(Shipped("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),),
     ),
     Tool(

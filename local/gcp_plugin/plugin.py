@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from local import sdk_types
 from local.gcp_plugin import diff, functions
 from local.gcp_plugin.clusters import Clusters, LocalClusters
 from local.gcp_plugin.containers import Cluster, NodePool
@@ -41,7 +41,7 @@ class Gcp(Provider):
     def warm_up(self) -> None:
         """Imports what every check needs."""
         for kind in RESOURCES.values():
-            importlib.import_module(kind.arguments[0])
+            sdk_types.load(kind.arguments[0])
 
     # -------------------------------------------------------------------------------------------------- configuration
     def CheckConfig(self, request: proto.CheckRequest, context: grpc.ServicerContext) -> proto.CheckResponse:

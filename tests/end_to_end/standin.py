@@ -126,3 +126,11 @@ def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
             return found
         assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
         time.sleep(0.3)
+
+
+def until_none(check: Callable[[], Any], what: str, seconds: float = 60) -> None:
+    """Waits until `check` finds nothing; what it still found at the end is in the failure."""
+    end = time.monotonic() + seconds
+    while found := check():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
+        time.sleep(0.3)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import ROOT, StandIn, eventually
+from tests.end_to_end.standin import ROOT, StandIn, eventually, until_none
 
 pytestmark = pytest.mark.cluster
 
@@ -86,8 +86,14 @@ def assert_nothing_left(stand_in: StandIn) -> None:
     """No cloud resource, no cluster, no process and no stack."""
     assert [path.name for path in (stand_in.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
     assert list((stand_in.state / "clusters").glob("*")) == []
-    eventually(lambda: not stand_in.processes() or None, "no process of the stand-in", 15)
+    until_none(stand_in.processes, "no process of the stand-in is left", 15)
     assert json.loads(stand_in.run("pulumi", "stack", "ls", "--json")) == []
+
+
+def of_an_update(stand_in: StandIn) -> dict[int, str]:
+    """The processes of the stand-in that belong to an update, not to its cluster."""
+    parts = ("pulumi ", "pulumi-language", "language_host", "_plugin", "bin/helm")
+    return {pid: command for pid, command in stand_in.processes().items() if any(part in command for part in parts)}
 
 
 @pytest.mark.parametrize("run", [1, 2, 3, *(pytest.param(number, marks=LONG) for number in range(4, 11))])
@@ -132,10 +138,7 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
     os.kill(engine, signal.SIGKILL)
     up.communicate()
 
-    def orphans() -> dict[int, str]:
-        return {p: c for p, c in stand_in.processes().items() if "pulumi" in c or "plugin" in c or "helm" in c}
-
-    eventually(lambda: not orphans() or None, "plugins and language host end with their engine", 15)
+    until_none(lambda: of_an_update(stand_in), "plugins, Helm and language host end with their engine", 15)
     stand_in.make("recover")
     stand_in.make("up", config)
     assert stand_in.planned() == {}
@@ -163,7 +166,7 @@ def test_protected_stack_refuses_before_anything_is_deleted(stand_in: StandIn) -
     stand_in.make("up", stand_in.configure(EXAMPLE, **changed("cluster", protect=True)))
     before = stand_in.exported()["resources"]
     assert "gke-ai:cluster.protect" in stand_in.make("down", fails=True)
-    stand_in.pulumi("destroy", "--yes", "--skip-preview", fails=True)
+    stand_in.pulumi("destroy", "--yes", fails=True)  # its own preview refuses
     assert len(stand_in.exported()["resources"]) == len(before)
     assert stand_in.get("pods", "-n", "llm")
     stand_in.make("up", stand_in.configure(EXAMPLE))
