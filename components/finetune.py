@@ -91,10 +91,9 @@ class FinetuneJob(Component):
     it. A changed run is a new one: a hash of the content stands in the names of Job and Service, the new run is made
     beside the old, and the old one is left alone, running or not, until its namespace or a person deletes it.
 
-    With `fixed_name` there is no hash: a changed run needs a new `name`, and without one the API refuses it ("already
-    exists").
+    With `fixed_name` there is no hash: a changed run needs a new `name`.
 
-    Refused: arguments that `settings.model.FineTune` refuses.
+    Refused: arguments that `settings.model.FineTune` refuses; by the API, a changed run of a fixed name.
 
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral,
@@ -139,13 +138,32 @@ class FinetuneJob(Component):
                 parent=self,
                 depends_on=[headless],
                 retain_on_delete=True,  # a run that has been replaced goes on, and one that has finished stays
+                # A changed run of the same name is refused by the API. Were the old one deleted first, Pulumi would
+                # forget it, and make even the unchanged run anew.
+                delete_before_replace=False,
                 ignore_changes=OWNED_BY_KUEUE if run.fixed_name else SAME_RUN,
-                hooks=kueue_hook(f"job {name}") if run.queue else None,
+                hooks=hooks(run, name),
             ),
         )
 
         self.job_name = made.metadata.name.apply(lambda found: found or job)
         self.register_outputs({"jobName": self.job_name})
+
+
+def hooks(run: FineTune, name: str) -> pulumi.ResourceHookBinding:
+    """Waits for Kueue, and explains why the API refuses a changed run of a fixed name."""
+
+    def explain(args: pulumi.ErrorHookArgs) -> bool:
+        if run.fixed_name and "already exists" in args.errors[0]:
+            pulumi.log.error(
+                f"There is a Job {run.namespace}/{run.name} already, and a Job can't be changed. To run the changed "
+                "one beside it, give it another `name`, or leave `fixedName` out; to run it instead, delete the old "
+                f"one first: kubectl -n {run.namespace} delete job {run.name}"
+            )
+        return False
+
+    binding = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"job {name}: explain", explain)])
+    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"job {name}")) if run.queue else binding
 
 
 def fuse_annotations(run: FineTune) -> dict[str, str]:

@@ -19,9 +19,9 @@ from components.retry import kueue_hook
 
 NAMESPACE = "kueue-system"
 RELEASE = "kueue"
-# ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are at
-# times written once more by the controller that gathers: then `helm uninstall --wait` waits for ever, and two empty roles
-# stay. So Helm is not asked to wait, and these two are resources of their own, which outlive the release.
+# ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are
+# at times written once more by the controller that gathers: then `helm uninstall --wait` waits for ever, and two empty
+# roles stay. So Helm is not asked to wait, and these two are resources of their own, which outlive the release.
 GATHERED_ROLES = ("batch-admin", "batch-user")
 # What Kueue may queue; a kind whose CRD isn't installed is left alone until it is.
 FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]

@@ -131,7 +131,9 @@ def stage(pod: Json, workloads: list[Json]) -> tuple[int, str]:
         return 2, f"its container to start on {pod['spec'].get('nodeName', 'its node')}"
     if pod["spec"].get("schedulingGates"):
         return 4, f"quota: {quota_message(pod, workloads)}"
-    return 3, f"capacity: {scheduled.get('message') or 'the pod is not scheduled yet'}"
+    # The scheduler goes on to say whom it could evict, which says nothing of capacity.
+    message = str(scheduled.get("message", "")).partition(" preemption:")[0]
+    return 3, f"capacity: {message or 'the pod is not scheduled yet'}"
 
 
 def quota_message(pod: Json, workloads: list[Json]) -> str:

@@ -37,6 +37,7 @@ class Registration:
     ignored: tuple[str, ...]
     protected: bool
     retained: bool
+    delete_before_replace: bool | None
     hooked: bool
 
     @property
@@ -98,6 +99,7 @@ class Monitor(mocks.MockMonitor):
                 ignored=tuple(request.ignoreChanges),
                 protected=request.protect,
                 retained=request.retainOnDelete,
+                delete_before_replace=request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None,
                 hooked=bool(request.hooks.on_error),
             )
         return response

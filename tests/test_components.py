@@ -29,6 +29,7 @@ from components import (
     readiness,
     retry,
 )
+from components.finetune import hooks
 from settings import model
 from tests.recorder import PROJECT, Record, record
 
@@ -392,6 +393,21 @@ def test_run_of_a_fixed_name_leaves_kueue_what_is_kueues(build: Build) -> None:
     job = build(FinetuneJob, RUN, fixed_name=True).one("Job")
     assert job.object_name == "r"
     assert job.ignored == ("spec.suspend", "spec.template.spec.nodeSelector", "spec.template.spec.tolerations")
+    assert job.delete_before_replace is False, "a refused change would make Pulumi forget the run that there is"
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    bound: list[Callable[[pulumi.ErrorHookArgs], bool]] = []
+    monkeypatch.setattr(pulumi.log, "error", said.append)
+    monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
+    hooks(model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed}), "x")
+    (explain,) = bound
+    assert explain(failed('jobs.batch "r" already exists')) is False
+    assert explain(failed("forbidden")) is False
+    assert len(said) == fixed
+    assert all("give it another `name`" in text for text in said)
 
 
 def test_run_is_one_process_a_gpu(build: Build) -> None:
@@ -526,7 +542,7 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
         ),
         ((deployment(), [pod(gated=True)], [workload("p", "insufficient quota")]), "quota: insufficient quota"),
         ((deployment(), [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not looked"),
-        ((deployment(), [pod(scheduled="0/3 nodes are available")], []), "capacity: 0/3 nodes are available"),
+        ((deployment(), [pod(scheduled="0/3 nodes are available. preemption: 0/3")], []), "capacity: 0/3 nodes"),
         ((deployment(), [pod(scheduled="")], []), "its container to start on n"),
         ((deployment(), [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
         ((deployment(), [pod(**LOADING)], []), "the model to be loaded"),
