@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +16,7 @@ from local.plugin import decode, encode, plain
 
 Properties = dict[str, Any]
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+NAMESPACE = "kubernetes:core/v1:Namespace"
 
 
 class Rejected(Exception):
@@ -238,7 +238,3 @@ def _with_kind(token: str, inputs: Properties) -> Properties:
     if module.startswith("helm.sh/"):
         return inputs
     return {"apiVersion": module.removeprefix("core/"), "kind": kind, **inputs}
-
-
-def cluster_arguments(kubeconfig: Path, **more: Any) -> dict[str, Any]:
-    return {"kubeconfig": kubeconfig.read_text(), **more}

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from local.kubernetes_plugin.kubeconfig import Credentials, Kubeconfig, Login
+from local.kubernetes_plugin.kubeconfig import Credentials, Kubeconfig, Login, LoginError
 from local.kubernetes_plugin.objects import Object
 
 REQUEST_TIMEOUT = httpx.Timeout(60, connect=5)  # the API server gives an admission webhook up to 30 s
@@ -21,7 +21,7 @@ CREATOR = "pulumi-kubernetes"
 
 
 class UnreachableError(Exception):
-    """No API server answers."""
+    """No API server answers, or there is no way to log in."""
 
 
 class ApiError(Exception):
@@ -65,7 +65,10 @@ class Cluster:
         self._resources: dict[tuple[str, str], Resource] = {}
 
     def _client(self, *, login_again: bool = False) -> httpx.Client:
-        login = self._credentials.login(again=login_again)
+        try:
+            login = self._credentials.login(again=login_again)
+        except LoginError as error:
+            raise UnreachableError(str(error)) from None
         with self._lock:
             if self._clients is None or self._clients[0] is not login:
                 # trust_env: the API server of the stand-in is on this machine, which no proxy reaches.

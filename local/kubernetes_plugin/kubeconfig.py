@@ -26,6 +26,10 @@ EXPIRES_EARLY = timedelta(seconds=30)  # a credential is renewed before a reques
 EXEC_TIMEOUT_SECONDS = 60
 
 
+class LoginError(Exception):
+    """The kubeconfig's user can't be logged in."""
+
+
 @dataclass(frozen=True)
 class Kubeconfig:
     """One context of a kubeconfig.
@@ -95,7 +99,7 @@ class Login:
 
 
 class Credentials:
-    """The login of a kubeconfig's user, kept until it expires."""
+    """The login of a kubeconfig's user, kept until it expires. Raises LoginError where there is none."""
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         self._kubeconfig = kubeconfig
@@ -172,15 +176,15 @@ def _run(plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, 
         )
     except FileNotFoundError:
         hint = plugin.get("installHint") or f"put {command} on PATH"
-        raise Refused(f"the kubeconfig logs in by {command}, which isn't installed: {hint.strip()}") from None
+        raise LoginError(f"the kubeconfig logs in by {command}, which isn't installed: {hint.strip()}") from None
     except subprocess.TimeoutExpired:
-        raise Refused(f"{command} gave no credential within {EXEC_TIMEOUT_SECONDS} s") from None
+        raise LoginError(f"{command} gave no credential within {EXEC_TIMEOUT_SECONDS} s") from None
     if done.returncode:
-        raise Refused(f"{command} gave no credential (exit code {done.returncode}): {done.stderr.strip()[-500:]}")
+        raise LoginError(f"{command} gave no credential (exit code {done.returncode}): {done.stderr.strip()[-500:]}")
     try:
         status = json.loads(done.stdout)["status"]
     except (ValueError, KeyError, TypeError):
-        raise Refused(f"{command} printed no ExecCredential with a status") from None
+        raise LoginError(f"{command} printed no ExecCredential with a status") from None
     if not isinstance(status, dict):
-        raise Refused(f"{command} printed no ExecCredential with a status")
+        raise LoginError(f"{command} printed no ExecCredential with a status")
     return status

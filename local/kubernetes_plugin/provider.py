@@ -84,7 +84,7 @@ class KubernetesProvider(Provider):
     def _releases(self) -> releases.Releases:
         if self.settings.kubeconfig is None:
             raise Refused("the cluster's kubeconfig isn't known yet")
-        return releases.Releases(self.settings.kubeconfig, self.cluster, self.cancelled)
+        return releases.Releases(self.settings.kubeconfig, self.cancelled)
 
     def _resource(self, obj: Object) -> Resource | None:
         return self.cluster.resource(str(obj["apiVersion"]), str(obj["kind"]))

@@ -171,19 +171,19 @@ def _rule(expression: Any) -> Any:
 
 
 def _jsonpath_rule(expression: str) -> Any:
-    import jsonpath  # only objects that carry the annotation need it
+    import jsonpath_rfc9535  # only objects that carry the annotation need it
 
     match = re.fullmatch(r"jsonpath=\{\s*(.*?)\s*\}(?:=(.+))?", expression, re.DOTALL)
     if match is None:
         raise Refused(f"pulumi.com/waitFor: {expression!r} should be jsonpath={{.path}} or jsonpath={{.path}}=value")
     path, wanted = match[1], match[2]
     try:
-        query = jsonpath.compile(path if path.startswith("$") else f"${path}")
-    except jsonpath.JSONPathError as error:
+        query = jsonpath_rfc9535.compile(path if path.startswith("$") else f"${path}")
+    except jsonpath_rfc9535.JSONPathError as error:
         raise Refused(f"pulumi.com/waitFor: {{{path}}} is no JSONPath: {str(error).splitlines()[0]}") from None
 
     def matches(obj: Object) -> list[str]:
-        found = query.findall(obj)
+        found = query.find(obj).values()
         if not found:
             return [f"{{{path}}} selects nothing"]
         if wanted is None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
-from local.kubernetes_plugin.api import Cluster
 from local.kubernetes_plugin.helm import (
     DEFAULT_TIMEOUT_SECONDS,
     SUPPORTED,
@@ -83,13 +82,11 @@ class Releases:
 
     Args:
         kubeconfig: The cluster and the login.
-        cluster: The same cluster's API.
         cancelled: Ends a running helm when set.
     """
 
-    def __init__(self, kubeconfig: Kubeconfig, cluster: Cluster, cancelled: threading.Event) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, cancelled: threading.Event) -> None:
         self._helm = Helm(kubeconfig, cancelled)
-        self._cluster = cluster
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
         """The id and the state. What a killed `up` left half-installed is removed first; any other release of that name
@@ -114,22 +111,19 @@ class Releases:
         return release_id, self._live(inputs)
 
     def update(self, inputs: Properties) -> Properties:
+        """The new state. What a killed `up` left half-upgraded is rolled back first: helm takes it for under way, and
+        would leave behind what that upgrade had changed already.
+        """
         release = plain(inputs)
         namespace, name = release["namespace"], release["name"]
         try:
-            self._clear_pending(namespace, name)
+            found = self._helm.status(namespace, name)
+            if found is not None and found.state in ("pending-upgrade", "pending-rollback"):
+                self._helm.roll_back(namespace, name)
             self._helm.upgrade(release)
         except HelmError as error:
             self._failed(f"{namespace}/{name}", inputs, error)
         return self._live(inputs)
-
-    def _clear_pending(self, namespace: str, name: str) -> None:
-        """A killed upgrade leaves a pending revision, which helm takes for one under way: its record goes."""
-        found = self._helm.status(namespace, name)
-        if found is not None and found.state in ("pending-upgrade", "pending-rollback"):
-            resource = self._cluster.resource("v1", "Secret")
-            assert resource is not None
-            self._cluster.delete(resource, namespace, f"sh.helm.release.v1.{name}.v{found.revision}", "Background")
 
     def _live(self, inputs: Properties) -> Properties:
         release = plain(inputs)
