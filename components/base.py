@@ -1,6 +1,6 @@
-"""What all components share: their type token, and how their arguments become settings and settings their arguments."""
+"""What all components share: their type token, their arguments, and how they ask the cloud for what is there."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, TypeVar
 
 import pulumi
@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from settings.model import Section
 
 S = TypeVar("S", bound=Section)
+T = TypeVar("T")
 
 
 class ResourcesArgs(TypedDict, total=False):
@@ -38,6 +39,14 @@ class Component(pulumi.ComponentResource):
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
+
+
+def look_up(call: Callable[[], T], advice: str) -> T:
+    """What the cloud says to a question; RunError with its answer and `advice` where it refuses one."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001  Pulumi raises nothing more precise when a lookup fails
+        raise pulumi.RunError(f"{error}\n{advice}") from None
 
 
 def read(model: type[S], component: str, args: Mapping[str, Any]) -> S:

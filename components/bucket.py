@@ -6,7 +6,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from catalog.workload_identity import principal
-from components.base import Component, read
+from components.base import Component, look_up, read
 from settings.model import Bucket, Grant
 
 DAY_SECONDS = 86400
@@ -49,8 +49,9 @@ class ModelBucket(Component):
     With `on_destroy: keep` a destroy leaves bucket and data alone; a later stack that wants the same name imports it.
     With `delete` it goes with its data, and soft-deleted objects can be restored for their days.
 
-    Refused: by Pulumi, the deletion of a protected bucket; by Google, a grant before the project has had a cluster with
-    Workload Identity ("Identity Pool does not exist"), which is why grants take the pool from the cluster.
+    Refused: RunError for grants in a project that can't be read; by Pulumi, the deletion of a protected bucket; by
+    Google, a grant before the project has had a cluster with Workload Identity ("Identity Pool does not exist"), which
+    is why grants take the pool from the cluster.
 
     Sources: https://cloud.google.com/storage/docs/uniform-bucket-level-access,
     https://cloud.google.com/storage/docs/public-access-prevention, https://cloud.google.com/storage/docs/soft-delete,
@@ -83,15 +84,17 @@ class ModelBucket(Component):
             opts=pulumi.ResourceOptions(parent=self, protect=spec.protect, retain_on_delete=not goes),
         )
         if spec.grants:
-            number = gcp.organizations.get_project_output(
-                project_id=project, opts=pulumi.InvokeOutputOptions(parent=self)
-            ).number
+            found = look_up(
+                lambda: gcp.organizations.get_project(project_id=project, opts=pulumi.InvokeOptions(parent=self)),
+                f"The grants of bucket {spec.name} need the number of project {project}. Check gcp:project, and that "
+                f"you are logged in to Google Cloud and may see it: gcloud projects describe {project}",
+            )
             for grant in spec.grants:
                 gcp.storage.BucketIAMMember(
                     f"{spec.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}",
                     bucket=bucket.name,
                     role=grant.role,
-                    member=self._member(grant, project, number, args["workload_pool"]),
+                    member=self._member(grant, project, found.number, args["workload_pool"]),
                     opts=pulumi.ResourceOptions(parent=self),
                 )
 
@@ -100,11 +103,7 @@ class ModelBucket(Component):
         self.register_outputs({"bucketName": self.bucket_name, "url": self.url})
 
     @staticmethod
-    def _member(
-        grant: Grant, project: str, number: pulumi.Input[str], workload_pool: pulumi.Input[str]
-    ) -> pulumi.Output[str]:
-        def written(known: list[str]) -> str:
-            return principal(known[0], project, grant.namespace, grant.service_account)
-
+    def _member(grant: Grant, project: str, number: str, workload_pool: pulumi.Input[str]) -> pulumi.Output[str]:
+        member = principal(number, project, grant.namespace, grant.service_account)
         # The pool's name is known beforehand; taken from the cluster, it makes the grant wait until there is one.
-        return pulumi.Output.all(number, workload_pool).apply(written)
+        return pulumi.Output.from_input(workload_pool).apply(lambda _: member)

@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from catalog.workload_identity import pool_name
-from components.base import Component, read
+from components.base import Component, look_up, read
 from settings.model import Cluster, SystemPool
 
 # What GKE recommends for nodes: IAM decides, not the scope.
@@ -74,8 +74,8 @@ class GkeCluster(Component):
     `provider` authenticates by the `gke-gcloud-auth-plugin` exec plugin, so no credential is in the state. It takes the
     cluster for another one only when what would replace the cluster changes; then its objects are made anew.
 
-    Refused: by Pulumi and by the provider, the deletion of a protected cluster; by the lookup, an existing cluster that
-    is not there.
+    Refused: RunError for an existing cluster that is not there; by Pulumi and by the provider, the deletion of a
+    protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
@@ -99,19 +99,22 @@ class GkeCluster(Component):
         project = args["project"]
 
         if cluster.mode == "existing":
-            found = gcp.container.get_cluster_output(
-                name=cluster.name,
-                location=cluster.location,
-                project=project,
-                opts=pulumi.InvokeOutputOptions(parent=self),
+            found = look_up(
+                lambda: gcp.container.get_cluster(
+                    name=cluster.name,
+                    location=cluster.location,
+                    project=project,
+                    opts=pulumi.InvokeOptions(parent=self),
+                ),
+                f"There must be a cluster {cluster.name} in {cluster.location} of project {project}, and you must be "
+                "allowed to see it. Check `name` and `location` in gke-ai:cluster and gcp:project, or leave "
+                "`mode: existing` out to have the cluster made.",
             )
-            self.cluster_name = found.name
-            ca_certificate = found.master_auths[0].cluster_ca_certificate
-            self.endpoint = (
-                found.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
-                if cluster.dns_endpoint
-                else found.endpoint
-            )
+            self.cluster_name = pulumi.Output.from_input(found.name)
+            ca_certificate = pulumi.Output.from_input(found.master_auths[0].cluster_ca_certificate)
+            endpoints = found.control_plane_endpoints_configs
+            host = endpoints[0].dns_endpoint_configs[0].endpoint if cluster.dns_endpoint else found.endpoint
+            self.endpoint = pulumi.Output.from_input(host)
         else:
             made = self._make(cluster, project)
             self.cluster_name = made.name

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from pulumi.runtime.mocks import MockResourceArgs
+from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs
 
 from tests.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, strings
 
@@ -224,11 +224,12 @@ def test_token_is_a_secret_wherever_it_goes(given: str, preview: bool, monkeypat
 
 
 def refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **how: Any) -> str:
-    """What the program says of a configuration that it refuses; nothing may have been registered."""
+    """What the program says of a configuration that it refuses; nothing may have been created."""
     made: list[str] = []
 
     def create(_: Cloud, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        made.append(args.name)
+        if args.custom:
+            made.append(args.name)
         return "", {}
 
     monkeypatch.setattr(Cloud, "new_resource", create)
@@ -257,6 +258,17 @@ def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pyte
     said = refused({**configuration(STANDARD), "gke-ai:hfToken": TOKEN}, monkeypatch, token=None)
     assert "pulumi config set --secret gke-ai:hfToken" in said
     assert TOKEN not in said
+
+
+def test_existing_cluster_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing_there(_: Cloud, _args: MockCallArgs) -> Any:
+        return {}, [("name", "clusters/theirs not found")]
+
+    monkeypatch.setattr(Cloud, "call", nothing_there)
+    cluster = {"name": "theirs", "location": "us-central1", "mode": "existing"}
+    said = refused({"gke-ai:cluster": cluster}, monkeypatch)
+    assert "not found" in said
+    assert "There must be a cluster theirs in us-central1" in said
 
 
 def test_project_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
