@@ -1,8 +1,7 @@
-"""The kubernetes plugin stand-in: where it is stricter than the official one, Helm, Patches, secrets, its end."""
+"""The kubernetes plugin stand-in: where it is stricter than the official one, Helm, secrets, its end."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -30,7 +29,6 @@ DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
 SECRET = "kubernetes:core/v1:Secret"
 RELEASE = "kubernetes:helm.sh/v3:Release"
-ROLE_PATCH = "kubernetes:rbac.authorization.k8s.io/v1:ClusterRolePatch"
 WIDGET = "kubernetes:example.com/v1:Widget"
 Inputs = dict[str, Any]
 
@@ -82,7 +80,7 @@ def queued(namespace: str, name: str = "j") -> Inputs:
             {"metadata": {"name": "s"}, "spec": {"selector": {}, "template": pod_template(), "serviceName": "s"}},
             "doesn't know when a StatefulSet is ready",
         ),
-        (ROLE_PATCH, {"kind": "ClusterRole", "metadata": {}}, "a Patch needs the name"),
+        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "Patch resources aren't in this stand-in"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "vals": {}}, "vals: unknown property"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is asked for"),
         (RELEASE, {"chart": "oci://r.example/charts/none"}, "no chart in the folder none"),
@@ -303,28 +301,6 @@ def test_a_release_may_make_its_namespace_and_not_be_awaited(
     assert f"{namespace}-own" in cluster.kubectl("get", "namespace", "-o", "name"), "helm leaves it behind"
 
 
-def test_the_roles_that_kueue_aggregates_do_not_come_back(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    """The controller that fills aggregated roles applies them anew while helm deletes what they aggregate: then helm
-    waits in vain. A Patch that owns the aggregation ends it when it is deleted, which is before the chart.
-    """
-    inputs = {"name": "kueue", "namespace": namespace, "chart": "oci://registry.k8s.io/kueue/charts/kueue"}
-    made = plugin.create(RELEASE, "kueue", inputs | {"timeout": 60})
-    patches = []
-    for role in ("admin", "user"):
-        selector = {"key": f"rbac.kueue.x-k8s.io/batch-{role}", "operator": "In", "values": ["true"]}
-        name = {"name": f"kueue-batch-{role}-role", "annotations": {"pulumi.com/patchForce": "true"}}
-        rule = {"clusterRoleSelectors": [{"matchExpressions": [selector]}]}
-        patch = {"kind": "ClusterRole", "metadata": name, "aggregationRule": rule}
-        patches.append(plugin.create(ROLE_PATCH, role, patch))
-        refreshed = plugin.refresh(patches[-1])
-        assert refreshed is not None
-        assert plugin.changes(refreshed, patch) == []
-    for made_patch in patches:
-        plugin.delete(made_patch)
-    plugin.delete(made)
-    assert "kueue" not in cluster.kubectl("get", "clusterrole,crd,apiservice", "-o", "name")
-
-
 def helm_of(engine: Engine) -> list[int]:
     """The helm processes below a plugin."""
     found = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
@@ -373,19 +349,6 @@ def test_a_release_that_was_killed_half_way_converges(
     with pytest.raises(Unready, match="is pending-upgrade"):
         plugin.refresh(made)
     assert plugin.update(made, inputs).outputs["status"]["status"] == "deployed"
-
-
-def test_a_patch_waits_for_its_object_and_makes_none(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": namespace}}
-    inputs = {"kind": "ClusterRole", "metadata": {"name": namespace, "labels": {"ours": "yes"}}}
-    assert plugin.create(ROLE_PATCH, "p", inputs, preview=True).outputs["metadata"] == inputs["metadata"]
-    theirs = role | {"metadata": {"name": namespace, "labels": {"theirs": "yes"}}}
-    threading.Timer(1.5, cluster.kubectl, ("create", "-f", "-"), {"given": theirs}).start()
-    made = plugin.create(ROLE_PATCH, "p", inputs)
-    assert made.outputs["metadata"]["labels"] == {"ours": "yes", "theirs": "yes"}
-    plugin.delete(made)
-    left = cluster.kubectl("get", "clusterrole", namespace, "-o", "jsonpath={.metadata.labels}")
-    assert json.loads(left) == {"theirs": "yes"}
 
 
 # ----------------------------------------------------------------------------------------------------- cancel and end

@@ -159,12 +159,6 @@ class Cluster:
         params = {"fieldManager": CREATOR, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         return self.request("POST", resource.path(namespace), params=params, body=obj)
 
-    def replace(
-        self, resource: Resource, namespace: str, name: str, obj: Object, manager: str, *, dry_run: bool
-    ) -> Object:
-        params = {"fieldManager": manager, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        return self.request("PUT", resource.path(namespace, name), params=params, body=obj)
-
     def apply(
         self, resource: Resource, namespace: str, name: str, obj: Object, manager: str, *, force: bool, dry_run: bool
     ) -> Object:

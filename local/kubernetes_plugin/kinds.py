@@ -7,8 +7,6 @@ import typing
 
 from local import sdk_types
 
-PATCH = "Patch"
-
 
 @functools.cache
 def input_type(token: str) -> type | None:
@@ -29,14 +27,8 @@ def api_version(token: str) -> str:
     return token.split(":")[1].removeprefix("core/")
 
 
-def is_patch(token: str) -> bool:
-    """Whether the type owns some fields of an object that another makes, not the object."""
-    return token.endswith(PATCH) and input_type(token) is not None
-
-
 def kind(token: str) -> str:
-    name = token.split(":")[2]
-    return name.removesuffix(PATCH) if is_patch(token) else name
+    return token.split(":")[2]
 
 
 def refusal(token: str) -> str:
@@ -47,4 +39,6 @@ def refusal(token: str) -> str:
         return f"{token}: the official plugin's components aren't in this stand-in; state objects, or a helm.v3.Release"
     if name.endswith("List") and input_type(token):
         return f"{token}: a list can't be created; state its items"
+    if name.endswith("Patch") and input_type(token):
+        return f"{token}: Patch resources aren't in this stand-in"
     return ""

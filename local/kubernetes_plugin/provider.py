@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -141,8 +140,6 @@ class KubernetesProvider(Provider):
             stated = plain(meta)
             if stated.get("generateName") is not None and stated.get("name") is None:
                 failures.append(("metadata.generateName", "not supported with server-side apply; give a name, or none"))
-            elif stated.get("name") in (None, "") and kinds.is_patch(token):
-                failures.append(("metadata.name", "a Patch needs the name of the object that it is about"))
             elif stated.get("name") in (None, ""):
                 failures += self._autoname(request, plain(olds), meta)
             if stated.get("namespace") is None and self._is_namespaced(news):
@@ -194,7 +191,7 @@ class KubernetesProvider(Provider):
                 path
                 for path in changed
                 if objects.forces_replacement(
-                    {} if kinds.is_patch(token) else obj,
+                    obj,
                     path,
                     secrets_mutable=self.settings.secrets_mutable,
                     configs_mutable=self.settings.configs_mutable,
@@ -231,12 +228,10 @@ class KubernetesProvider(Provider):
             return provider_pb2.CreateResponse(id=release_id, properties=encode(state))
         obj = plain(inputs)
         manager = self._manager(request.urn, {}, obj)
-        owner = manager if kinds.is_patch(type_of(request.urn)) else None
         if request.preview:
-            previewed = inputs if owner else self._previewed_create(request.urn, inputs, manager)
-            return provider_pb2.CreateResponse(properties=encode(previewed))
+            return provider_pb2.CreateResponse(properties=encode(self._previewed_create(request.urn, inputs, manager)))
         try:
-            resource, live = self._created(request.urn, inputs, patch_by=owner)
+            resource, live = self._created(request.urn, inputs)
         except UnreachableError as error:
             raise Refused(f"the Kubernetes cluster is unreachable: {error}") from None
         object_id = objects.object_id(live)
@@ -270,8 +265,7 @@ class KubernetesProvider(Provider):
         live["metadata"] = {k: v for k, v in metadata(live).items() if k not in objects.SERVER_OWNED}
         return _state(inputs, live, manager)
 
-    def _created(self, urn: str, inputs: Properties, *, patch_by: str | None) -> tuple[Resource, Object]:
-        """Creates the object, or patches the existing one as manager `patch_by`."""
+    def _created(self, urn: str, inputs: Properties) -> tuple[Resource, Object]:
         obj = plain(inputs)
         namespace = metadata(obj).get("namespace", "")
         pause = 1
@@ -280,14 +274,10 @@ class KubernetesProvider(Provider):
             why = f"the API server doesn't serve {obj['apiVersion']} {obj['kind']}; is its definition (CRD) there?"
             if resource is not None:
                 try:
-                    if patch_by is None:
-                        return resource, self.cluster.create(resource, namespace, obj, dry_run=False)
-                    self.cluster.get(resource, namespace, metadata(obj)["name"])  # an apply would make it
-                    return resource, self._applied_once(resource, obj, patch_by, [], dry_run=False, patch=True)
+                    return resource, self.cluster.create(resource, namespace, obj, dry_run=False)
                 except ApiError as error:
                     if error.code != 404:
-                        refuse = _refused_update if patch_by else functools.partial(_refused_create, urn)
-                        raise refuse(inputs, error) from None
+                        raise _refused_create(urn, inputs, error) from None
                     why = error.message
                     self.cluster.forget(str(obj["apiVersion"]), str(obj["kind"]))
             if attempt == CREATE_RETRIES or self.cancelled.is_set():
@@ -317,8 +307,7 @@ class KubernetesProvider(Provider):
                 return provider_pb2.UpdateResponse(properties=request.news)
             if resource is None:
                 raise Refused(f"the API server doesn't serve {obj['apiVersion']} {obj['kind']}")
-            patch = kinds.is_patch(type_of(request.urn))
-            live = self._applied(resource, obj, manager, ignored, dry_run=request.preview, patch=patch)
+            live = self._applied(resource, obj, manager, ignored, dry_run=request.preview)
         except UnreachableError as error:
             if request.preview:
                 return provider_pb2.UpdateResponse(properties=request.news)
@@ -338,30 +327,23 @@ class KubernetesProvider(Provider):
                 raise InitFailed(request.id, new_state, _redacted(reasons, inputs)) from None
         return provider_pb2.UpdateResponse(properties=encode(_state(inputs, live, manager)))
 
-    def _applied(
-        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool, patch: bool
-    ) -> Object:
+    def _applied(self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool) -> Object:
         for attempt in range(UPDATE_RETRIES + 1):
             try:
-                return self._applied_once(resource, obj, manager, ignored, dry_run=dry_run, patch=patch)
+                return self._applied_once(resource, obj, manager, ignored, dry_run=dry_run)
             except ApiError as error:  # without causes: a controller wrote between our reading and our writing
                 if error.reason != "Conflict" or error.causes or attempt == UPDATE_RETRIES:
                     raise
         raise AssertionError
 
     def _applied_once(
-        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool, patch: bool
+        self, resource: Resource, obj: Object, manager: str, ignored: list[Path], *, dry_run: bool
     ) -> Object:
         namespace, name = metadata(obj).get("namespace", ""), str(metadata(obj)["name"])
         live = self.cluster.get(resource, namespace, name)
         force = self.settings.force or is_true(obj, objects.PATCH_FORCE)
         version = metadata(live)["resourceVersion"]
-        if (
-            obj["kind"] == "CustomResourceDefinition" and not patch
-        ):  # a merge of its lists would keep what the new one leaves out
-            whole = obj | {"metadata": metadata(obj) | {"resourceVersion": version}}
-            return self.cluster.replace(resource, namespace, name, whole, manager, dry_run=dry_run)
-        managed = None if patch else objects.taken_over(metadata(live).get("managedFields") or [], CREATOR, manager)
+        managed = objects.taken_over(metadata(live).get("managedFields") or [], CREATOR, manager)
         if managed is not None and not dry_run:
             operations = [
                 {"op": "replace", "path": "/metadata/managedFields", "value": managed},
@@ -448,9 +430,6 @@ class KubernetesProvider(Provider):
         resource = self._resource(obj)
         if resource is None:
             return  # its definition is gone, and with it the object
-        if kinds.is_patch(token):
-            self._relinquish(resource, state, inputs)
-            return
         propagation = {"orphan": "Orphan", "background": "Background"}.get(
             annotation(inputs, objects.PROPAGATION).lower(), "Foreground"
         )
@@ -463,17 +442,6 @@ class KubernetesProvider(Provider):
             raise Refused(f"deletion of {obj['kind']} {request.id}: {error.message}") from None
         report = self._report(request.urn)
         self._waiter().until_gone(resource, namespace, name, obj | inputs, request.timeout, report)
-
-    def _relinquish(self, resource: Resource, state: Object, inputs: Object) -> None:
-        """Deletes a Patch: an apply that states nothing gives up the fields of its manager."""
-        meta = {key: metadata(state)[key] for key in ("name", "namespace") if key in metadata(state)}
-        obj = {"apiVersion": state["apiVersion"], "kind": state["kind"], "metadata": meta}
-        namespace, manager = meta.get("namespace", ""), state["__fieldManager"]
-        if self.cluster.find(resource, namespace, meta["name"]) is not None:
-            try:
-                self.cluster.apply(resource, namespace, meta["name"], obj, manager, force=False, dry_run=False)
-            except ApiError as error:
-                raise _refused_update(inputs, error) from None
 
 
 def _failures(problems: list[tuple[str, str]]) -> list[provider_pb2.CheckFailure]:
