@@ -7,7 +7,8 @@ A component that waits for others (`depends_on`) makes its children wait with it
 engine neither creates a child before its parent nor deletes what a parent depends on before the parent's children.
 
 The modules here do without `from __future__ import annotations`: Pulumi's component host, which serves them to programs
-in other languages, reads argument types from `__init__` as they stand, and text is no type.
+in other languages, reads argument types from `__init__` as they stand, and text is no type. Annotations elsewhere that
+name a type of pulumi_kubernetes are text: the SDK loads a module when it is first named, in up to a fifth of a second.
 """
 
 from components.bucket import ModelBucket, ModelBucketArgs

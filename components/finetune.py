@@ -176,7 +176,7 @@ def fuse_annotations(run: FineTune) -> dict[str, str]:
     }
 
 
-def pod(run: FineTune, job: str, service: str, node_selector: dict[str, str]) -> k8s.core.v1.PodSpecArgsDict:
+def pod(run: FineTune, job: str, service: str, node_selector: dict[str, str]) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the run's pods; pod 0, by its name under the headless Service, is where they meet."""
     variables = {
         "EXPERIMENT": run.experiment,

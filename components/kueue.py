@@ -156,7 +156,7 @@ class KueueStack(Component):
         self.version = release.version.apply(lambda found: found or KUEUE_VERSION)
         self.register_outputs({"version": self.version})
 
-    def _gathered_roles(self) -> list[k8s.rbac.v1.ClusterRole]:
+    def _gathered_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
         """The chart's aggregated roles, marked so that Helm takes them for its own."""
         return [
             k8s.rbac.v1.ClusterRole(

@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 
 
 def first_replica(
-    server: Server, deployment: k8s.apps.v1.Deployment, kubeconfig: pulumi.Input[str] | None
+    server: Server, deployment: "k8s.apps.v1.Deployment", kubeconfig: pulumi.Input[str] | None
 ) -> pulumi.Output[bool]:
     """An output that is known once a replica of `server` is ready: true, or false where none is wanted or awaited.
 

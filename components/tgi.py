@@ -145,7 +145,7 @@ class TgiServer(Component):
         self.register_outputs({"url": self.url})
 
 
-def pod(server: Server, node_selector: dict[str, str]) -> k8s.core.v1.PodSpecArgsDict:
+def pod(server: Server, node_selector: dict[str, str]) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the server's pods."""
     variables = {server.port_variable: str(server.port), "NUM_SHARD": str(server.gpus), "MODEL_ID": server.model}
     if server.quantize:
@@ -171,7 +171,7 @@ def pod(server: Server, node_selector: dict[str, str]) -> k8s.core.v1.PodSpecArg
     return spec
 
 
-def add_probes(container: k8s.core.v1.ContainerArgsDict, server: Server) -> None:
+def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Server) -> None:
     """Probes on TGI's /health, which answers once the model is loaded; the others begin when the first has passed."""
     check: k8s.core.v1.ProbeArgsDict = {
         "http_get": {"path": "/health", "port": server.port},

@@ -11,8 +11,8 @@ from settings.model import FineTune, Server
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # The kubernetes plugin would wait for a Job to finish and for every replica to be available; a queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
-SHARED_MEMORY: k8s.core.v1.VolumeArgsDict = {"name": "dshm", "empty_dir": {"medium": "Memory"}}
-SHARED_MEMORY_MOUNT: k8s.core.v1.VolumeMountArgsDict = {"name": "dshm", "mount_path": "/dev/shm"}
+SHARED_MEMORY: "k8s.core.v1.VolumeArgsDict" = {"name": "dshm", "empty_dir": {"medium": "Memory"}}
+SHARED_MEMORY_MOUNT: "k8s.core.v1.VolumeMountArgsDict" = {"name": "dshm", "mount_path": "/dev/shm"}
 
 
 class WorkloadArgs(TypedDict):
@@ -40,7 +40,7 @@ class WorkloadArgs(TypedDict):
 
 def environment(
     workload: Server | FineTune, values: dict[str, str], token_variable: str
-) -> list[k8s.core.v1.EnvVarArgsDict]:
+) -> "list[k8s.core.v1.EnvVarArgsDict]":
     """Environment of the container: its own variables, the token, and what the configuration adds."""
     secret = workload.token_secret
     return [
@@ -50,12 +50,12 @@ def environment(
     ]
 
 
-def variables(values: dict[str, str]) -> list[k8s.core.v1.EnvVarArgsDict]:
+def variables(values: dict[str, str]) -> "list[k8s.core.v1.EnvVarArgsDict]":
     """Environment variables with plain values."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def resources(workload: Server | FineTune, gpus: int) -> k8s.core.v1.ResourceRequirementsArgsDict:
+def resources(workload: Server | FineTune, gpus: int) -> "k8s.core.v1.ResourceRequirementsArgsDict":
     """Requests and limits of the container, equal: GPUs can't be shared, and Autopilot bills requests."""
     asked = {
         "cpu": workload.resources.cpu,
