@@ -6,6 +6,7 @@ Every section is read on its own, and every item of a list: what can't be read b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
@@ -141,11 +142,14 @@ class _Reader:
         try:
             section = model.model_validate(value, by_alias=True, by_name=False)
         except ValidationError as error:
+            mistakes = error.errors(include_url=False, include_context=True)
+            self.problems += [_problem(details, model, value, path) for details in mistakes]
+            if all(details["type"] == "extra_forbidden" for details in mistakes):
+                # What is misspelt is told; the rest can still be held to the rules.
+                return self._section(model, _without(value, [details["loc"] for details in mistakes]), path)
             self._lost(path, value)
-            for details in error.errors(include_url=False, include_context=True):
-                if details["loc"] == ("name",):
-                    self._may_have_any_name(path)
-                self.problems.append(_problem(details, model, value, path))
+            if any(details["loc"] == ("name",) for details in mistakes):
+                self._may_have_any_name(path)
             return None
         section._path = path
         return section
@@ -161,6 +165,18 @@ class _Reader:
     def _may_have_any_name(self, item: str) -> None:
         # Whatever the item should have been called, something may refer to it: so its whole section counts as unread.
         self.unread.add(item.rpartition("[")[0] or item)
+
+
+def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
+    """A copy of a mapping without some of its keys, however deep."""
+    copied = deepcopy(value)
+    for *parents, key in keys:
+        holder = copied
+        for parent in parents:
+            # A capacity's mode is part of the error's location, not of the value.
+            holder = holder[parent] if isinstance(parent, int) or parent in holder else holder
+        holder.pop(key, None)
+    return copied
 
 
 def _sections(annotation: Any) -> list[type[Section]]:
