@@ -23,6 +23,8 @@ from settings.model import Server
 from settings.plan import service_name
 
 PROBE_SECONDS = 10
+# Who scales by hand owns the replicas from then on, and after a refresh the plugin would be refused to set them back.
+OURS = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
 
 
@@ -67,6 +69,8 @@ class TgiServer(Component):
     capacity are no failure. With `surge: false` a rollout takes a replica away before it brings the new one: at full
     quota the only way, and with one replica an outage.
 
+    Replicas scaled by hand stay until a refresh has seen them; the next update then sets them back.
+
     Refused: arguments that `settings.model.Server` refuses; RunError when no replica is ready in time.
 
     Sources: https://huggingface.co/docs/text-generation-inference/reference/launcher,
@@ -92,7 +96,7 @@ class TgiServer(Component):
                 "name": server.name,
                 "namespace": namespace,
                 "labels": {**selector, **queue_label(server)},
-                "annotations": SKIP_AWAIT,
+                "annotations": {**SKIP_AWAIT, **OURS},
             },
             spec={
                 "replicas": server.replicas,

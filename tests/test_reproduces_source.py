@@ -47,11 +47,18 @@ def pulumi_does_not_wait_for_queues(item: Object) -> None:
         item["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
 
 
+def pulumi_sets_replicas_back(item: Object) -> None:
+    """A note to Pulumi's plugin, of no effect in the cluster."""
+    if item["kind"] == "Deployment":
+        item["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
+
+
 DIFFERENCES: list[Callable[[Object], None]] = [
     kueue_objects_are_v1beta2,
     kueue_takes_deployments_by_their_queue_label,
     rollouts_are_stated,
     pulumi_does_not_wait_for_queues,
+    pulumi_sets_replicas_back,
 ]
 # Not in the source as objects: Kueue is installed by its chart there too, from a manifest.
 INSTALLATION = {
