@@ -1,14 +1,15 @@
 """What every Pulumi resource plugin of the stand-in shares: serving gRPC, the values of the protocol, errors, naming.
 
-The protocol is Pulumi's (https://github.com/pulumi/pulumi/tree/master/proto/pulumi, its messages in `pulumi.runtime.proto`):
+The protocol is Pulumi's (https://github.com/pulumi/pulumi/tree/master/proto/pulumi, messages in `pulumi.runtime.proto`):
 a plugin is a process that prints its port on standard output and serves `ResourceProvider` until its engine goes.
 
-Values: a property is plain Python data (None, bool, int, float, str, list, dict), `UNKNOWN` where a preview doesn't know it
-yet, or `Secret(value)`. `decode` and `encode` translate a message's Struct, `plain` takes the secret wrappers off.
+Values: a property is plain Python data (None, bool, int, float, str, list, dict), `UNKNOWN` where a preview doesn't
+know it yet, or `Secret(value)`. `decode` and `encode` translate a message's Struct, `plain` takes the secret wrappers off.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -37,7 +38,7 @@ ENDS_WITH_PARENT = [
 """Put before a command so that the kernel kills it when this process ends, however that ends (PR_SET_PDEATHSIG)."""
 
 
-# ---------------------------------------------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------------------------------------------- values
 class _Unknown:
     def __repr__(self) -> str:
         return "<not known yet>"
@@ -155,7 +156,7 @@ def has_secret(value: Any) -> bool:
 
 
 def mark_secrets(value: Any, like: Any) -> Any:
-    """`value` with a secret wherever `like` (the inputs it came from) has one; a list with one secret in it is all secret."""
+    """`value` with a secret wherever `like`, the inputs it came from, has one; a list with one in it is all secret."""
     if isinstance(value, Secret):
         return value
     if isinstance(value, dict) and isinstance(like, dict):
@@ -163,7 +164,7 @@ def mark_secrets(value: Any, like: Any) -> Any:
     return Secret(value) if has_secret(like) else value
 
 
-# ---------------------------------------------------------------------------------------------------------------- errors
+# --------------------------------------------------------------------------------------------------------------- errors
 class Refused(Exception):
     """An operation that isn't done; the text is shown to the user beside the resource."""
 
@@ -197,7 +198,7 @@ def _abort(context: grpc.ServicerContext, text: str, detail: Message | None = No
 
 
 class _Errors(grpc.ServerInterceptor):
-    """Turns the exceptions above into the protocol's errors; anything else is a defect and says so without a traceback."""
+    """Turns the exceptions above into the protocol's errors; anything else is a defect and says so, without traceback."""
 
     def intercept_service(
         self,
@@ -237,7 +238,7 @@ class _Errors(grpc.ServerInterceptor):
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------- naming
+# --------------------------------------------------------------------------------------------------------------- naming
 def type_of(urn: str) -> str:
     """`gcp:container/cluster:Cluster` of `urn:pulumi:stack::project::parent$gcp:container/cluster:Cluster::name`."""
     return urn.split("::")[2].split("$")[-1]
@@ -255,7 +256,7 @@ def random_suffix(seed: bytes, digits: int = 7) -> str:
     return hashlib.sha256(seed).hexdigest()[:digits] if seed else secrets.token_hex(digits)[:digits]
 
 
-# --------------------------------------------------------------------------------------------------------------- serving
+# -------------------------------------------------------------------------------------------------------------- serving
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
     """The parts of a plugin that are the same for all; a plugin adds CheckConfig, Configure, Check, Diff, Create, ….
 
@@ -277,12 +278,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """Shows a line beside the resource: for good, or (`passing`) until the next one takes its place."""
         if self._engine is not None:
             severity = engine_pb2.WARNING if warning else engine_pb2.INFO
-            try:
+            with contextlib.suppress(grpc.RpcError):  # an engine that has gone needs no log
                 self._engine.Log(
                     engine_pb2.LogRequest(severity=severity, message=message, urn=urn, ephemeral=passing), timeout=5
                 )
-            except grpc.RpcError:
-                pass  # an engine that has gone needs no log
 
     def connect(self, engine_address: str) -> None:
         if engine_address:

@@ -1,4 +1,4 @@
-"""What `make up`, `preview`, `status`, `recover` and `down` do on the stand-in: a stack of its own on a copied configuration.
+"""What `make up`, `preview`, `status`, `recover` and `down` do on the stand-in, each on a copy of a configuration.
 
     local/run python -m local.stack up [--stack dev] [--config examples/x.yaml]
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def prepare(name: str, source: Path | None) -> Stack:
-    """A stack with its copied configuration. Without a source: the one it was brought up with, else Pulumi.<name>.yaml."""
+    """A stack and its copied configuration: of `source`, else the copy that there is, else of Pulumi.<name>.yaml."""
     for made in cluster.names():
         cluster.start(made)  # a cluster of the stand-in doesn't survive a restart of the machine by itself
     copy = paths.CONFIG / f"Pulumi.{name}.yaml"

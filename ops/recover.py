@@ -17,9 +17,11 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import Stack, Stop, arguments
+from ops.stack import Stack, Stop, arguments, listed
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
+# https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
+UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -133,19 +135,11 @@ def settle_releases(stack: Stack) -> None:
     if api is None:
         return
     from kubernetes.client import CoreV1Api
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
 
-    core = CoreV1Api(api)
-    try:
-        pending = core.list_secret_for_all_namespaces(
-            label_selector="owner=helm,status in (pending-install,pending-upgrade,pending-rollback,uninstalling)"
-        )
-    except (ApiException, HTTPError) as error:
-        raise Stop(f"The cluster of {stack.name} does not answer; recover needs it.\n{error}") from None
-    for secret in pending.items:
-        console.print(f"  unlocking   Helm release {secret.metadata.namespace}/{secret.metadata.labels['name']}")
-        core.delete_namespaced_secret(secret.metadata.name, secret.metadata.namespace)
+    for secret in listed(api, "/api/v1/secrets", labelSelector=f"owner=helm,status in ({','.join(UNFINISHED)})"):
+        metadata = secret["metadata"]
+        console.print(f"  unlocking   Helm release {metadata['namespace']}/{metadata['labels']['name']}")
+        CoreV1Api(api).delete_namespaced_secret(metadata["name"], metadata["namespace"])
 
 
 def name_of(urn: str) -> str:

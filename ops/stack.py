@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+Object = Mapping[str, Any]
 PROVIDER = "pulumi:providers:kubernetes"
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,7 +83,29 @@ def client_of(kubeconfig: str) -> ApiClient:
     import yaml
     from kubernetes import config
 
-    return config.new_client_from_config_dict(yaml.safe_load(kubeconfig), persist_config=False)
+    connect: Callable[..., ApiClient] = config.new_client_from_config_dict
+    return connect(yaml.safe_load(kubeconfig), persist_config=False)
+
+
+def listed(api: ApiClient, path: str, **query: str) -> list[Object]:
+    """The objects under an API path, as the API gives them; none where the kind isn't installed."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    request = api.param_serialize("GET", path, query_params=list(query.items()), auth_settings=["BearerToken"])
+    call: Callable[..., Any] = api.call_api
+    try:
+        answer = call(*request, _request_timeout=30)
+        answer.read()
+        if answer.status == 404:
+            return []
+        answered: Any = api.response_deserialize(answer, {"200": "object"}).data
+    except ApiException as error:
+        raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
+    except HTTPError as error:
+        raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
+    found: list[Object] = answered["items"]
+    return found
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:

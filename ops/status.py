@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -14,12 +14,11 @@ from rich.text import Text
 
 from catalog import nodes as labels
 from catalog.quantities import format_quantity, parse_quantity
-from ops.stack import Stack, Stop, arguments
+from ops.stack import Object, Stack, Stop, arguments, listed
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-Object = Mapping[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu")
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
@@ -56,31 +55,14 @@ def show(stack: Stack) -> None:
 
 def take(api: ApiClient) -> Snapshot:
     """Reads a cluster's objects; a kind that isn't installed counts as none."""
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    def items(path: str) -> list[Object]:
-        try:
-            answer = api.call_api(*api.param_serialize("GET", path, auth_settings=["BearerToken"]))
-            answer.read()
-            if answer.status == 404:
-                return []
-            listed = api.response_deserialize(answer, {"200": "object"}).data
-        except ApiException as error:
-            raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
-        except HTTPError as error:
-            raise Stop(f"The cluster does not answer: {error}") from None
-        found: list[Object] = listed["items"]
-        return found
-
     return Snapshot(
-        nodes=items("/api/v1/nodes"),
-        pods=items("/api/v1/pods"),
-        deployments=items("/apis/apps/v1/deployments"),
-        jobs=items("/apis/batch/v1/jobs"),
-        cluster_queues=items(f"{KUEUE}/clusterqueues"),
-        local_queues=items(f"{KUEUE}/localqueues"),
-        workloads=items(f"{KUEUE}/workloads"),
+        nodes=listed(api, "/api/v1/nodes"),
+        pods=listed(api, "/api/v1/pods"),
+        deployments=listed(api, "/apis/apps/v1/deployments"),
+        jobs=listed(api, "/apis/batch/v1/jobs"),
+        cluster_queues=listed(api, f"{KUEUE}/clusterqueues"),
+        local_queues=listed(api, f"{KUEUE}/localqueues"),
+        workloads=listed(api, f"{KUEUE}/workloads"),
     )
 
 
@@ -117,7 +99,9 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     for name, members in sorted(pools.items()):
         first = members[0]
         ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
-        total = sum(int(node["status"].get("allocatable", {}).get(kind, 0)) for node in members for kind in ACCELERATORS)
+        total = sum(
+            int(node["status"].get("allocatable", {}).get(kind, 0)) for node in members for kind in ACCELERATORS
+        )
         taken = sum(used[node["metadata"]["name"]] for node in members)
         yield (
             name,
@@ -158,7 +142,13 @@ def workload_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     """One row a workload: admitted, waiting, evicted or finished, with Kueue's reason."""
     for workload in sorted(snapshot.workloads, key=lambda w: (w["metadata"]["namespace"], owner(w))):
         state, why = state_of(workload)
-        yield (owner(workload), workload["spec"].get("queueName", ""), str(workload["spec"].get("priority", 0)), state, why)
+        yield (
+            owner(workload),
+            workload["spec"].get("queueName", ""),
+            str(workload["spec"].get("priority", 0)),
+            state,
+            why,
+        )
 
 
 def state_of(workload: Object) -> tuple[str, str]:
@@ -190,7 +180,10 @@ def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         scheduled = condition(pod, "PodScheduled")
         if ended(pod) or pod["spec"].get("nodeName") or scheduled.get("status") != "False":
             continue
-        yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {scheduled.get('message', '')}"
+        yield (
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
+            f"{scheduled['reason']}: {scheduled.get('message', '')}",
+        )
 
 
 def next_steps(stack: str, snapshot: Snapshot) -> Iterator[str]:

@@ -27,7 +27,9 @@ def lines_of_code(file: Path) -> int:
 
 def size(*places: str) -> tuple[int, int]:
     """Files and lines of code in these files and folders."""
-    files = [file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))]
+    files = [
+        file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
+    ]
     return len(files), sum(lines_of_code(file) for file in files)
 
 

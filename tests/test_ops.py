@@ -56,9 +56,7 @@ def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
         ("kubernetes:core/v1:Namespace", {"metadata": {"name": "llm"}}, "llm"),
     ],
 )
-def test_pending_creation_is_adopted_under_the_id_that_it_has(
-    kind: str, inputs: dict[str, Any], identity: str
-) -> None:
+def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs: dict[str, Any], identity: str) -> None:
     state = deployment(pending(kind, "it", inputs))
     adopted, dropped = recover.adopt_pending(state)
     assert (adopted, dropped) == ([f"{URN}{kind}::it"], [])

@@ -7,9 +7,9 @@ import os
 import re
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,12 @@ def previews(stand_in: StandIn) -> tuple[float, float]:
 def in_cluster(stand_in: StandIn) -> tuple[float, float]:
     """The in-cluster part of an up, and helm and kubectl applying the same chart and objects to the same readiness."""
     cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
-    existing = {"name": cluster["name"], "location": cluster["location"], "mode": "existing", "existingMode": "autopilot"}
+    existing = {
+        "name": cluster["name"],
+        "location": cluster["location"],
+        "mode": "existing",
+        "existingMode": "autopilot",
+    }
     stand_in.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
     config = stand_in.configure(AUTOPILOT, cluster=existing)
 
@@ -96,10 +101,10 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
     times: list[tuple[float, float]] = []
     for _ in range(3):
         own = seconds(ours)
-        release, stages = manifests()
+        applied = manifests()
         stand_in.make("down")
-        times.append((own, seconds(lambda: by_hand(stand_in, release, stages))))
-        clean_by_hand(stand_in, release, stages)
+        times.append((own, seconds(partial(by_hand, stand_in, *applied))))
+        clean_by_hand(stand_in, *applied)
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
@@ -110,7 +115,16 @@ def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[s
     def apply(stage: list[dict[str, Any]]) -> None:
         file = stand_in.state / "manifests.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": stage}))
-        command = [str(ROOT / "local/run"), "kubectl", "--kubeconfig", str(kubeconfig), "apply", "--server-side", "-f", str(file)]
+        command = [
+            str(ROOT / "local/run"),
+            "kubectl",
+            "--kubeconfig",
+            str(kubeconfig),
+            "apply",
+            "--server-side",
+            "-f",
+            str(file),
+        ]
         eventually(
             lambda: subprocess.run(command, env=stand_in.environment, capture_output=True).returncode == 0,
             "kubectl apply goes through",
@@ -136,7 +150,9 @@ def clean_by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[
             where = ["-n", named["namespace"]] if "namespace" in named else []
             stand_in.kubectl("delete", f"{found['kind']}", named["name"], *where, "--ignore-not-found")
     kubeconfig = stand_in.state / "test-kubeconfig"
-    stand_in.run("sh", "-c", f"KUBECONFIG={kubeconfig} helm uninstall {release['name']} -n {release['namespace']} --wait")
+    stand_in.run(
+        "sh", "-c", f"KUBECONFIG={kubeconfig} helm uninstall {release['name']} -n {release['namespace']} --wait"
+    )
     stand_in.kubectl("delete", "namespace", release["namespace"], "--ignore-not-found")
 
 
@@ -168,16 +184,28 @@ def main() -> None:
         progress.print("preview against a bare program …")
         row("preview; a bare program of as many resources", previews(stand_in), "1.15×, at most 2×")
         progress.print("time until the first registration …")
-        table.add_row("start of the program to its first registration", f"{first_registration(stand_in):.2f} s", "–", "–", "at most 1 s")
+        table.add_row(
+            "start of the program to its first registration",
+            f"{first_registration(stand_in):.2f} s",
+            "–",
+            "–",
+            "at most 1 s",
+        )
     with fresh() as stand_in:
         progress.print("in-cluster part of up against helm and kubectl …")
         row("up in a cluster that exists; helm and kubectl", in_cluster(stand_in), "1.2×")
     with fresh() as stand_in:
         progress.print("from nothing to a server that is admitted …")
         config = stand_in.configure("Pulumi.dev.yaml")
-        table.add_row("make up, from nothing to the server admitted", f"{seconds(lambda: stand_in.make('up', config)):.1f} s", "–", "–", "at most 60 s")
+        table.add_row(
+            "make up, from nothing to the server admitted",
+            f"{seconds(lambda: stand_in.make('up', config)):.1f} s",
+            "–",
+            "–",
+            "at most 60 s",
+        )
     Console(width=120).print(table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cluster
 
 PROD = "Pulumi.prod.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
-# What a cluster of the stand-in holds before anything is deployed to it; the objects of these kinds are compared by name.
+# What a cluster holds before anything is deployed to it; the objects of these kinds are compared by name.
 KINDS = (
     "namespaces,crds,clusterroles,clusterrolebindings,priorityclasses,apiservices,"
     "mutatingwebhookconfigurations,validatingwebhookconfigurations"
