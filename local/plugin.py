@@ -1,10 +1,10 @@
 """What every Pulumi resource plugin of the stand-in shares: serving gRPC, the values of the protocol, errors, naming.
 
-The protocol is Pulumi's (https://github.com/pulumi/pulumi/tree/master/proto/pulumi, messages in `pulumi.runtime.proto`):
+The protocol is Pulumi's (https://github.com/pulumi/pulumi/tree/master/proto/pulumi; messages: `pulumi.runtime.proto`):
 a plugin is a process that prints its port on standard output and serves `ResourceProvider` until its engine goes.
 
 Values: a property is plain Python data (None, bool, int, float, str, list, dict), `UNKNOWN` where a preview doesn't
-know it yet, or `Secret(value)`. `decode` and `encode` translate a message's Struct, `plain` takes the secret wrappers off.
+know it yet, or `Secret(value)`. `decode` and `encode` translate a message's Struct; `plain` takes secret wrappers off.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _abort(context: grpc.ServicerContext, text: str, detail: Message | None = No
 
 
 class _Errors(grpc.ServerInterceptor):
-    """Turns the exceptions above into the protocol's errors; anything else is a defect and says so, without traceback."""
+    """Turns the exceptions above into the protocol's errors; anything else is a defect, told without a traceback."""
 
     def intercept_service(
         self,

@@ -1,4 +1,4 @@
-"""Nothing happens twice, and nothing is lost: first and second ups, kills, changes and teardowns of the mixed example."""
+"""Nothing happens twice, and nothing is lost: first ups, second ups, kills, changes and teardowns."""
 
 from __future__ import annotations
 
