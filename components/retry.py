@@ -7,7 +7,7 @@ import pulumi
 # Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036); where Autopilot
 # has to make a node for it first, minutes later. So it is asked often at first, then seldom: for ten minutes in all.
 # The engine itself gives up after 100 tries.
-PAUSES = [2.0] * 30 + [9.0] * 60
+PAUSES = [1.0] * 20 + [5.0] * 20 + [12.0] * 40
 
 # What the API server says while a webhook has no endpoint, no certificate yet or is not reached, and while a CRD or an
 # aggregated API is not served yet. "denied the request" is an answer, and is not among them.

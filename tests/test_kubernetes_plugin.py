@@ -338,16 +338,25 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_release_that_was_killed_half_way_converges(
+def test_a_release_that_was_killed_half_way_is_refused_until_helms_record_of_it_is_gone(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
+    def settle(state: str) -> None:
+        cluster.kubectl("delete", "secret", "-n", namespace, "-l", f"owner=helm,status={state}")
+
     inputs = release(chart, namespace, values={"other": 1})
     killed_while(cluster, "pending-install", namespace, lambda e: e.create(RELEASE, "app", inputs | NOWHERE))
-    made = plugin.create(RELEASE, "app", inputs)
+    with pytest.raises(Rejected, match="cannot re-use a name that is still in use"):
+        plugin.create(RELEASE, "app", inputs)
+    settle("pending-install")
+    made = plugin.create(RELEASE, "app", inputs | NOWHERE | {"skipAwait": True})  # takes over what the killed one made
     assert made.outputs["status"]["status"] == "deployed"
     killed_while(cluster, "pending-upgrade", namespace, lambda e: e.update(made, inputs | NOWHERE))
     with pytest.raises(Unready, match="is pending-upgrade"):
         plugin.refresh(made)
+    with pytest.raises(Rejected, match="in progress"):
+        plugin.update(made, inputs)
+    settle("pending-upgrade")
     assert plugin.update(made, inputs).outputs["status"]["status"] == "deployed"
 
 

@@ -192,12 +192,6 @@ class Helm:
             arguments.append("--no-hooks")
         self._run(release["namespace"], *arguments, values=release.get("values") or {})
 
-    def roll_back(self, namespace: str, name: str) -> None:
-        """To the last revision that isn't pending."""
-        history = json.loads(self._run(namespace, "history", name, "--output", "json"))
-        settled = [entry["revision"] for entry in history if not entry["status"].startswith("pending")]
-        self._run(namespace, "rollback", name, str(max(settled)))
-
     def uninstall(self, namespace: str, name: str, *, wait: bool, timeout: int) -> None:
         arguments = ["uninstall", name, "--ignore-not-found", "--timeout", f"{timeout}s"]
         self._run(namespace, *arguments, *(["--wait"] if wait else []))

@@ -22,6 +22,8 @@ from local.plugin import UNKNOWN, InitFailed, Refused, Secret, has_unknown, mark
 
 TYPE = "kubernetes:helm.sh/v3:Release"
 Properties = dict[str, Any]
+# Helm's words for a release that another made, or that an operation, killed or under way, still holds.
+HELD = ("cannot re-use a name that is still in use", "is in progress")
 
 
 def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properties, namespace: str) -> Properties:
@@ -89,40 +91,22 @@ class Releases:
         self._helm = Helm(kubeconfig, cancelled)
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
-        """The id and the state. What a killed `up` left half-installed is removed first; any other release of that name
-        is someone's.
-        """
+        """The id and the state. A release of that name that is there, also one that was killed half-way, is refused."""
         release = plain(inputs)
-        namespace, name = release["namespace"], release["name"]
-        release_id = f"{namespace}/{name}"
+        release_id = f"{release['namespace']}/{release['name']}"
         try:
-            found = self._helm.status(namespace, name)
-            if found is not None and (found.state == "pending-install" or found.state == "uninstalling"):
-                timeout = release.get("timeout") or DEFAULT_TIMEOUT_SECONDS
-                self._helm.uninstall(namespace, name, wait=True, timeout=timeout)
-            elif found is not None and found.state != "uninstalled":
-                raise Refused(
-                    f"Helm release {release_id}: cannot re-use a name that is still in use (it is {found.state})."
-                    f" Import it (`pulumi import {TYPE} …`), or remove it (`helm uninstall {name} -n {namespace}`)"
-                )
             self._helm.install(release)
         except HelmError as error:
             self._failed(release_id, inputs, error)
         return release_id, self._live(inputs)
 
     def update(self, inputs: Properties) -> Properties:
-        """The new state. What a killed `up` left half-upgraded is rolled back first: helm takes it for under way, and
-        would leave behind what that upgrade had changed already.
-        """
+        """The new state. A release whose last operation was killed half-way is refused, until somebody settles it."""
         release = plain(inputs)
-        namespace, name = release["namespace"], release["name"]
         try:
-            found = self._helm.status(namespace, name)
-            if found is not None and found.state in ("pending-upgrade", "pending-rollback"):
-                self._helm.roll_back(namespace, name)
             self._helm.upgrade(release)
         except HelmError as error:
-            self._failed(f"{namespace}/{name}", inputs, error)
+            self._failed(f"{release['namespace']}/{release['name']}", inputs, error)
         return self._live(inputs)
 
     def _live(self, inputs: Properties) -> Properties:
@@ -135,6 +119,8 @@ class Releases:
     def _failed(self, release_id: str, inputs: Properties, error: HelmError) -> None:
         """A release that exists but failed is recorded, so that the next `up` upgrades it."""
         reason = f"Helm release {release_id}: {redacted(str(error), inputs)}"
+        if any(words in str(error) for words in HELD):
+            raise Refused(reason)
         try:
             state = self._live(inputs)
         except (HelmError, Refused):

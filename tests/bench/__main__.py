@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import time
@@ -56,9 +57,10 @@ def previews(stand_in: StandIn) -> tuple[float, float]:
     file.write_text(json.dumps(listed))
     stand_in.make("preview", config)  # makes the stack
     bare = StandIn(stand_in.state, "bare", extra=(("BENCH_RESOURCES", str(file)),))
-    copy = stand_in.state / "bare.yaml"
-    copy.write_text((stand_in.state / "config" / f"Pulumi.{stand_in.stack}.yaml").read_text())
-    chosen = ("--stack", "bare", "--config-file", str(copy), "-C", str(BARE), "--non-interactive")
+    folder = stand_in.state / "bare"
+    shutil.copytree(BARE, folder)
+    shutil.copy(stand_in.state / "config" / f"Pulumi.{stand_in.stack}.yaml", folder / "Pulumi.bare.yaml")
+    chosen = ("--stack", "bare", "-C", str(folder), "--non-interactive")
     bare.run("pulumi", "stack", "init", *chosen)
 
     def preview_bare() -> None:
@@ -81,7 +83,7 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
     config = stand_in.configure(AUTOPILOT, cluster=existing)
 
     def ours() -> None:
-        stand_in.make("up", config)
+        stand_in.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs")
 
     def manifests() -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
         recorded = stand_in.exported()["resources"]
@@ -95,12 +97,21 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
             if found["kind"] == "Secret":
                 found.pop("data", None)
                 found["stringData"] = {"hf_api_token": "none"}
-        order = {"Namespace": 0, "PriorityClass": 0, "ResourceFlavor": 1, "ClusterQueue": 1, "LocalQueue": 1}
+        order = {
+            "Namespace": 0,
+            "PriorityClass": 0,
+            "ClusterRole": 0,
+            "ResourceFlavor": 1,
+            "ClusterQueue": 1,
+            "LocalQueue": 1,
+        }
         return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
 
     times: list[tuple[float, float]] = []
     for _ in range(3):
+        stand_in.make("preview", config)  # makes the stack
         own = seconds(ours)
+        stand_in.kubeconfig()
         applied = manifests()
         stand_in.make("down")
         times.append((own, seconds(partial(by_hand, stand_in, *applied))))
@@ -110,7 +121,7 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
 
 def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
     """What a person would run: apply, helm install --wait, apply until the webhook answers, wait for one replica."""
-    kubeconfig = stand_in.state / "test-kubeconfig"
+    kubeconfig = stand_in.kubeconfig()
 
     def apply(stage: list[dict[str, Any]]) -> None:
         file = stand_in.state / "manifests.json"
@@ -119,7 +130,7 @@ def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[s
             str(ROOT / "local/run"),
             "kubectl",
             "--kubeconfig",
-            str(kubeconfig),
+            kubeconfig,
             "apply",
             "--server-side",
             "-f",
@@ -143,17 +154,21 @@ def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[s
 
 
 def clean_by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
-    """Undoes `by_hand`."""
-    for stage in reversed(stages):
+    """Undoes `by_hand`: Kueue while its namespace is still there, and after all that it manages."""
+    first, queues, workloads = stages
+
+    def delete(stage: list[dict[str, Any]]) -> None:
         for found in reversed(stage):
             named = found["metadata"]
             where = ["-n", named["namespace"]] if "namespace" in named else []
-            stand_in.kubectl("delete", f"{found['kind']}", named["name"], *where, "--ignore-not-found")
-    kubeconfig = stand_in.state / "test-kubeconfig"
-    stand_in.run(
-        "sh", "-c", f"KUBECONFIG={kubeconfig} helm uninstall {release['name']} -n {release['namespace']} --wait"
-    )
-    stand_in.kubectl("delete", "namespace", release["namespace"], "--ignore-not-found")
+            stand_in.kubectl("delete", found["kind"], named["name"], *where, "--ignore-not-found")
+
+    delete(workloads)
+    delete(queues)
+    uninstall = f"helm uninstall {release['name']} -n {release['namespace']}"  # with --wait it would hang at times
+    stand_in.run("sh", "-c", f"KUBECONFIG={stand_in.kubeconfig()} {uninstall}")
+    stand_in.kubectl("wait", "--for=delete", "crd", "clusterqueues.kueue.x-k8s.io", "--timeout=60s")
+    delete(first)
 
 
 def first_registration(stand_in: StandIn) -> float:

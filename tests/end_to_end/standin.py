@@ -92,12 +92,16 @@ class StandIn:
         found: dict[str, Any] = json.loads(self.run("pulumi", "stack", "output", "--json", "--stack", self.stack))
         return found
 
+    def kubeconfig(self) -> str:
+        """A file that reaches the stack's cluster, kept for when the stack has gone."""
+        file = self.state / "test-kubeconfig"
+        if not file.exists():
+            file.write_text(self.outputs()["kubeconfig"])
+        return str(file)
+
     def kubectl(self, *arguments: str) -> str:
         """Runs kubectl against the stack's cluster."""
-        kubeconfig = self.state / "test-kubeconfig"
-        if not kubeconfig.exists():
-            kubeconfig.write_text(self.outputs()["kubeconfig"])
-        return self.run("kubectl", "--kubeconfig", str(kubeconfig), *arguments)
+        return self.run("kubectl", "--kubeconfig", self.kubeconfig(), *arguments)
 
     def get(self, *arguments: str) -> list[dict[str, Any]]:
         """The objects that `kubectl get` finds."""
