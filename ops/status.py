@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu")
+LOG_WIDTH = 160  # columns, where there is no terminal to ask
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
 
@@ -47,7 +50,7 @@ def show(stack: Stack) -> None:
     api = stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: make up STACK={stack.name}")
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for part in report(stack.name, take(api)):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a command that is broken in two can't be copied
@@ -81,7 +84,9 @@ def report(stack: str, snapshot: Snapshot) -> list[Table | Text]:
 
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
     """A table, or nothing where it would be empty."""
-    shown = Table(*columns, title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column, no_wrap=column != "why")  # a name that is cut can't be used; a reason may fold
     for row in rows:
         shown.add_row(*row)
     return shown if shown.row_count else None
@@ -158,8 +163,13 @@ def state_of(workload: Object) -> tuple[str, str]:
     if condition(workload, "Admitted").get("status") == "True":
         return "Admitted", ""
     if (evicted := condition(workload, "Evicted")).get("status") == "True":
-        return f"Evicted: {evicted.get('reason', '')}", evicted.get("message", "")
+        return f"Evicted: {evicted.get('reason', '')}", plainly(evicted.get("message", ""))
     return "Waiting", condition(workload, "QuotaReserved").get("message", "not looked at by Kueue yet")
+
+
+def plainly(message: str) -> str:
+    """Kueue's reason without the identities of objects that it puts in the middle."""
+    return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 
 def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
@@ -180,10 +190,10 @@ def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         scheduled = condition(pod, "PodScheduled")
         if ended(pod) or pod["spec"].get("nodeName") or scheduled.get("status") != "False":
             continue
-        yield (
-            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
-            f"{scheduled['reason']}: {scheduled.get('message', '')}",
-        )
+        why = scheduled.get("message", "")
+        if scheduled["reason"] == "SchedulingGated":
+            why = "its queue has not admitted it; the table Workloads says why"
+        yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"
 
 
 def next_steps(stack: str, snapshot: Snapshot) -> Iterator[str]:

@@ -150,7 +150,12 @@ def printed(snapshot: status.Snapshot) -> str:
 
 
 def test_status_says_what_waits_and_why() -> None:
-    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "to make room for serving"}
+    evicted = {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "Preempted",
+        "message": "to make room (UID: 1d06, JobUID: 258e) for serving; preemptor path: /gpus; preemptee path: /gpus",
+    }
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu"}
     text = printed(
         status.Snapshot(
@@ -162,10 +167,12 @@ def test_status_says_what_waits_and_why() -> None:
     assert "1 of 2" in text  # ready nodes
     assert "2 of 4" in text  # GPUs used
     assert "Evicted: Preempted" in text
-    assert "to make room for serving" in text
+    assert "to make room for serving " in text
+    assert "UID" not in text
+    assert "path:" not in text
     assert "insufficient unused quota for nvidia.com/gpu" in text
     assert "not looked at by Kueue yet" in text
-    assert "SchedulingGated: blocked by gates" in text
+    assert "SchedulingGated: its queue has not admitted it" in text
     assert "make down STACK=dev" in text
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import ROOT, StandIn, eventually
+from tests.end_to_end.standin import ROOT, StandIn, eventually, until_none
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
@@ -107,6 +107,9 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
         }
         return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
 
+    def idle() -> None:  # both begin with a cluster that has no nodes yet
+        until_none(lambda: stand_in.get("nodes"), "no node is left of the round before")
+
     times: list[tuple[float, float]] = []
     for _ in range(3):
         stand_in.make("preview", config)  # makes the stack
@@ -114,8 +117,10 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
         stand_in.kubeconfig()
         applied = manifests()
         stand_in.make("down")
+        idle()
         times.append((own, seconds(partial(by_hand, stand_in, *applied))))
         clean_by_hand(stand_in, *applied)
+        idle()
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
