@@ -108,6 +108,7 @@ def take_down(stack: Stack) -> None:
     stack.pulumi("stack", "rm", "--yes", "--preserve-config", quiet=True)
     if stack.config_file:
         stack.config_file.unlink(missing_ok=True)
+    print(f"{stack.name} is down.")
 
 
 COMMANDS: dict[str, Callable[[Stack], None]] = {
