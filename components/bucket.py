@@ -39,6 +39,8 @@ class ModelBucketArgs(TypedDict):
     versioning: NotRequired[bool]
     on_destroy: NotRequired[str]
     """`keep`: the bucket outlives the stack; `delete`: it goes, with its data."""
+    adopt: NotRequired[bool]
+    """Take over the bucket of this name that exists, such as one an earlier stack kept."""
     protect: NotRequired[bool]
     """Refuse to delete the bucket until this is false and applied."""
 
@@ -46,8 +48,8 @@ class ModelBucketArgs(TypedDict):
 class ModelBucket(Component):
     """A Cloud Storage bucket: uniform access, never public, soft delete, and grants to workload identity principals.
 
-    With `on_destroy: keep` a destroy leaves bucket and data alone; a later stack that wants the same name imports it.
-    With `delete` it goes with its data, and soft-deleted objects can be restored for their days.
+    With `on_destroy: keep` a destroy leaves bucket and data alone, and `adopt` lets a later stack take it over. With
+    `delete` it goes with its data, and soft-deleted objects can be restored for their days.
 
     Refused: RunError for grants in a project that can't be read; by Pulumi, the deletion of a protected bucket; by
     Google, a grant before the project has had a cluster with Workload Identity ("Identity Pool does not exist"), which
@@ -81,7 +83,12 @@ class ModelBucket(Component):
             if spec.delete_after_days
             else None,
             force_destroy=goes,
-            opts=pulumi.ResourceOptions(parent=self, protect=spec.protect, retain_on_delete=not goes),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                protect=spec.protect,
+                retain_on_delete=not goes,
+                import_=spec.name if spec.adopt else None,  # once it is in the state, this says nothing new
+            ),
         )
         if spec.grants:
             found = look_up(

@@ -124,6 +124,9 @@ class Bucket(Section):
     on_destroy: Literal["keep", "delete"] = Field(
         default="keep", description="keep: the bucket outlives the stack; delete: it goes, with its data"
     )
+    adopt: bool = Field(
+        default=False, description="take over the bucket of this name that exists, such as one an earlier stack kept"
+    )
     protect: bool = Field(default=False, description="refuse to delete the bucket until this is false and applied")
 
 

@@ -709,6 +709,13 @@ MISTAKES = [
         "Did you mean us-central1?",
     ),
     Mistake(
+        "an adopted bucket whose data goes with the stack",
+        both(put("buckets.0.adopt", True), put("buckets.0.onDestroy", "delete")),
+        "gke-ai:buckets[0].onDestroy",
+        "a bucket that is adopted can't be one to delete",
+        "Set it to keep",
+    ),
+    Mistake(
         "soft delete for three days",
         put("buckets.0.softDeleteDays", 3),
         "gke-ai:buckets[0].softDeleteDays",

@@ -115,7 +115,19 @@ def training_may_write(settings: Settings) -> Iterator[Problem]:
             )
 
 
+def an_adopted_bucket_is_kept(settings: Settings) -> Iterator[Problem]:
+    """A bucket is taken over as it is; that its data may go with the stack is a decision of its own, after that."""
+    for bucket in settings.buckets:
+        if bucket.adopt and bucket.on_destroy == "delete":
+            yield Problem(
+                bucket.at("onDestroy"),
+                "a bucket that is adopted can't be one to delete — Pulumi would refuse to take it over",
+                "Set it to keep; after the next up it may be delete",
+            )
+
+
 RULES: tuple[Rule, ...] = (
+    an_adopted_bucket_is_kept,
     names_follow_the_rules_of_cloud_storage,
     locations_exist,
     soft_delete_is_off_or_a_week,

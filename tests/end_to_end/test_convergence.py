@@ -71,13 +71,18 @@ def test_changed_cluster_touches_no_kubernetes_object(deployed: StandIn, change:
     assert all(name.startswith("gcp:container/") for name in plan["update"]), plan
 
 
-def test_teardown_under_load_leaves_nothing(deployed: StandIn) -> None:
-    deployed.kubectl("-n", "llm", "scale", "deployment/tgi-gemma-deployment", "--replicas=1")
-    eventually(
-        lambda: deployed.get("jobs", "-n", "llm")[0]["status"].get("active") == 2,
-        "the fine-tune Job runs beside one replica",
-    )
+def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed: StandIn) -> None:
+    queues = section("queues")
+    queues["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}  # else the Job would give way
+    deployed.make("up", deployed.configure(EXAMPLE, queues=queues))
+
+    def pods_of_the_job() -> int:
+        return int(deployed.get("jobs", "-n", "llm")[0]["status"].get("active", 0))
+
+    eventually(lambda: pods_of_the_job() == 2, "the fine-tune Job runs beside one replica")
     deployed.kubectl("-n", "llm", "scale", "deployment/tgi-gemma-deployment", "--replicas=2")
+    eventually(lambda: gated(deployed) == 1, "the second replica is gated")
+    assert pods_of_the_job() == 2
     deployed.make("down")
     assert_nothing_left(deployed)
 
@@ -160,6 +165,10 @@ def test_kept_bucket_outlives_its_stack_and_deleted_one_goes_with_its_data(stand
     assert "gs://kept-stand-in-project" in output
     assert "checkpoint-10/model" in stand_in.run("bucket", "ls", "kept-stand-in-project")
     assert "model-bucket-stand-in-project" in stand_in.run("bucket", "ls", "model-bucket-stand-in-project", fails=True)
+
+    stand_in.make("up", stand_in.configure(EXAMPLE, buckets=[bucket, {**kept, "adopt": True}]))
+    assert stand_in.planned() == {}
+    assert "checkpoint-10/model" in stand_in.run("bucket", "ls", "kept-stand-in-project")
 
 
 def test_protected_stack_refuses_before_anything_is_deleted(stand_in: StandIn) -> None:
