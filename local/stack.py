@@ -37,28 +37,36 @@ def main() -> None:
 
 
 def prepare(name: str, source: Path | None) -> Stack:
-    """A stack and its copied configuration: of `source`, else the copy that there is, else of Pulumi.<name>.yaml."""
+    """A stack and its fresh copy of `source`, else of the configuration it had before, else of Pulumi.<name>.yaml."""
     for made in cluster.names():
         cluster.start(made)  # a cluster of the stand-in doesn't survive a restart of the machine by itself
     copy = paths.CONFIG / f"Pulumi.{name}.yaml"
-    if source is None and not copy.exists():
-        source = paths.ROOT / f"Pulumi.{name}.yaml"
-    if source is not None:
-        if not source.exists():
-            raise Stop(f"There is no configuration {source}. Give one: CONFIG=examples/mixed-training-inference.yaml")
+    remembered = paths.CONFIG / f"{name}.source"
+    if source is None:
+        source = Path(remembered.read_text()) if remembered.exists() else paths.ROOT / f"Pulumi.{name}.yaml"
+    if source.exists():
         write_copy(source, copy)
+        remembered.write_text(str(source.absolute()))
+    elif not copy.exists():
+        raise Stop(f"There is no configuration {source}. Give one: CONFIG=examples/mixed-training-inference.yaml")
     return Stack(name, copy)
 
 
 def write_copy(source: Path, copy: Path) -> None:
-    """Copies a configuration, with the stand-in's project and the encryption salt of an earlier copy."""
+    """Copies a configuration, with the stand-in's project, and with what Pulumi has encrypted into an earlier copy."""
     content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
-    content["config"] = {**DEFAULTS, **(content.get("config") or {})}
-    if copy.exists():
-        earlier = yaml.safe_load(copy.read_text())
-        content |= {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier}
+    stated = content.get("config") or {}
+    earlier = yaml.safe_load(copy.read_text()) if copy.exists() else {}
+    secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
+    content["config"] = {**DEFAULTS, **secrets, **stated}
+    content |= {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier}
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def is_secret(value: object) -> bool:
+    """Whether a configuration value is one that `pulumi config set --secret` wrote."""
+    return isinstance(value, dict) and value.keys() == {"secure"}
 
 
 def ensure(stack: Stack) -> None:
@@ -106,8 +114,8 @@ def take_down(stack: Stack) -> None:
         return
     down.down(stack)
     stack.pulumi("stack", "rm", "--yes", "--preserve-config", quiet=True)
-    if stack.config_file:
-        stack.config_file.unlink(missing_ok=True)
+    for name in (f"Pulumi.{stack.name}.yaml", f"{stack.name}.source"):
+        (paths.CONFIG / name).unlink(missing_ok=True)
     print(f"{stack.name} is down.")
 
 

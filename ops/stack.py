@@ -47,6 +47,8 @@ class Stack:
     def read(self, *arguments: str) -> Any:
         """The JSON that `pulumi ARGUMENTS` prints; a failure stops with Pulumi's own words."""
         done = self.pulumi(*arguments, quiet=True)
+        if "no stack named" in done.stderr:
+            raise Stop(f"There is no stack {self.name} yet. Next: make up STACK={self.name}")
         if done.returncode:
             raise Stop(done.stderr.strip() or f"pulumi {' '.join(arguments)} failed")
         return json.loads(done.stdout)

@@ -1,0 +1,71 @@
+"""Copies of configurations: what would be ignored, lost or written where it doesn't belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local import cluster, paths, stack
+from ops.stack import Stop
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
+    monkeypatch.setattr(cluster, "names", list)
+
+
+def write(path: Path, **config: object) -> Path:
+    """A configuration file."""
+    path.write_text(yaml.safe_dump({"config": config}))
+    return path
+
+
+def copied(name: str) -> dict[str, object]:
+    """The configuration in the copy of a stack."""
+    content: dict[str, object] = yaml.safe_load((paths.CONFIG / f"Pulumi.{name}.yaml").read_text())["config"]
+    return content
+
+
+def test_edited_configuration_is_read_again_without_naming_it_again(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    stack.prepare("mine", source)
+    write(source, size=2)
+    stack.prepare("mine", None)
+    assert copied("mine")["size"] == 2
+
+
+def test_source_is_never_written_to(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    before = source.read_text()
+    made = stack.prepare("mine", source)
+    assert made.config_file
+    assert made.config_file != source
+    assert source.read_text() == before
+
+
+def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    made = stack.prepare("mine", source)
+    assert made.config_file
+    content = yaml.safe_load(made.config_file.read_text())
+    content["encryptionsalt"] = "v1:salt"
+    content["config"]["gke-ai:hfToken"] = {"secure": "v1:cipher"}
+    made.config_file.write_text(yaml.safe_dump(content))
+    stack.prepare("mine", None)
+    assert copied("mine")["gke-ai:hfToken"] == {"secure": "v1:cipher"}
+    assert yaml.safe_load(made.config_file.read_text())["encryptionsalt"] == "v1:salt"
+
+
+def test_project_of_the_configuration_goes_before_that_of_the_stand_in(tmp_path: Path) -> None:
+    stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
+    assert copied("mine")["gcp:project"] == "acme"
+    stack.prepare("other", write(tmp_path / "other.yaml", size=1))
+    assert copied("other")["gcp:project"] == stack.DEFAULTS["gcp:project"]
+
+
+def test_missing_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match="There is no configuration"):
+        stack.prepare("mine", tmp_path / "nowhere.yaml")
