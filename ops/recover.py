@@ -33,6 +33,7 @@ def main() -> None:
 def recover(stack: Stack) -> None:
     """Recovers `stack`; refuses while an `up` of it is still running on this machine."""
     refuse_if_running(stack)
+    mend_sidecars(stack.name)
     stack.pulumi("cancel", "--yes", quiet=True)
     deployment = stack.read("stack", "export")
     adopted, dropped = adopt_pending(deployment["deployment"] or {})
@@ -63,11 +64,23 @@ def refuse_if_running(stack: Stack) -> None:
 
 
 def local_locks(stack: str) -> list[Path]:
-    """The lock files of a stack whose state is in a folder of this machine; other backends keep locks of their own."""
+    """The lock files of a stack."""
+    return in_local_state(f"locks/**/{stack}/*.json")
+
+
+def mend_sidecars(stack: str) -> None:
+    """Removes sidecar files (checksums beside a state file) whose writing was cut off: Pulumi couldn't read the state."""
+    for sidecar in in_local_state(f"stacks/**/{stack}.json*.attrs"):
+        if not sidecar.stat().st_size:
+            sidecar.unlink()
+
+
+def in_local_state(pattern: str) -> list[Path]:
+    """Files of a state that is kept in a folder of this machine; other backends have locks and writes of their own."""
     backend = urlparse(os.environ.get("PULUMI_BACKEND_URL", ""))
     if backend.scheme != "file":
         return []
-    return list(Path(unquote(backend.path)).glob(f".pulumi/locks/**/{stack}/*.json"))
+    return list((Path(unquote(backend.path)) / ".pulumi").glob(pattern))
 
 
 def alive(pid: int) -> bool:

@@ -96,6 +96,21 @@ def test_recover_refuses_while_the_update_still_runs(tmp_path: Path, monkeypatch
     recover.refuse_if_running(Stack("dev"))
 
 
+def test_state_whose_sidecar_was_cut_off_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stacks = tmp_path / ".pulumi" / "stacks" / "gke-ai"
+    stacks.mkdir(parents=True)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    for name, content in (
+        ("dev.json", "{}"),
+        ("dev.json.attrs", ""),
+        ("dev.json.bak.attrs", "{}"),
+        ("b.json.attrs", ""),
+    ):
+        (stacks / name).write_text(content)
+    recover.mend_sidecars("dev")
+    assert {file.name for file in stacks.iterdir()} == {"dev.json", "dev.json.bak.attrs", "b.json.attrs"}
+
+
 def test_down_names_the_key_that_protects() -> None:
     cluster = {"urn": f"{URN}c::c", "type": down.CLUSTER, "inputs": {"name": "prod", "deletionProtection": True}}
     bucket = {"urn": f"{URN}b::b", "type": down.BUCKET, "inputs": {"name": "models"}, "protect": True}
