@@ -69,7 +69,7 @@ def local_locks(stack: str) -> list[Path]:
 
 
 def mend_sidecars(stack: str) -> None:
-    """Removes sidecar files (checksums beside a state file) whose writing was cut off: Pulumi couldn't read the state."""
+    """Removes sidecars (checksums beside a state file) whose writing was cut off: Pulumi can't read such a state."""
     for sidecar in in_local_state(f"stacks/**/{stack}.json*.attrs"):
         if not sidecar.stat().st_size:
             sidecar.unlink()
