@@ -5,8 +5,25 @@ import os
 from pathlib import Path
 
 import pulumi
-import pulumi_gcp as gcp  # noqa: F401 - the same imports
+import pulumi_gcp as gcp
 import pulumi_kubernetes as kubernetes
+import pydantic
+
+# The modules that the real program loads, here too by their first use.
+loaded = [
+    pydantic.BaseModel,
+    gcp.container.Cluster,
+    gcp.storage.Bucket,
+    gcp.organizations.get_project,
+    kubernetes.apiextensions.CustomResource,
+    kubernetes.apps.v1.Deployment,
+    kubernetes.batch.v1.Job,
+    kubernetes.core.v1.Service,
+    kubernetes.helm.v3.Release,
+    kubernetes.policy.v1.PodDisruptionBudget,
+    kubernetes.rbac.v1.ClusterRole,
+    kubernetes.scheduling.v1.PriorityClass,
+]
 
 listed = json.loads(Path(os.environ["BENCH_RESOURCES"]).read_text())
 cluster = next(found for found in listed if found["type"] == "gcp:container/cluster:Cluster")
