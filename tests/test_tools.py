@@ -235,7 +235,7 @@ def test_states_are_apart_also_when_one_run_is_inside_another(tmp_path: Path) ->
     outer, inner = tmp_path / "outer", tmp_path / "in ner"
     variables = 'echo "$PULUMI_HOME|$PULUMI_BACKEND_URL|$KUBECONFIG"'
     done = run("env", f"GKE_AI_STATE={inner}", RUN, "sh", "-c", variables, state=outer)
-    assert done.stdout == f"{inner}/pulumi|file://{inner}/backend|{inner}/kubeconfig\n"
+    assert done.stdout == f"{inner}/pulumi|file://{inner}/backend?metadata=skip|{inner}/kubeconfig\n"
     assert run("pulumi", "stack", "ls", "--all", state=inner, cwd=tmp_path).returncode == 0
 
 
