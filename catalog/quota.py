@@ -8,6 +8,8 @@ from fractions import Fraction
 from catalog.nodes import NVIDIA_GPU, NodeShape, allocatable
 from catalog.quantities import format_quantity, parse_quantity
 
+# Names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # What a queue gives quota for, in the order in which it is written. Pods aren't rationed.
 COVERED = ("cpu", "memory", NVIDIA_GPU, "ephemeral-storage")
 

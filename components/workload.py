@@ -5,10 +5,10 @@ from typing import NotRequired, TypedDict
 import pulumi_kubernetes as k8s
 
 from catalog.nodes import NVIDIA_GPU
+from catalog.quota import QUEUE_LABEL
 from components.base import ResourcesArgs, TokenSecretArgs
 from settings.model import FineTune, Server
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # The kubernetes plugin would wait for a Job to finish and for every replica to be available; a queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 SHARED_MEMORY: "k8s.core.v1.VolumeArgsDict" = {"name": "dshm", "empty_dir": {"medium": "Memory"}}

@@ -18,9 +18,6 @@ CACHE = Path(os.environ.get("GKE_AI_CACHE") or _user_cache / "gke-ai").absolute(
 STATE = Path(os.environ.get("GKE_AI_STATE") or ROOT / ".local").absolute()
 """All that one stand-in cloud knows. Removing it while nothing of it runs leaves nothing behind."""
 
-PULUMI_HOME = STATE / "pulumi"
-BACKEND = STATE / "backend"
-"""Pulumi's file backend: stacks and their state."""
 CLOUD = STATE / "cloud"
 """The stand-in cloud's resources."""
 CLUSTERS = STATE / "clusters"

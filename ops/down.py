@@ -6,10 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ops.stack import Stack, Stop, arguments
+from ops.stack import BUCKET, CLUSTER, Stack, Stop, arguments
 
-CLUSTER = "gcp:container/cluster:Cluster"
-BUCKET = "gcp:storage/bucket:Bucket"
 console = Console(highlight=False, soft_wrap=True)
 
 

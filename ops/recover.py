@@ -17,9 +17,8 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import Stack, Stop, arguments, listed
+from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, Stack, Stop, arguments, listed
 
-RELEASE = "kubernetes:helm.sh/v3:Release"
 # https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
 UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 console = Console(highlight=False, soft_wrap=True)
@@ -120,14 +119,14 @@ def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> 
     if kind.startswith("kubernetes:"):
         metadata = inputs.get("metadata", {})
         return "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-    if kind == "gcp:container/cluster:Cluster":
+    if kind == CLUSTER:
         return f"projects/{project_of(inputs, resources)}/locations/{inputs['location']}/clusters/{inputs['name']}"
-    if kind == "gcp:container/nodePool:NodePool":
+    if kind == NODE_POOL:
         cluster = inputs["cluster"]
         if not cluster.startswith("projects/"):
             cluster = f"projects/{project_of(inputs, resources)}/locations/{inputs['location']}/clusters/{cluster}"
         return f"{cluster}/nodePools/{inputs['name']}"
-    if kind == "gcp:storage/bucket:Bucket":
+    if kind == BUCKET:
         return str(inputs["name"])
     return None
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 Object = Mapping[str, Any]
+# Type tokens of resources that the commands treat by kind.
+CLUSTER = "gcp:container/cluster:Cluster"
+NODE_POOL = "gcp:container/nodePool:NodePool"
+BUCKET = "gcp:storage/bucket:Bucket"
+RELEASE = "kubernetes:helm.sh/v3:Release"
 PROVIDER = "pulumi:providers:kubernetes"
 ROOT = Path(__file__).resolve().parent.parent
 

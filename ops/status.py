@@ -15,16 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from catalog import nodes as labels
-from catalog.quantities import format_quantity, parse_quantity
+from catalog.quantities import parse_quantity, readable
+from catalog.quota import QUEUE_LABEL
+from catalog.versions import KUEUE_API
 from ops.stack import Object, Stack, Stop, arguments, listed
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
-ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu")
+KUEUE = f"/apis/{KUEUE_API}"
+ACCELERATORS = (labels.NVIDIA_GPU, "google.com/tpu")
 LOG_WIDTH = 160  # columns, where there is no terminal to ask
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
 
 @dataclass
@@ -34,9 +35,7 @@ class Snapshot:
     nodes: list[Object] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
     deployments: list[Object] = field(default_factory=list)
-    jobs: list[Object] = field(default_factory=list)
     cluster_queues: list[Object] = field(default_factory=list)
-    local_queues: list[Object] = field(default_factory=list)
     workloads: list[Object] = field(default_factory=list)
 
 
@@ -62,9 +61,7 @@ def take(api: ApiClient) -> Snapshot:
         nodes=listed(api, "/api/v1/nodes"),
         pods=listed(api, "/api/v1/pods"),
         deployments=listed(api, "/apis/apps/v1/deployments"),
-        jobs=listed(api, "/apis/batch/v1/jobs"),
         cluster_queues=listed(api, f"{KUEUE}/clusterqueues"),
-        local_queues=listed(api, f"{KUEUE}/localqueues"),
         workloads=listed(api, f"{KUEUE}/workloads"),
     )
 
@@ -133,14 +130,9 @@ def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
                         queue["metadata"]["name"],
                         flavor["name"],
                         kind,
-                        readable(kind, reserved.get((flavor["name"], kind), "0")),
-                        readable(kind, resource["nominalQuota"]),
+                        readable(kind, parse_quantity(str(reserved.get((flavor["name"], kind), 0)))),
+                        readable(kind, parse_quantity(str(resource["nominalQuota"]))),
                     )
-
-
-def readable(kind: str, amount: str) -> str:
-    """An amount in the unit that people count this resource in."""
-    return format_quantity(kind, parse_quantity(str(amount)))
 
 
 def workload_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
@@ -176,7 +168,7 @@ def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     """One row a Deployment under a queue or on accelerators: replicas ready of those wanted."""
     for deployment in snapshot.deployments:
         template = deployment["spec"]["template"]
-        if QUEUE_NAME not in (template["metadata"].get("labels") or {}) and not accelerators_of(template):
+        if not label(template, QUEUE_LABEL) and not accelerators_of(template):
             continue
         wanted = deployment["spec"].get("replicas", 1)
         ready = deployment.get("status", {}).get("readyReplicas", 0)
@@ -199,17 +191,16 @@ def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 def next_steps(stack: str, snapshot: Snapshot) -> Iterator[str]:
     """What a person would try next, from what is there."""
     states = [state_of(workload)[0] for workload in snapshot.workloads]
-    servers = [d for d in snapshot.deployments if QUEUE_NAME in (d["spec"]["template"]["metadata"].get("labels") or {})]
-    namespace, name = ("", "")
-    if servers:
-        namespace, name = servers[0]["metadata"]["namespace"], servers[0]["metadata"]["name"]
-    scale = f"local/run kubectl -n {namespace} scale deployment/{name} --replicas="
-    if any(state.startswith("Evicted") for state in states) and servers:
-        yield f"training gave way to serving; let it resume:  {scale}1"
-    elif "Waiting" in states and servers:
-        yield f"something waits for quota; free some:  {scale}1"
-    elif servers and "Admitted" in states:
-        yield f"see serving preempt training:  {scale}{servers[0]['spec'].get('replicas', 1) + 1}"
+    server = next((found for found in snapshot.deployments if label(found["spec"]["template"], QUEUE_LABEL)), None)
+    if server:
+        metadata = server["metadata"]
+        scale = f"local/run kubectl -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
+        if any(state.startswith("Evicted") for state in states):
+            yield f"training gave way to serving; let it resume:  {scale}1"
+        elif "Waiting" in states:
+            yield f"something waits for quota; free some:  {scale}1"
+        elif "Admitted" in states:
+            yield f"see serving preempt training:  {scale}{server['spec'].get('replicas', 1) + 1}"
     yield f"look again:    make status STACK={stack}"
     yield f"take it down:  make down STACK={stack}"
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ops import down, recover, status
-from ops.stack import Stack, Stop
+from ops.stack import BUCKET, CLUSTER, Stack, Stop
 
 URN = "urn:pulumi:dev::gke-ai::"
 
@@ -112,9 +112,9 @@ def test_state_whose_sidecar_was_cut_off_can_be_read_again(tmp_path: Path, monke
 
 
 def test_down_names_the_key_that_protects() -> None:
-    cluster = {"urn": f"{URN}c::c", "type": down.CLUSTER, "inputs": {"name": "prod", "deletionProtection": True}}
-    bucket = {"urn": f"{URN}b::b", "type": down.BUCKET, "inputs": {"name": "models"}, "protect": True}
-    free = {"urn": f"{URN}b::d", "type": down.BUCKET, "inputs": {"name": "scratch"}}
+    cluster = {"urn": f"{URN}c::c", "type": CLUSTER, "inputs": {"name": "prod", "deletionProtection": True}}
+    bucket = {"urn": f"{URN}b::b", "type": BUCKET, "inputs": {"name": "models"}, "protect": True}
+    free = {"urn": f"{URN}b::d", "type": BUCKET, "inputs": {"name": "scratch"}}
     assert down.protected([cluster, bucket, free]) == [
         "cluster prod: gke-ai:cluster.protect",
         "bucket models: gke-ai:buckets[].protect",

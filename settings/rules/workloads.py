@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from catalog.machines import GPUS, machine
+from catalog.quota import QUEUE_LABEL
 from catalog.versions import FINE_TUNE_IMAGE
 from settings.model import FineTune, Server, Settings, Workload
 from settings.plan import BUILT_IN_PRIORITIES, gpus, is_autopilot, pools_of, run_name, service_name, workloads
@@ -213,7 +214,7 @@ def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Labels are well-formed, and not those that a key of the workload already sets."""
     for workload in workloads(settings):
         yield from kubernetes_labels(workload, "labels", workload.labels)
-        taken = {"kueue.x-k8s.io/queue-name": "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
+        taken = {QUEUE_LABEL: "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
         for label in taken.keys() & workload.labels.keys():
             cause = f"label {label} is set by {taken[label]} — the pods would have it twice"
             yield Problem(workload.at("labels"), cause, f"Leave it out and set {workload.at(taken[label])}")
