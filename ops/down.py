@@ -29,7 +29,7 @@ def down(stack: Stack) -> None:
     if done.returncode:
         raise Stop(
             f"{stack.name} is not wholly down; what is left is still recorded.\n"
-            f"Mend what is said above and run down again; after a kill, make recover STACK={stack.name} first."
+            f"Mend what is said above and run down again; after a kill, {stack.next('recover')} first."
         )
     for url in kept:
         console.print(f"Kept with its data (onDestroy: keep): {url}")

@@ -48,7 +48,7 @@ def recover(stack: Stack) -> None:
     done = stack.pulumi("refresh", "--yes", "--skip-preview", configured=True)
     if done.returncode:
         raise Stop("The stack could not be read anew; mend what is said above and run recover again.")
-    console.print(f"Recovered. Next: make up STACK={stack.name}")
+    console.print(f"Recovered. Next: {stack.next('up')}")
 
 
 def refuse_if_running(stack: Stack) -> None:

@@ -37,6 +37,12 @@ class Stack:
     name: str
     config_file: Path | None = None
 
+    def next(self, verb: str) -> str:
+        """The command for a person to give next: of make on the stand-in, else what stands behind it."""
+        if on_stand_in():
+            return f"make {verb} STACK={self.name}"
+        return f"pulumi {verb} --stack {self.name}" if verb == "up" else f"python -m ops.{verb} --stack {self.name}"
+
     def pulumi(
         self, *arguments: str, configured: bool = False, quiet: bool = False, given: str | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -53,7 +59,7 @@ class Stack:
         """The JSON that `pulumi ARGUMENTS` prints; a failure stops with Pulumi's own words."""
         done = self.pulumi(*arguments, quiet=True)
         if "no stack named" in done.stderr:
-            raise Stop(f"There is no stack {self.name} yet. Next: make up STACK={self.name}")
+            raise Stop(f"There is no stack {self.name} yet. Next: {self.next('up')}")
         if done.returncode:
             raise Stop(done.stderr.strip() or f"pulumi {' '.join(arguments)} failed")
         return json.loads(done.stdout)
@@ -83,6 +89,11 @@ class Stack:
             if kubeconfig := provider.get("inputs", {}).get("kubeconfig"):
                 return client_of(kubeconfig)
         return None
+
+
+def on_stand_in() -> bool:
+    """Whether this runs under local/run, whose cloud is not Google's."""
+    return "GKE_AI_STATE" in os.environ
 
 
 def client_of(kubeconfig: str) -> ApiClient:

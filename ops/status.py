@@ -18,7 +18,7 @@ from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import KUEUE_API
-from ops.stack import Object, Stack, Stop, arguments, listed
+from ops.stack import Object, Stack, Stop, arguments, listed, on_stand_in
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -48,9 +48,9 @@ def show(stack: Stack) -> None:
     """Prints the status of `stack`."""
     api = stack.api()
     if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: make up STACK={stack.name}")
+        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    for part in report(stack.name, take(api)):
+    for part in report(stack, take(api)):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a command that is broken in two can't be copied
 
@@ -66,7 +66,7 @@ def take(api: ApiClient) -> Snapshot:
     )
 
 
-def report(stack: str, snapshot: Snapshot) -> list[Table | Text]:
+def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
     """The whole status: tables, each only where it has rows, and what to try next."""
     tables = [
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
@@ -188,21 +188,22 @@ def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"
 
 
-def next_steps(stack: str, snapshot: Snapshot) -> Iterator[str]:
+def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
     """What a person would try next, from what is there."""
     states = [state_of(workload)[0] for workload in snapshot.workloads]
     server = next((found for found in snapshot.deployments if label(found["spec"]["template"], QUEUE_LABEL)), None)
     if server:
         metadata = server["metadata"]
-        scale = f"local/run kubectl -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
+        kubectl = "local/run kubectl" if on_stand_in() else "kubectl"
+        scale = f"{kubectl} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         if any(state.startswith("Evicted") for state in states):
             yield f"training gave way to serving; let it resume:  {scale}1"
         elif "Waiting" in states:
             yield f"something waits for quota; free some:  {scale}1"
         elif "Admitted" in states:
             yield f"see serving preempt training:  {scale}{server['spec'].get('replicas', 1) + 1}"
-    yield f"look again:    make status STACK={stack}"
-    yield f"take it down:  make down STACK={stack}"
+    yield f"look again:    {stack.next('status')}"
+    yield f"take it down:  {stack.next('down')}"
 
 
 def label(item: Object, key: str) -> str:

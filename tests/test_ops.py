@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from catalog.quota import QUEUE_LABEL
 from ops import down, recover, status
 from ops.stack import BUCKET, CLUSTER, Stack, Stop
 
@@ -160,7 +161,7 @@ def workload(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
 def printed(snapshot: status.Snapshot) -> str:
     """The status as a person sees it, on a wide terminal."""
     out = io.StringIO()
-    Console(file=out, width=240).print(*status.report("dev", snapshot))
+    Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
     return out.getvalue()
 
 
@@ -193,3 +194,19 @@ def test_status_says_what_waits_and_why() -> None:
 
 def test_status_of_an_empty_cluster_still_says_what_to_do() -> None:
     assert "make status STACK=dev" in printed(status.Snapshot())
+
+
+def test_on_google_cloud_nothing_points_to_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {
+        "metadata": {"name": "gemma", "namespace": "llm"},
+        "spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}},
+    }
+    snapshot = status.Snapshot(deployments=[server], workloads=[workload("waits")])
+    assert "local/run kubectl -n llm scale" in printed(snapshot)
+    monkeypatch.delenv("GKE_AI_STATE")
+    text = printed(snapshot)
+    assert "kubectl -n llm scale deployment/gemma" in text
+    assert "python -m ops.down --stack dev" in text
+    assert "local/run" not in text
+    assert "make " not in text
+    assert Stack("dev").next("up") == "pulumi up --stack dev"
