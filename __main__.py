@@ -26,6 +26,7 @@ from components import (
 )
 from components.base import arguments
 from settings import BadConfiguration, Problem, Settings, plan
+from settings.model import Tgi
 from settings.plan import service_name, workloads
 
 OUTPUTS_VERSION = "1"
@@ -130,9 +131,10 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             in_cluster(*after(server)),
         )
         for server in stack.serving
+        if isinstance(server, Tgi)
     ]
     jobs: list[FinetuneJob] = []
-    for run in stack.training:  # each after the one before it: the list's order is the order of creation
+    for run in plan.fine_tunes(stack):  # each after the one before it: the list's order is the order of creation
         jobs.append(
             FinetuneJob(
                 f"{run.namespace}/{run.name}",
@@ -160,7 +162,8 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             for server, made in zip(stack.serving, servers, strict=True)
         ],
         "jobs": [
-            {"name": made.job_name, "namespace": run.namespace} for run, made in zip(stack.training, jobs, strict=True)
+            {"name": made.job_name, "namespace": run.namespace}
+            for run, made in zip(plan.fine_tunes(stack), jobs, strict=True)
         ],
         "buckets": [
             {"name": made.bucket_name, "url": made.url, "onDestroy": bucket.on_destroy}
@@ -197,7 +200,7 @@ def namespace_arguments(name: str, stack: Settings, token: pulumi.Output[str] | 
     return {
         "name": name,
         "token": token,
-        "token_secrets": [one.token_secret.model_dump() for one in inside],
+        "token_secrets": [one.token_secret.model_dump() for one in plan.gpu_workloads(stack) if one.namespace == name],
         "service_accounts": sorted({one.service_account for one in inside} - {"default"}),
         "local_queues": [
             {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name

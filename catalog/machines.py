@@ -1,10 +1,11 @@
-"""Machine types of Compute Engine that this product builds pools of: vCPUs, memory (GiB) and GPUs of each.
+"""Machine types of Compute Engine that this product builds pools of: vCPUs, memory (GiB), GPUs or TPU chips of each.
 
 Sources, by family:
 - g2, g4, a2, a3, a4, a4x: https://cloud.google.com/compute/docs/accelerator-optimized-machines
 - GPU type names (`nvidia-l4`): https://cloud.google.com/compute/docs/gpus
 - e2, n1, n2: https://cloud.google.com/compute/docs/general-purpose-machines
 - T4 on N1: https://cloud.google.com/compute/docs/gpus#t4-gpus
+- TPU machines (vCPUs, GiB, chips): https://cloud.google.com/kubernetes-engine/docs/concepts/tpus
 - boot disks: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 """
 
@@ -18,7 +19,10 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine type. `memory_gb` is in GiB, as Google's tables mean it; `gpu` is the accelerator's type name."""
+    """A machine type. `memory_gb` is in GiB, as Google's tables mean it; `gpu` is the accelerator's type name.
+
+    `tpu` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `chips` how many a machine has.
+    """
 
     name: str
     family: str
@@ -26,6 +30,8 @@ class Machine:
     memory_gb: float
     gpu: str | None = None
     gpus: int = 0
+    tpu: str | None = None
+    chips: int = 0
     arch: str = "amd64"
 
 
@@ -84,6 +90,21 @@ _GPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
     "nvidia-b200": {"a4-highgpu-8g": (224, 3968, 8)},
     "nvidia-gb200": {"a4x-highgpu-4g": (140, 884, 4)},
 }
+# (vCPUs, GiB, chips) of each TPU machine type, under the label of its TPU version.
+_TPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
+    "tpu-v5-lite-podslice": {
+        "ct5lp-hightpu-1t": (24, 48, 1),
+        "ct5lp-hightpu-4t": (112, 192, 4),
+        "ct5lp-hightpu-8t": (224, 384, 8),
+    },
+    "tpu-v5p-slice": {"ct5p-hightpu-4t": (208, 448, 4)},
+    "tpu-v6e-slice": {
+        "ct6e-standard-1t": (44, 176, 1),
+        "ct6e-standard-4t": (180, 720, 4),
+        "ct6e-standard-8t": (180, 1440, 8),
+    },
+    "tpu7x": {"tpu7x-standard-4t": (224, 960, 4)},
+}
 # GiB for each vCPU of the standard types, and their sizes.
 _STANDARD_MACHINES: Mapping[str, tuple[float, tuple[int, ...]]] = {
     "e2": (4, (2, 4, 8, 16, 32)),
@@ -104,6 +125,9 @@ def _machines() -> Iterable[Machine]:
             family = name.partition("-")[0]
             # The Grace CPUs of A4X are Arm: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a4x-vms
             yield Machine(name, family, vcpus, memory_gb, gpu, gpus, arch="arm64" if family == "a4x" else "amd64")
+    for tpu, rows in _TPU_MACHINES.items():
+        for name, (vcpus, memory_gb, chips) in rows.items():
+            yield Machine(name, name.partition("-")[0], vcpus, memory_gb, tpu=tpu, chips=chips)
     for family, (memory_per_vcpu, sizes) in _STANDARD_MACHINES.items():
         for size in sizes:
             yield Machine(f"{family}-standard-{size}", family, size, size * memory_per_vcpu)

@@ -2,6 +2,8 @@
 
 Program and stand-in alike take node selectors, quotas and simulated nodes from here. Sources:
 - labels and taints: https://cloud.google.com/kubernetes-engine/docs/concepts/gpus,
+  https://cloud.google.com/kubernetes-engine/docs/concepts/tpus,
+  https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,
   https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#automatically-applied-labels
 - what GKE reserves: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
 """
@@ -16,10 +18,15 @@ from types import MappingProxyType
 from catalog.capacity import MODES, Taint
 from catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
+from catalog.tpus import GOOGLE_TPU
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
+GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+GKE_TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+GKE_ACCELERATOR_COUNT = "cloud.google.com/gke-accelerator-count"
+COMPUTE_CLASS = "cloud.google.com/compute-class"
 GKE_PROVISIONING = "cloud.google.com/gke-provisioning"
 GKE_MAX_PODS_PER_NODE = "cloud.google.com/gke-max-pods-per-node"
 GKE_OS_DISTRIBUTION = "cloud.google.com/gke-os-distribution"
@@ -33,6 +40,7 @@ REGION = "topology.kubernetes.io/region"
 
 NVIDIA_GPU = "nvidia.com/gpu"
 GPU_TAINT = Taint(NVIDIA_GPU, "present", "NoSchedule")
+TPU_TAINT = Taint(GOOGLE_TPU, "present", "NoSchedule")
 
 # Default of a Standard cluster: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
 MAX_PODS = 110
@@ -59,7 +67,10 @@ _KERNEL_SHARE = Fraction(19, 1000)
 
 @dataclass(frozen=True)
 class NodeShape:
-    """One node of a pool: all that decides its labels, taints and size. `disk_gb` is the boot disk in GiB."""
+    """One node of a pool: all that decides its labels, taints and size. `disk_gb` is the boot disk in GiB.
+
+    `topology` is that of the TPU slice that the node is, or is part of; `compute_class` the class that made the pool.
+    """
 
     pool: str
     machine_type: str
@@ -71,6 +82,8 @@ class NodeShape:
     disk_gb: int
     labels: Mapping[str, str]
     workload_identity: bool
+    topology: str | None = None
+    compute_class: str | None = None
 
 
 def region_of(zone: str) -> str:
@@ -98,6 +111,14 @@ def node_labels(shape: NodeShape) -> dict[str, str]:
     }
     if shape.gpu is not None:
         labels |= {GKE_ACCELERATOR: shape.gpu, GKE_GPU_DRIVER_VERSION: shape.driver}
+    if kind.tpu is not None and shape.topology is not None:
+        labels |= {
+            GKE_TPU_ACCELERATOR: kind.tpu,
+            GKE_TPU_TOPOLOGY: shape.topology,
+            GKE_ACCELERATOR_COUNT: str(kind.chips),
+        }
+    if shape.compute_class is not None:
+        labels[COMPUTE_CLASS] = shape.compute_class
     if shape.workload_identity:
         labels[GKE_METADATA_SERVER] = "true"
     return labels
@@ -108,6 +129,10 @@ def node_taints(shape: NodeShape) -> list[Taint]:
     taints = list(MODES[shape.capacity].taints)
     if shape.gpu is not None:
         taints.insert(0, GPU_TAINT)
+    if machine(shape.machine_type).tpu is not None:
+        taints.insert(0, TPU_TAINT)
+    if shape.compute_class is not None:
+        taints.append(Taint(COMPUTE_CLASS, shape.compute_class, "NoSchedule"))
     if machine(shape.machine_type).arch == "arm64":
         # https://cloud.google.com/kubernetes-engine/docs/how-to/prepare-arm-workloads-for-deployment
         taints.append(Taint(ARCH, "arm64", "NoSchedule"))
@@ -187,6 +212,8 @@ def _capacity(shape: NodeShape) -> dict[str, Fraction]:
     }
     if shape.gpus:
         have[NVIDIA_GPU] = Fraction(shape.gpus)
+    if kind.chips:
+        have[GOOGLE_TPU] = Fraction(kind.chips)
     return have
 
 

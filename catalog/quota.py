@@ -7,11 +7,12 @@ from fractions import Fraction
 
 from catalog.nodes import NVIDIA_GPU, NodeShape, allocatable
 from catalog.quantities import format_quantity, parse_quantity
+from catalog.tpus import GOOGLE_TPU
 
 # Names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # What a queue gives quota for, in the order in which it is written. Pods aren't rationed.
-COVERED = ("cpu", "memory", NVIDIA_GPU, "ephemeral-storage")
+_COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 def derive(shapes_with_counts: Iterable[tuple[NodeShape, int]]) -> dict[str, str]:
@@ -20,9 +21,8 @@ def derive(shapes_with_counts: Iterable[tuple[NodeShape, int]]) -> dict[str, str
     Kueue counts quota, not nodes: a sum hides that a pod must fit one node, and GKE's own DaemonSets take their share
     of each node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
     """
-    total = dict.fromkeys(COVERED, Fraction(0))
+    total: dict[str, Fraction] = {}
     for shape, count in shapes_with_counts:
-        free = allocatable(shape)
-        for resource in COVERED:
-            total[resource] += parse_quantity(free.get(resource, "0")) * count
-    return {resource: format_quantity(resource, amount) for resource, amount in total.items()}
+        for resource, text in allocatable(shape).items():
+            total[resource] = total.get(resource, Fraction(0)) + parse_quantity(text) * count
+    return {resource: format_quantity(resource, total[resource]) for resource in _COVERED if resource in total}

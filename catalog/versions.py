@@ -19,3 +19,18 @@ POD_MONITORING_API = "monitoring.googleapis.com/v1"
 TGI_IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.5"
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference
 FINE_TUNE_IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"
+# https://cloud.google.com/tpu/docs/run-calculation-jax; JAX AI images: https://cloud.google.com/ai-hypercomputer/docs/images
+JAX_TPU_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/jax-ai-image/tpu:jax0.6.2-rev1"
+# https://jobset.sigs.k8s.io/docs/installation/#helm
+JOBSET_CHART = "oci://registry.k8s.io/jobset/charts/jobset"
+JOBSET_VERSION = "0.12.0"
+JOBSET_IMAGE = "registry.k8s.io/jobset/jobset"
+JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
+JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+# https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+COMPUTE_CLASS_API = "cloud.google.com/v1"
+# https://docs.vllm.ai/en/stable/deployment/docker.html
+VLLM_IMAGE = "vllm/vllm-openai:v0.11.0"
+# https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
+JETSTREAM_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2"
+JETSTREAM_HTTP_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"

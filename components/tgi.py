@@ -19,7 +19,7 @@ from components.workload import (
     queue_label,
     resources,
 )
-from settings.model import Server
+from settings.model import Tgi
 from settings.plan import service_name
 
 PROBE_SECONDS = 10
@@ -85,7 +85,7 @@ class TgiServer(Component):
 
     def __init__(self, name: str, args: TgiServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
-        server = read(Server, name, args)
+        server = read(Tgi, name, args)
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
@@ -149,7 +149,7 @@ class TgiServer(Component):
         self.register_outputs({"url": self.url})
 
 
-def pod(server: Server, node_selector: dict[str, str]) -> "k8s.core.v1.PodSpecArgsDict":
+def pod(server: Tgi, node_selector: dict[str, str]) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the server's pods."""
     variables = {server.port_variable: str(server.port), "NUM_SHARD": str(server.gpus), "MODEL_ID": server.model}
     if server.quantize:
@@ -175,7 +175,7 @@ def pod(server: Server, node_selector: dict[str, str]) -> "k8s.core.v1.PodSpecAr
     return spec
 
 
-def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Server) -> None:
+def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Tgi) -> None:
     """Probes on TGI's /health, which answers once the model is loaded; the others begin when the first has passed."""
     check: k8s.core.v1.ProbeArgsDict = {
         "http_get": {"path": "/health", "port": server.port},

@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 from catalog.nodes import NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
 from components.base import ResourcesArgs, TokenSecretArgs
-from settings.model import FineTune, Server
+from settings.model import FineTune, GpuServer
 
 # The kubernetes plugin would wait for a Job to finish and for every replica to be available; a queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
@@ -39,7 +39,7 @@ class WorkloadArgs(TypedDict):
 
 
 def environment(
-    workload: Server | FineTune, values: dict[str, str], token_variable: str
+    workload: GpuServer | FineTune, values: dict[str, str], token_variable: str
 ) -> "list[k8s.core.v1.EnvVarArgsDict]":
     """Environment of the container: its own variables, the token, and what the configuration adds."""
     secret = workload.token_secret
@@ -55,7 +55,7 @@ def variables(values: dict[str, str]) -> "list[k8s.core.v1.EnvVarArgsDict]":
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def resources(workload: Server | FineTune, gpus: int) -> "k8s.core.v1.ResourceRequirementsArgsDict":
+def resources(workload: GpuServer | FineTune, gpus: int) -> "k8s.core.v1.ResourceRequirementsArgsDict":
     """Requests and limits of the container, equal: GPUs can't be shared, and Autopilot bills requests."""
     asked = {
         "cpu": workload.resources.cpu,
@@ -67,6 +67,6 @@ def resources(workload: Server | FineTune, gpus: int) -> "k8s.core.v1.ResourceRe
     return {"requests": known, "limits": known}
 
 
-def queue_label(workload: Server | FineTune) -> dict[str, str]:
+def queue_label(workload: GpuServer | FineTune) -> dict[str, str]:
     """The label by which Kueue takes a workload; none where it isn't under Kueue."""
     return {QUEUE_LABEL: workload.queue} if workload.queue else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from settings.model import Settings
+from settings.plan import gpu_workloads
 from settings.problems import BadConfiguration, Problem
 from settings.reading import PREFIX, read
 from settings.rules import check
@@ -35,7 +36,7 @@ def load(values: Mapping[str, object], project: str, token_given: bool = True) -
                 "Run pulumi config set gcp:project PROJECT_ID",
             )
         )
-    if not token_given and (sections.get("serving") or sections.get("training")):
+    if not token_given and (gpu_workloads(settings) or settings.unread.touches(f"{PREFIX}serving")):
         problems.append(
             Problem(
                 f"{PREFIX}hfToken",

@@ -191,6 +191,65 @@ class GpuPool(Section):
     protect: bool = False
 
 
+class TpuPool(Section):
+    """A node pool of TPUs in a Standard cluster: nodes of single-host slices, or one multi-host slice."""
+
+    name: GkeName
+    version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x")
+    topology: str = Field(description="chips of a slice along each side, such as 2x4")
+    machine_type: str | None = Field(
+        default=None, description="none: the machine that holds the whole slice, else the one with 4 chips"
+    )
+    zones: list[str] = Field(default=[], description="zones of the pool; none: the zones of the cluster")
+    nodes_per_zone: int | None = Field(
+        default=None, ge=0, le=1000, description="fixed size of a single-host pool; a multi-host one has its slice's"
+    )
+    autoscaling: Autoscaling | None = Field(
+        default=None, description="bounds; of a multi-host pool nothing or the whole slice"
+    )
+    capacity: Capacity = OnDemand()
+    auto_repair: bool | None = Field(default=None, description="none: off on flex-start, where a repair ends the run")
+    workload_policy: str | None = Field(
+        default=None, description="name of the placement policy of the slice, which tpu7x needs"
+    )
+    disk_size_gb: int = Field(default=100, ge=10, le=65536)
+    disk_type: str | None = Field(default=None, description="boot disk; none: what the machine family wants")
+    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes")
+    protect: bool = False
+
+
+class ClassFlexStart(Section):
+    """Flex-start as a choice of a compute class; a node can be recycled before its seven days end."""
+
+    mode: Literal["flexStart"]
+    max_run_duration_seconds: int | None = Field(default=None, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    recycle_lead_time_seconds: int | None = Field(
+        default=None, ge=1, le=MAX_RUN_SECONDS, description="how long before its end a node gets a successor"
+    )
+
+
+ClassCapacity = Annotated[OnDemand | Spot | Reservation | ClassFlexStart, Field(discriminator="mode")]
+
+
+class Priority(Section):
+    """One choice of a compute class: a machine and how it is had."""
+
+    machine_type: str
+    capacity: ClassCapacity = OnDemand()
+    driver: Literal["default", "latest"] | None = Field(default=None, description="NVIDIA driver; none: GKE's choice")
+
+
+class ComputeClass(Section):
+    """A GKE ComputeClass: choices in order, the first that can be had is taken."""
+
+    name: DnsLabel
+    priorities: list[Priority] = Field(min_length=1)
+    when_unsatisfiable: Literal["DoNotScaleUp", "ScaleUpAnyway"] = Field(
+        default="DoNotScaleUp", description="wait for one of the choices, or take a machine of any kind"
+    )
+    auto_create_pools: bool = Field(default=True, description="GKE makes the pools; else they must be there")
+
+
 class PriorityClass(Section):
     """A Kubernetes PriorityClass; Kueue orders and preempts by it."""
 
@@ -201,11 +260,23 @@ class PriorityClass(Section):
     description: str = ""
 
 
+class TpuSlice(Section):
+    """A TPU slice that no pool of this stack provides: on Autopilot, or in an existing cluster."""
+
+    version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x")
+    topology: str = Field(description="chips of the slice along each side, such as 2x4")
+    machine_type: str | None = Field(
+        default=None, description="none: the machine that holds the whole slice, else the one with 4 chips"
+    )
+    capacity: Literal["onDemand", "spot", "flexStart"] = "onDemand"
+
+
 class Flavor(Section):
     """A Kueue ResourceFlavor: a kind of node that quota is given for."""
 
     name: DnsLabel
-    pools: list[str] = Field(default=[], description="pools whose nodes this is; none: any node")
+    pools: list[str] = Field(default=[], description="GPU or TPU pools whose nodes this is; none: any node")
+    tpu: TpuSlice | None = Field(default=None, description="slices that this is, where the stack has no pools")
 
 
 def _quota_form(value: Any) -> str:
@@ -238,6 +309,9 @@ class ClusterQueue(Section):
     cohort: DnsLabel | None = None
     flavors: list[FlavorQuota] = Field(min_length=1)
     preemption: Preemption = Preemption()
+    queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] | None = Field(
+        default=None, description="whether what doesn't fit holds up what came later; none: Kueue's own, BestEffortFIFO"
+    )
 
 
 class LocalQueue(Section):
@@ -265,43 +339,101 @@ class TokenSecret(Section):
 
 
 class Workload(Section):
-    """What servers and Jobs have in common: where they run and under which queue."""
+    """What everything that runs has in common: where it is, and under which queue."""
 
     name: DnsLabel
     namespace: DnsLabel = "llm"
     queue: str | None = Field(default=None, description="local queue of the same namespace; none: not under Kueue")
     priority_class: str | None = None
-    pool: str | None = Field(default=None, description="GPU pool of this stack to run on")
-    accelerator: str | None = Field(
-        default=None, description="GPU type to run on where the stack has no pool: Autopilot or an existing cluster"
-    )
     service_account: DnsLabel = "default"
-    token_secret: TokenSecret = TokenSecret()
     resources: Resources = Resources()
     labels: Labels = Field(default={}, description="further labels of the pods")
     env: dict[str, str] = Field(default={}, description="further environment variables of the container")
 
 
-class Server(Workload):
-    """A model server: Deployment and Service."""
+class GpuWorkload(Workload):
+    """A workload on GPUs: of a pool of this stack, of a compute class, or of a type where Google has the nodes."""
 
-    engine: Literal["tgi"] = "tgi"
+    pool: str | None = Field(default=None, description="GPU pool of this stack to run on")
+    accelerator: str | None = Field(
+        default=None, description="GPU type to run on where the stack has no pool: Autopilot or an existing cluster"
+    )
+    compute_class: str | None = Field(default=None, description="compute class of this stack to get nodes by")
+    token_secret: TokenSecret = TokenSecret()
+
+
+class TpuWorkload(Workload):
+    """A workload on TPUs: of a pool of this stack, or of a slice where Google has the nodes."""
+
+    pool: str | None = Field(default=None, description="TPU pool of this stack to run on")
+    tpu: TpuSlice | None = Field(
+        default=None, description="slice to run on where the stack has no pool: Autopilot or an existing cluster"
+    )
+
+
+class ScratchVolume(Section):
+    """A disk that comes and goes with each pod, for what is too large for the boot disk, such as a downloaded model."""
+
+    mount_path: str = "/tmp"
+    size: Request = "100Gi"
+    storage_class: DnsLabel = "premium-rwo"
+
+
+class Server(Workload):
+    """A model server, whatever its engine: Deployment and Service."""
+
     app: str | None = Field(default=None, description="value of the label `app` that the Service selects; none: name")
+    container: DnsLabel = Field(default="inference-server", description="name of the container")
     image: str | None = Field(default=None, description="none: the pinned image of the engine")
-    model: str = Field(description="model id on Hugging Face")
-    replicas: int = Field(default=1, ge=0)
-    gpus: int = Field(default=1, ge=1, description="GPUs of one replica; the model is sharded over them")
+    replicas: int = Field(default=1, ge=0, description="pods; not with autoscaling, which decides them")
     port: int = Field(default=8000, ge=1, le=65535)
-    port_variable: str = Field(default="PORT", description="environment variable that tells the image its port")
     service: DnsLabel | None = Field(default=None, description="name of the Service; none: name")
-    quantize: str | None = None
-    probes: bool = Field(default=True, description="readiness, liveness and startup probes on /health")
+    scratch: ScratchVolume | None = None
+    probes: bool = Field(default=True, description="readiness, liveness and startup probes on the engine's health path")
     disruption_budget: bool = Field(default=True, description="a PodDisruptionBudget of one pod at a time")
     pod_monitoring: bool = Field(default=False, description="a PodMonitoring for Managed Service for Prometheus")
     surge: bool = Field(
         default=True, description="roll out by a pod more, which needs free quota; false: by a pod less"
     )
     ready_timeout_seconds: int = Field(default=3600, ge=1, description="how long `up` waits for the first replica")
+
+
+class GpuServer(Server, GpuWorkload):
+    """A server of a model of Hugging Face on GPUs."""
+
+    model: str = Field(description="model id on Hugging Face")
+    gpus: int = Field(default=1, ge=1, description="GPUs of one replica; the model is sharded over them")
+    quantize: str | None = Field(default=None, description="quantisation method, in the engine's own words")
+
+
+class Tgi(GpuServer):
+    """Text Generation Inference."""
+
+    engine: Literal["tgi"] = "tgi"
+    port_variable: str = Field(default="PORT", description="environment variable that tells the image its port")
+
+
+class Vllm(GpuServer):
+    """vLLM."""
+
+    engine: Literal["vllm"]
+    arguments: list[str] = Field(default=[], description="further arguments of `vllm serve`")
+
+
+class JetStream(Server, TpuWorkload):
+    """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front."""
+
+    engine: Literal["jetstream"]
+    container: DnsLabel = Field(default="maxengine-server", description="name of the container with the TPU")
+    model: str = Field(description="model name of MaxText, such as gemma-7b")
+    tokenizer: str = Field(default="assets/tokenizer.gemma", description="path of the tokenizer in the image")
+    checkpoint: str = Field(description="gs:// address of the converted checkpoint")
+    batch_size: int = Field(default=4, ge=1, description="decoding slots of each chip")
+    max_prefill_length: int = Field(default=1024, ge=1, description="tokens")
+    max_target_length: int = Field(default=2048, ge=1, description="tokens of prompt and answer together")
+    http_image: str | None = Field(default=None, description="of the HTTP front; none: the pinned one")
+    metrics_port: int = Field(default=9100, ge=1, le=65535)
+    arguments: dict[str, str] = Field(default={}, description="further settings of MaxText: ici_tensor_parallelism")
 
 
 class Dataset(Section):
@@ -322,9 +454,10 @@ class FuseVolume(Section):
     sidecar_cpu: Request | None = Field(default=None, description="request and limit of the FUSE sidecar")
 
 
-class FineTune(Workload):
+class FineTune(GpuWorkload):
     """A fine-tuning run: a headless Service and an Indexed Job that Kueue starts, suspends and resumes."""
 
+    kind: Literal["fineTune"] = "fineTune"
     image: str = versions.FINE_TUNE_IMAGE
     base_model: str = "google/gemma-2-2b"
     new_model: str = "gemma-ft"
@@ -346,6 +479,87 @@ class FineTune(Workload):
         description="the Job is called exactly `name`, and a changed Job needs a new name; "
         "else a hash of its content follows, so that a changed Job runs beside the old one",
     )
+
+
+class TpuRun(Section):
+    """What the containers of a TPU Job run; mixed into Jobs and JobSets."""
+
+    image: str = versions.JAX_TPU_IMAGE
+    container: DnsLabel = "jax-tpu"
+    command: list[str] = Field(default=[], description="of the container; none: the image's")
+    args: list[str] = Field(default=[], description="arguments of the command")
+    ports: list[int] = Field(default=[8471, 8431], description="ports that TPU workers listen on")
+    privileged: bool = Field(default=False, description="a privileged container; GKE needs none since 1.28")
+    fixed_name: bool = Field(
+        default=False,
+        description="called exactly `name`, and a changed run needs a new name; else a hash of its content follows",
+    )
+
+
+class Multislice(TpuRun, Workload):
+    """A JobSet over several equal multi-host TPU slices: one child Job a slice, each with a node pool to itself."""
+
+    kind: Literal["multislice"]
+    slices: int = Field(ge=1, description="TPU slices that train together")
+    pools: list[str] = Field(default=[], description="TPU pools of this stack, one a slice at least")
+    tpu: TpuSlice | None = Field(
+        default=None, description="shape of each slice where the stack has no pools: Autopilot or an existing cluster"
+    )
+    host_network: bool = Field(default=False, description="pods on the node's network; they get no workload identity")
+    max_restarts: int = Field(default=4, ge=0, description="restarts of the JobSet after a failed slice")
+
+
+class TpuBatch(TpuRun, TpuWorkload):
+    """A Job on one TPU slice: one pod, or one on each node of a multi-host slice."""
+
+    service: DnsLabel | None = Field(default=None, description="name of the headless Service of a multi-host Job")
+    backoff_limit: int | None = Field(
+        default=None, ge=0, description="failed pods; none: 0 on a multi-host slice, else Kubernetes' default, 6"
+    )
+    max_run_duration_seconds: int | None = Field(
+        default=None,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="bound of the run on queuedFlexStart capacity; none: the pool's",
+    )
+
+
+class ScaledMetric(Section):
+    """A metric to scale by, and the value that each replica should have."""
+
+    metric: Literal["prefillBacklog", "slotsUsed", "tpuMemory"]
+    target: Request = Field(
+        description="requests (prefillBacklog), a fraction (slotsUsed, tpuMemory), bytes (tpuMemory on Stackdriver)"
+    )
+
+
+class ExistingDeployment(Section):
+    """A JetStream Deployment that is in the cluster already."""
+
+    name: DnsLabel
+    namespace: DnsLabel = "default"
+    app: str = Field(description="value of the label `app` of its pods")
+    metrics_port: str = Field(default="metrics", description="name of the container port with the server's metrics")
+
+
+class Autoscaler(Section):
+    """A HorizontalPodAutoscaler of a JetStream server on its own metrics, those of its TPUs, or several."""
+
+    name: DnsLabel = Field(description="name of the HorizontalPodAutoscaler")
+    server: str | None = Field(default=None, description="JetStream server of this stack")
+    deployment: ExistingDeployment | None = Field(default=None, description="instead of server")
+    adapter: Literal["stackdriver", "prometheus"]
+    min_replicas: int = Field(default=1, ge=1)
+    max_replicas: int = Field(ge=1)
+    metrics: list[ScaledMetric] = Field(min_length=1, description="of several, the one that asks for most decides")
+    scrape_interval_seconds: int = Field(default=15, ge=5, le=60, description="of the server's metrics")
+    scale_out_window_seconds: int = Field(
+        default=0, ge=0, le=3600, description="the least that was asked for within it is what is scaled out to"
+    )
+    scale_in_window_seconds: int = Field(
+        default=300, ge=0, le=3600, description="the most that was asked for within it is what is scaled in to"
+    )
+    tpu_container: str = Field(default="jetstream-http", description="container by which TPU memory is selected")
 
 
 @dataclass(frozen=True)
@@ -378,9 +592,13 @@ class Settings(Section):
     cluster: Cluster = Cluster()
     buckets: list[Bucket] = []
     gpu_pools: list[GpuPool] = []
+    tpu_pools: list[TpuPool] = []
+    compute_classes: list[ComputeClass] = []
     queues: Queues | None = None
-    serving: list[Server] = []
-    training: list[FineTune] = []
+    serving: list[Tgi | Vllm | JetStream] = []
+    training: list[FineTune | Multislice] = []
+    batch: list[TpuBatch] = []
+    autoscaling: list[Autoscaler] = []
 
     _unread: Unread = PrivateAttr(default_factory=Unread)
 

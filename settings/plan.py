@@ -11,11 +11,45 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from catalog import quota as quotas
+from catalog.capacity import MODES
 from catalog.machines import machine
-from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU, NodeShape
+from catalog.nodes import (
+    COMPUTE_CLASS,
+    GKE_ACCELERATOR,
+    GKE_NODEPOOL,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    NVIDIA_GPU,
+    NodeShape,
+)
 from catalog.quantities import parse_quantity
+from catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from catalog.zones import node_zones
-from settings.model import Cluster, ClusterQueue, FineTune, Flavor, FlavorQuota, GpuPool, Server, Settings, Workload
+from settings.model import (
+    Autoscaler,
+    Cluster,
+    ClusterQueue,
+    FineTune,
+    Flavor,
+    FlavorQuota,
+    GpuPool,
+    GpuServer,
+    GpuWorkload,
+    JetStream,
+    LocalQueue,
+    Multislice,
+    Server,
+    Settings,
+    TpuBatch,
+    TpuPool,
+    TpuSlice,
+    Workload,
+)
+
+# What of a workload's kind is no content of its run.
+_NOT_CONTENT = {"name", "fixed_name", "kind"}
+# Every cluster has it; all other namespaces that are not the system's are made by the stack.
+DEFAULT_NAMESPACE = "default"
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -23,15 +57,25 @@ def is_autopilot(cluster: Cluster) -> bool:
     return cluster.mode == "autopilot" or (cluster.mode == "existing" and cluster.existing_mode == "autopilot")
 
 
-def workloads(settings: Settings) -> list[Server | FineTune]:
-    """Servers, then Jobs, in the order of the configuration."""
-    return [*settings.serving, *settings.training]
+def workloads(settings: Settings) -> list[Workload]:
+    """Servers, then training, then batch Jobs, in the order of the configuration."""
+    return [*settings.serving, *settings.training, *settings.batch]
+
+
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
+    """Those of the workloads that run on GPUs."""
+    return [one for one in workloads(settings) if isinstance(one, GpuServer | FineTune)]
+
+
+def fine_tunes(settings: Settings) -> list[FineTune]:
+    """The fine-tuning runs among the training."""
+    return [one for one in settings.training if isinstance(one, FineTune)]
 
 
 def namespaces(settings: Settings) -> list[str]:
     """Every namespace that a workload or a local queue lives in, by first use."""
     queues = settings.queues.local_queues if settings.queues else []
-    used = [*workloads(settings), *queues]
+    used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
     return list(dict.fromkeys(one.namespace for one in used))
 
 
@@ -47,47 +91,100 @@ def gpus(pool: GpuPool) -> tuple[str, int]:
     return accelerator, count
 
 
-def pool_zones(pool: GpuPool, cluster: Cluster) -> tuple[str, ...]:
+def pool_zones(pool: GpuPool | TpuPool, cluster: Cluster) -> tuple[str, ...]:
     """Zones of the pool: its own, else those of the cluster's nodes."""
     return tuple(pool.zones or cluster.system_pool.zones or node_zones(cluster.location))
 
 
-def shape(pool: GpuPool, zone: str) -> NodeShape:
+def pool_slice(pool: TpuPool | TpuSlice) -> Slice:
+    """The slice that a TPU pool is, or whose nodes it has. Raises NoSuchSlice; `settings.rules` refuses such a pool."""
+    return slice_of(pool.version, pool.topology, pool.machine_type)
+
+
+def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
     """A node of the pool in that zone, as the catalogue describes nodes."""
-    accelerator, count = gpus(pool)
+    accelerator, count = gpus(pool) if isinstance(pool, GpuPool) else (None, 0)
     return NodeShape(
         pool=pool.name,
-        machine_type=pool.machine_type,
+        machine_type=pool.machine_type if isinstance(pool, GpuPool) else pool_slice(pool).machine_type,
         gpu=accelerator,
         gpus=count,
-        driver=pool.driver,
+        driver=pool.driver if isinstance(pool, GpuPool) else "default",
         capacity=pool.capacity.mode,
         zone=zone,
         disk_gb=pool.disk_size_gb,
         labels=pool.labels,
         workload_identity=True,
+        topology=pool.topology if isinstance(pool, TpuPool) else None,
     )
 
 
-def largest(pool: GpuPool, cluster: Cluster) -> int:
+def grows(pool: TpuPool) -> bool:
+    """Whether the autoscaler sizes the pool, from zero or from its minimum."""
+    return pool.autoscaling is not None or MODES[pool.capacity.mode].elastic
+
+
+def bounds(pool: TpuPool) -> tuple[int, int]:
+    """Least and most nodes of a TPU pool that grows: as stated, else nothing and one slice."""
+    if pool.autoscaling is not None:
+        return pool.autoscaling.min_nodes, pool.autoscaling.max_nodes
+    return 0, pool_slice(pool).hosts
+
+
+def largest(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
     """Nodes of the pool at its largest, all zones together."""
+    if isinstance(pool, TpuPool):
+        if grows(pool):
+            return bounds(pool)[1]
+        if pool_slice(pool).multi_host:
+            return pool_slice(pool).hosts
     if pool.autoscaling is not None:
         return pool.autoscaling.max_nodes
     return (pool.nodes_per_zone or 0) * len(pool_zones(pool, cluster))
 
 
-def pools_of(workload: Workload, settings: Settings) -> list[GpuPool]:
-    """Pools of this stack that the workload can run on: the one it names, or all with the GPU type it names."""
-    if workload.pool is not None:
-        return [pool for pool in settings.gpu_pools if pool.name == workload.pool]
-    return [pool for pool in settings.gpu_pools if gpus(pool)[0] == workload.accelerator]
+def pools(settings: Settings) -> list[GpuPool | TpuPool]:
+    """Every pool of the stack with accelerators, GPUs first."""
+    return [*settings.gpu_pools, *settings.tpu_pools]
+
+
+def pools_of(workload: Workload, settings: Settings) -> list[GpuPool | TpuPool]:
+    """Pools of this stack that the workload can run on: those it names, or all with what it asks for."""
+    if isinstance(workload, Multislice) and workload.pools:
+        return [pool for pool in settings.tpu_pools if pool.name in workload.pools]
+    if isinstance(workload, GpuWorkload):
+        if workload.pool is not None:
+            return [pool for pool in settings.gpu_pools if pool.name == workload.pool]
+        return [pool for pool in settings.gpu_pools if gpus(pool)[0] == workload.accelerator]
+    if isinstance(workload, JetStream | TpuBatch) and workload.pool is not None:
+        return [pool for pool in settings.tpu_pools if pool.name == workload.pool]
+    if isinstance(workload, JetStream | TpuBatch | Multislice) and workload.tpu is not None:
+        wanted = pool_slice(workload.tpu)
+        return [pool for pool in settings.tpu_pools if pool_slice(pool) == wanted]
+    return []
+
+
+def workload_slice(workload: JetStream | TpuBatch | Multislice, settings: Settings) -> Slice:
+    """The slice that the workload runs on, or each of its slices. Raises LookupError where it names none."""
+    if workload.tpu is not None:
+        return pool_slice(workload.tpu)
+    for pool in pools_of(workload, settings):
+        assert isinstance(pool, TpuPool)
+        return pool_slice(pool)
+    raise LookupError(f"{workload.name} names no TPU slice")
 
 
 def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
-    """Labels of the nodes that the workload wants: the GPU type, and the pool's name where several pools have it."""
+    """Labels of the nodes that the workload wants: the accelerator, and the pool's name where several pools have it."""
+    if isinstance(workload, JetStream | TpuBatch | Multislice):
+        return _tpu_selector(workload, settings)
+    assert isinstance(workload, GpuWorkload)
+    if workload.compute_class is not None:
+        return {COMPUTE_CLASS: workload.compute_class}
     if workload.pool is None:
         return {GKE_ACCELERATOR: workload.accelerator} if workload.accelerator else {}
     (pool,) = pools_of(workload, settings)
+    assert isinstance(pool, GpuPool)
     accelerator = gpus(pool)[0]
     selector = {GKE_ACCELERATOR: accelerator}
     if sum(gpus(other)[0] == accelerator for other in settings.gpu_pools) > 1:
@@ -95,18 +192,42 @@ def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
     return selector
 
 
-def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool]:
+def _tpu_selector(workload: JetStream | TpuBatch | Multislice, settings: Settings) -> dict[str, str]:
+    kind = workload_slice(workload, settings)
+    own = pools_of(workload, settings)
+    modes = {pool.capacity.mode for pool in own} or ({workload.tpu.capacity} if workload.tpu else set())
+    selector = {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology}
+    for mode in modes if len(modes) == 1 else ():
+        selector |= MODES[mode].labels
+    if len(own) == 1 and _alike(kind, settings) != own:
+        selector[GKE_NODEPOOL] = own[0].name
+    return selector
+
+
+def _alike(kind: Slice, settings: Settings) -> list[TpuPool]:
+    """Pools whose nodes carry the same labels of accelerator and topology: other machines can have them too."""
+    return [
+        pool
+        for pool in settings.tpu_pools
+        if (pool_slice(pool).accelerator, pool.topology) == (kind.accelerator, kind.topology)
+    ]
+
+
+def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
     """The pools whose nodes the flavor is, in the order of the flavor."""
-    by_name = {pool.name: pool for pool in settings.gpu_pools}
+    by_name = {pool.name: pool for pool in pools(settings)}
     return [by_name[name] for name in flavor.pools if name in by_name]
 
 
 def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
-    """Node labels of the flavor: none (any node), the pool's name (one pool) or the GPU type (several of a kind)."""
-    pools = flavor_pools(flavor, settings)
-    if len(pools) == 1:
-        return {GKE_NODEPOOL: pools[0].name}
-    return {GKE_ACCELERATOR: gpus(pools[0])[0]} if pools else {}
+    """Node labels of the flavor: none (any node), the pool's name (one pool) or the accelerator (several of a kind)."""
+    own = flavor_pools(flavor, settings)
+    if len(own) == 1:
+        return {GKE_NODEPOOL: own[0].name}
+    if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
+        kind = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
+        return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology}
+    return {GKE_ACCELERATOR: gpus(own[0])[0]} if own and isinstance(own[0], GpuPool) else {}
 
 
 def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
@@ -147,22 +268,23 @@ def priority(workload: Workload, settings: Settings) -> int:
     return 0
 
 
-def service_name(workload: Server | FineTune) -> str:
+def service_name(workload: Workload) -> str:
     """The Service of the workload: the one it names, else its own name."""
-    return workload.service or workload.name
+    named: str | None = getattr(workload, "service", None)
+    return named or workload.name
 
 
-def run_name(finetune: FineTune) -> str:
+def run_name(run: FineTune | Multislice | TpuBatch) -> str:
     """The Job's name: `name`, followed by six digits of the run's content unless the name is fixed.
 
     The same run always has the same name; any change of what it would do gives another, so that it runs beside the old.
     """
-    if finetune.fixed_name:
-        return finetune.name
+    if run.fixed_name:
+        return run.name
     # What is not set is left out: a setting added in a later release must not make every run a new one.
-    content = finetune.model_dump(mode="json", exclude_none=True, exclude={"name", "fixed_name"})
+    content = run.model_dump(mode="json", exclude_none=True, exclude=_NOT_CONTENT)
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"{finetune.name}-{digest[:6]}"
+    return f"{run.name}-{digest[:6]}"
 
 
 # What the webhook of the FUSE driver gives its sidecar unless told:
@@ -170,7 +292,19 @@ def run_name(finetune: FineTune) -> str:
 SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 
 
-def pod_request(workload: Server | FineTune) -> dict[str, Fraction]:
+def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
+    """The resource and the number of it that one pod of the workload asks for."""
+    match workload:
+        case GpuServer():
+            return NVIDIA_GPU, workload.gpus
+        case FineTune():
+            return NVIDIA_GPU, workload.gpus_per_pod
+        case JetStream() | TpuBatch() | Multislice():
+            return GOOGLE_TPU, workload_slice(workload, settings).chips_per_host
+    raise TypeError(type(workload).__name__)
+
+
+def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
     """What one pod of the workload asks Kueue for, by resource: its container's requests."""
     stated = {
         "cpu": workload.resources.cpu,
@@ -178,13 +312,14 @@ def pod_request(workload: Server | FineTune) -> dict[str, Fraction]:
         "ephemeral-storage": workload.resources.ephemeral_storage,
     }
     request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
-    request[NVIDIA_GPU] = Fraction(workload.gpus if isinstance(workload, Server) else workload.gpus_per_pod)
+    resource, count = accelerators(workload, settings)
+    request[resource] = Fraction(count)
     return request
 
 
-def node_request(workload: Server | FineTune) -> dict[str, Fraction]:
-    """What one pod takes of its node: its container's requests and, in a Job, those of the FUSE sidecar."""
-    request = pod_request(workload)
+def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
+    """What one pod takes of its node: its container's requests and, in a fine-tuning run, those of the FUSE sidecar."""
+    request = pod_request(workload, settings)
     if isinstance(workload, FineTune):
         sidecar = dict(SIDECAR_DEFAULTS)
         sidecar["cpu"] = workload.volume.sidecar_cpu or sidecar["cpu"]
@@ -194,9 +329,23 @@ def node_request(workload: Server | FineTune) -> dict[str, Fraction]:
     return request
 
 
-def pods_at_once(workload: Server | FineTune) -> int:
+def pods_at_once(workload: Workload, settings: Settings) -> int:
     """Pods that must run at the same time for the workload to do anything: all of a Job, one of a server."""
-    return workload.pods if isinstance(workload, FineTune) else min(workload.replicas, 1)
+    match workload:
+        case FineTune():
+            return workload.pods
+        case TpuBatch():
+            return workload_slice(workload, settings).hosts
+        case Multislice():
+            return workload_slice(workload, settings).hosts * workload.slices
+        case Server():
+            return min(workload.replicas, 1)
+    raise TypeError(type(workload).__name__)
+
+
+def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
+    """What decides the server's replicas; none where the configuration does."""
+    return next((one for one in settings.autoscaling if one.server == server.name), None)
 
 
 def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[str, dict[str, Fraction]]]:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from settings.model import (
+    Autoscaler,
     Autoscaling,
     Bucket,
+    ClassFlexStart,
     Cluster,
     ClusterQueue,
+    ComputeClass,
     Dataset,
+    ExistingDeployment,
     FineTune,
     Flavor,
     FlavorQuota,
@@ -25,32 +29,45 @@ from settings.model import (
     FuseVolume,
     GpuPool,
     Grant,
+    JetStream,
     LocalQueue,
+    Multislice,
     OnDemand,
     Preemption,
+    Priority,
     PriorityClass,
     QueuedFlexStart,
     Queues,
     Reservation,
     Resources,
+    ScaledMetric,
+    ScratchVolume,
     Section,
-    Server,
     Settings,
     Spot,
     SystemPool,
+    Tgi,
     TokenSecret,
+    TpuBatch,
+    TpuPool,
+    TpuSlice,
     Unread,
+    Vllm,
 )
 from settings.problems import Problem, nearest
 
 PREFIX = "gke-ai:"
 
 _NOUNS: Mapping[type[Section], str] = {
+    Autoscaler: "an autoscaler",
     Autoscaling: "the autoscaling of a pool",
     Bucket: "a bucket",
     Cluster: "the cluster",
+    ClassFlexStart: "flexStart capacity",
     ClusterQueue: "a cluster queue",
+    ComputeClass: "a compute class",
     Dataset: "a dataset",
+    ExistingDeployment: "an existing Deployment",
     FineTune: "a fine-tuning run",
     Flavor: "a flavor",
     FlavorQuota: "the quota of a flavor",
@@ -59,18 +76,27 @@ _NOUNS: Mapping[type[Section], str] = {
     GpuPool: "a GPU pool",
     Grant: "a grant",
     LocalQueue: "a local queue",
+    Multislice: "a Multislice run",
     OnDemand: "onDemand capacity",
     Preemption: "the preemption of a cluster queue",
+    Priority: "a priority of a compute class",
     PriorityClass: "a priority class",
     Queues: "the queues",
     QueuedFlexStart: "queuedFlexStart capacity",
     Reservation: "reservation capacity",
     Resources: "the resources of a pod",
-    Server: "a server",
+    JetStream: "a JetStream server",
+    Tgi: "a TGI server",
+    Vllm: "a vLLM server",
+    ScaledMetric: "a metric of an autoscaler",
+    ScratchVolume: "a scratch volume",
     Settings: "a stack",
     Spot: "spot capacity",
     SystemPool: "the system pool",
     TokenSecret: "a token secret",
+    TpuBatch: "a TPU batch Job",
+    TpuPool: "a TPU pool",
+    TpuSlice: "a TPU slice",
 }
 # The patterns of settings.model in plain words.
 _PATTERNS = {
@@ -126,17 +152,29 @@ class _Reader:
 
     def _field(self, model: type[Section], name: str, value: object, path: str) -> object:
         annotation = model.model_fields[name].annotation
-        (kind,) = _sections(annotation)
-        if kind is Queues:
+        kinds = _sections(annotation)
+        if kinds == [Queues]:
             return Queues(**self.container(Queues, value, path))
         if get_origin(annotation) is not list:
-            return self._section(kind, value, path)
+            return self._section(kinds[0], value, path)
         if not isinstance(value, list):
             self._lost(path, value)
             self.problems.append(Problem(path, *_wrong_type(value, "list_type")))
             return None
-        items = [self._section(kind, item, f"{path}[{index}]") for index, item in enumerate(value)]
+        items = [self._one_of(kinds, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item in items if item is not None]
+
+    def _one_of(self, kinds: list[type[Section]], value: object, path: str) -> Section | None:
+        """An item of a list whose entries are of several kinds, told apart by a key such as `engine`."""
+        if len(kinds) == 1 or not isinstance(value, Mapping):
+            return self._section(kinds[0], value, path)
+        key, by_name = _told_apart(kinds)
+        name = value.get(key, next(iter(by_name)))
+        if isinstance(name, str) and name in by_name:
+            return self._section(by_name[name], value, path)
+        self._lost(path, value)
+        self.problems.append(Problem(f"{path}.{key}", f"{_quoted(name)} is no {key}", nearest(str(name), by_name)))
+        return None
 
     def _section(self, model: type[Section], value: object, path: str) -> Section | None:
         try:
@@ -165,6 +203,15 @@ class _Reader:
     def _may_have_any_name(self, item: str) -> None:
         # Whatever the item should have been called, something may refer to it: so its whole section counts as unread.
         self.unread.add(item.rpartition("[")[0] or item)
+
+
+def _told_apart(kinds: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
+    """The key whose value is another one for each of these sections, and the section of each value."""
+    for key, field in kinds[0].model_fields.items():
+        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
+            names = {str(get_args(kind.model_fields[key].annotation)[0]): kind for kind in kinds}
+            return field.alias or key, names
+    raise TypeError(f"{kinds} have no key that tells them apart")
 
 
 def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:

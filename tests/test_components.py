@@ -495,7 +495,7 @@ def test_patience_ends_with_advice(slept: list[float], monkeypatch: pytest.Monke
 
 # --- the first replica ------------------------------------------------------------------------------------------------
 
-WANTED = model.Server(name="s", model="m", queue="lq", ready_timeout_seconds=10)
+WANTED = model.Tgi(name="s", model="m", queue="lq", ready_timeout_seconds=10)
 
 
 def deployment(available: int = 0, observed: int = 1, **status: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def with_second_pool() -> dict[str, Any]:
 
 def test_project_stands_in_every_text() -> None:
     settings = loaded(good())
-    assert settings.buckets[0].name == settings.training[0].volume.bucket == "models-my-project"
+    assert settings.buckets[0].name == plan.fine_tunes(settings)[0].volume.bucket == "models-my-project"
 
 
 def test_numbers_are_taken_for_quantities() -> None:
@@ -184,9 +184,9 @@ def test_zone_for_ai_machines_is_taken() -> None:
 def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
     settings = loaded(good())
     job = settings.training[0]
-    assert plan.node_request(job)["memory"] == 35 * GI
-    assert plan.pod_request(job) == {NVIDIA_GPU: 2}
-    assert plan.node_request(settings.serving[0]) == {
+    assert plan.node_request(job, settings)["memory"] == 35 * GI
+    assert plan.pod_request(job, settings) == {NVIDIA_GPU: 2}
+    assert plan.node_request(settings.serving[0], settings) == {
         "cpu": Fraction(4),
         "memory": parse_quantity("30Gi"),
         "ephemeral-storage": parse_quantity("30Gi"),

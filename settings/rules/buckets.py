@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from catalog.nodes import region_of
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone
 from settings.model import Settings
+from settings.plan import fine_tunes
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
 
@@ -90,7 +91,7 @@ def grants_are_roles(settings: Settings) -> Iterator[Problem]:
 def training_buckets_exist(settings: Settings) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
     names = [bucket.name for bucket in settings.buckets]
-    for job in settings.training:
+    for job in fine_tunes(settings):
         consequence = "the pods of the Job could not mount it"
         path = job.at("volume.bucket")
         yield from unknown(settings, path, "gke-ai:buckets", "bucket", job.volume.bucket, names, consequence)
@@ -99,7 +100,7 @@ def training_buckets_exist(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:buckets")
 def training_may_write(settings: Settings) -> Iterator[Problem]:
     """The service account of a run is granted a role on its bucket with which checkpoints can be written."""
-    for job in settings.training:
+    for job in fine_tunes(settings):
         for bucket in [one for one in settings.buckets if one.name == job.volume.bucket][:1]:
             account = (job.namespace, job.service_account)
             roles = [g.role for g in bucket.grants if (g.namespace, g.service_account) == account]

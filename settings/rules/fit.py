@@ -11,19 +11,24 @@ from fractions import Fraction
 from catalog.machines import GPUS
 from catalog.nodes import NVIDIA_GPU, allocatable, autopilot_machine
 from catalog.quantities import parse_quantity, readable
-from settings.model import FineTune, GpuPool, Server, Settings
+from catalog.tpus import GOOGLE_TPU
+from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
 from settings.plan import (
     cluster_queue_of,
+    gpu_workloads,
+    grows,
     largest,
     limits,
     node_request,
     pod_request,
     pods_at_once,
+    pool_slice,
     pool_zones,
     pools_of,
     shape,
     workloads,
 )
+from settings.plan import pools as all_pools
 from settings.problems import Problem
 from settings.rules.common import Rule, listed, needs
 from settings.rules.queues import usable_flavors
@@ -31,9 +36,11 @@ from settings.rules.queues import usable_flavors
 Amounts = dict[str, Fraction]
 
 
-def _key(workload: Server | FineTune, resource: str) -> str:
+def _key(workload: Workload, resource: str) -> str:
     if resource == NVIDIA_GPU:
         return "gpus" if isinstance(workload, Server) else "gpusPerPod"
+    if resource == GOOGLE_TPU:
+        return "pools" if isinstance(workload, Multislice) else "pool"
     return {"cpu": "resources.cpu", "memory": "resources.memory"}.get(resource, "resources.ephemeralStorage")
 
 
@@ -41,10 +48,12 @@ def _said(resource: str, amount: Fraction) -> str:
     text = readable(resource, amount)
     if resource == NVIDIA_GPU:
         return f"{text} GPU{'' if text == '1' else 's'}"
+    if resource == GOOGLE_TPU:
+        return f"{text} TPU chip{'' if text == '1' else 's'}"
     return f"{text} of {resource}" if resource != "cpu" else f"{text} CPU"
 
 
-def _free(pool: GpuPool, settings: Settings) -> Amounts:
+def _free(pool: GpuPool | TpuPool, settings: Settings) -> Amounts:
     node = shape(pool, pool_zones(pool, settings.cluster)[0])
     return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
 
@@ -53,12 +62,13 @@ def _missing(request: Amounts, free: Amounts) -> list[str]:
     return [resource for resource, amount in request.items() if amount > free.get(resource, Fraction(0))]
 
 
-def _larger(workload: Server | FineTune, gpu: str | None) -> str:
+def _larger(request: Amounts, gpu: str | None) -> str:
     """A machine type that would do, as the end of a sentence; empty if there is none."""
-    request = node_request(workload)
+    if gpu is None:
+        return ""
     try:
         kind = autopilot_machine(
-            gpu, int(request[NVIDIA_GPU]), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
+            gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
         )
     except LookupError:
         return ""
@@ -70,7 +80,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
     """One pod fits one node of a pool that it may run on, the FUSE sidecar of a run included."""
     for workload in workloads(settings):
         pools = pools_of(workload, settings)
-        request = node_request(workload)
+        request = node_request(workload, settings)
         gaps = [(len(_missing(request, _free(pool, settings))), pool) for pool in pools]
         if not gaps or min(gap for gap, _ in gaps) == 0:
             continue
@@ -80,11 +90,11 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
             noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
             if isinstance(workload, FineTune) and resource != NVIDIA_GPU:
                 extra = " with its FUSE sidecar"
-            larger = _larger(workload, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
+            larger = _larger(request, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(
                 workload.at(_key(workload, resource)),
                 f"{noun}{extra} takes {_said(resource, request[resource])}, and a node of pool {pool.name} "
-                f"({pool.machine_type}) has {_said(resource, free.get(resource, Fraction(0)))} for pods — "
+                f"({shape(pool, '').machine_type}) has {_said(resource, free.get(resource, Fraction(0)))} for pods — "
                 "it would stay pending",
                 f"Ask for less{larger}",
             )
@@ -93,12 +103,12 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
     """Where the nodes are not this stack's, some machine of that GPU type could hold the pod."""
-    for workload in workloads(settings):
+    for workload in gpu_workloads(settings):
         if workload.accelerator not in GPUS or workload.pool is not None or pools_of(workload, settings):
             continue
         if settings.cluster.mode == "standard":
             continue
-        request = node_request(workload)
+        request = node_request(workload, settings)
         count = int(request[NVIDIA_GPU])
         try:
             autopilot_machine(
@@ -116,16 +126,16 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
     """All pods of a run, or one replica of a server, find room in the pool at its largest."""
     for workload in workloads(settings):
         pools = pools_of(workload, settings)
-        request = node_request(workload)
+        request = node_request(workload, settings)
         fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
         if not fits or not any(count for _, count in fits) or any(not _sized(pool) for pool in pools):
             continue
         room = sum(count * largest(pool, settings.cluster) for pool, count in fits)
-        wanted = pods_at_once(workload)
+        wanted = pods_at_once(workload, settings)
         if room < wanted:
             nodes = listed(f"{pool.name}: {largest(pool, settings.cluster)} nodes at most" for pool in pools)
-            path = workload.at("pods" if isinstance(workload, FineTune) else "pool")
-            noun = "the Job runs" if isinstance(workload, FineTune) else "the server needs"
+            path = workload.at(_pods_key(workload))
+            noun = "the server needs" if isinstance(workload, Server) else "the Job runs"
             yield Problem(
                 path,
                 f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and there is room for {room} ({nodes}) — "
@@ -134,7 +144,15 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def _sized(pool: GpuPool) -> bool:
+def _pods_key(workload: Workload) -> str:
+    if isinstance(workload, FineTune):
+        return "pods"
+    return "slices" if isinstance(workload, Multislice) else "pool"
+
+
+def _sized(pool: GpuPool | TpuPool) -> bool:
+    if isinstance(pool, TpuPool) and (grows(pool) or pool_slice(pool).multi_host):
+        return True
     return pool.autoscaling is not None or pool.nodes_per_zone is not None
 
 
@@ -150,7 +168,7 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         if queue is None or not _queues_are_sound(settings):
             continue
         pools = pools_of(workload, settings)
-        if not pools and (workload.pool is not None or settings.cluster.mode == "standard"):
+        if not pools and (getattr(workload, "pool", None) is not None or settings.cluster.mode == "standard"):
             continue
         usable = {flavor.name for flavor in usable_flavors(queue, {pool.name for pool in pools}, settings)}
         quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
@@ -164,8 +182,8 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
                 f"Add the pool to a flavor of cluster queue {queue.name}, or run on a pool that is in one",
             )
             continue
-        pods = pods_at_once(workload)
-        request = {resource: amount * pods for resource, amount in pod_request(workload).items()}
+        pods = pods_at_once(workload, settings)
+        request = {resource: amount * pods for resource, amount in pod_request(workload, settings).items()}
         if pods == 0 or any(not _missing(request, amounts) for amounts in quotas):
             continue
         best = min(quotas, key=lambda amounts: len(_missing(request, amounts)))
@@ -180,7 +198,7 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
                 continue
             together = f"the {pods} pods of {noun} together ask" if pods > 1 else f"one pod of {noun} asks"
             yield Problem(
-                workload.at("pods" if pods > 1 else _key(workload, resource)),
+                workload.at(_pods_key(workload) if pods > 1 else _key(workload, resource)),
                 f"{together} for {_said(resource, request[resource])}, more than all of cluster queue {queue.name}, "
                 f"{_said(resource, best[resource])} — Kueue would never admit it",
                 f"Ask for less, or raise the quota at {queue.at('flavors')}",
@@ -193,7 +211,7 @@ def _queues_are_sound(settings: Settings) -> bool:
     if queues is None:
         return False
     flavors = {flavor.name: flavor for flavor in queues.flavors}
-    names = {pool.name for pool in settings.gpu_pools if _sized(pool)}
+    names = {pool.name for pool in all_pools(settings) if _sized(pool)}
     for queue in queues.cluster_queues:
         for one in queue.flavors:
             flavor = flavors.get(one.flavor)

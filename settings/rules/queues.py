@@ -6,11 +6,24 @@ from collections.abc import Iterator
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
-from catalog.quota import COVERED
-from settings.model import ClusterQueue, Flavor, Queues, Settings
-from settings.plan import BUILT_IN_PRIORITIES, cluster_queue_of, flavor_pools, gpus, is_autopilot, priority
+from catalog.tpus import GOOGLE_TPU
+from settings.model import ClusterQueue, Flavor, GpuPool, Queues, Settings, TpuPool
+from settings.plan import (
+    BUILT_IN_PRIORITIES,
+    cluster_queue_of,
+    flavor_pools,
+    gpus,
+    is_autopilot,
+    pool_slice,
+    pools,
+    priority,
+    quota,
+)
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, listed, needs, repeated
+
+# What quota can be given for, beside the extended resources of other vendors.
+_KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 def _queues(settings: Settings) -> Queues:
@@ -28,21 +41,28 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     yield from repeated(((one, "name", one.name) for one in queues.priority_classes), "priority class", consequence)
 
 
+def _kind(pool: GpuPool | TpuPool) -> str:
+    if isinstance(pool, GpuPool):
+        return gpus(pool)[0]
+    kind = pool_slice(pool)
+    return f"{kind.accelerator} {kind.topology}"
+
+
 def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
-    """A flavor names pools of this stack, all of one GPU type: its labels can't say two."""
-    pools = [pool.name for pool in settings.gpu_pools]
+    """A flavor names pools of this stack, all of one accelerator: its labels can't say two."""
+    known = [pool.name for pool in pools(settings)]
     for flavor in _queues(settings).flavors:
         for index, name in enumerate(flavor.pools):
             consequence = "no node would be of this flavor"
             path = flavor.at(f"pools[{index}]")
-            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", name, pools, consequence)
-        kinds = dict.fromkeys(gpus(pool)[0] for pool in flavor_pools(flavor, settings))
+            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", name, known, consequence)
+        kinds = dict.fromkeys(_kind(pool) for pool in flavor_pools(flavor, settings))
         if len(kinds) > 1:
             yield Problem(
                 flavor.at("pools"),
-                f"the pools of flavor {flavor.name} have different GPUs ({listed(kinds)}) — "
+                f"the pools of flavor {flavor.name} have different accelerators ({listed(kinds)}) — "
                 "no label is common to their nodes alone, so Kueue could not tell them",
-                "Make a flavor for each GPU type",
+                "Make a flavor for each of them",
             )
 
 
@@ -69,7 +89,7 @@ def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
             if one.flavor in [other.flavor for other in queue.flavors[:index]]:
                 cause = f"flavor {one.flavor} is in cluster queue {queue.name} twice — Kueue would refuse it"
                 yield Problem(path, cause, "Leave one out")
-        covered = [set(COVERED if isinstance(one.quota, str) else one.quota) for one in queue.flavors]
+        covered = [set(quota(one, settings)) for one in queue.flavors]
         if any(resources != covered[0] for resources in covered):
             yield Problem(
                 queue.at("flavors"),
@@ -87,12 +107,12 @@ def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
                 continue
             if not one.quota:
                 cause = f"the quota of flavor {one.flavor} is empty — nothing would ever be admitted"
-                yield Problem(path, cause, f"Write quota: derive, or amounts of {listed(COVERED)}")
+                yield Problem(path, cause, f"Write quota: derive, or amounts of {listed(_KNOWN)}")
             for resource, text in one.quota.items():
-                if "/" not in resource and resource not in (*COVERED, "pods"):
+                if "/" not in resource and resource not in (*_KNOWN, "pods"):
                     cause = f"{resource} is no resource of Kubernetes — no pod asks for it"
                     meant = NVIDIA_GPU if "gpu" in resource.lower() else None
-                    way_out = f"Did you mean {meant}?" if meant else nearest(resource, COVERED)
+                    way_out = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
                     yield Problem(f'{path}["{resource}"]', cause, way_out)
                 elif "/" in resource and parse_quantity(text).denominator != 1:
                     cause = f"{text} of {resource} is not a whole number — GPUs are given whole"
@@ -175,13 +195,13 @@ def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
 def usable_flavors(queue: ClusterQueue, pool_names: set[str], settings: Settings) -> list[Flavor]:
     """Flavors of the queue whose nodes include those of one of these pools; with no pools, those of any node."""
     flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
-    kinds = {gpus(pool)[0] for pool in settings.gpu_pools if pool.name in pool_names}
+    kinds = {_kind(pool) for pool in pools(settings) if pool.name in pool_names}
     usable = []
     for one in queue.flavors:
         flavor = flavors.get(one.flavor)
         if flavor is None:
             continue
-        several = len(flavor.pools) > 1 and kinds & {gpus(pool)[0] for pool in flavor_pools(flavor, settings)}
+        several = len(flavor.pools) > 1 and kinds & {_kind(pool) for pool in flavor_pools(flavor, settings)}
         if not flavor.pools or pool_names & set(flavor.pools) or several:
             usable.append(flavor)
     return usable

@@ -9,8 +9,19 @@ from pathlib import PurePosixPath
 from catalog.machines import GPUS, machine
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import FINE_TUNE_IMAGE
-from settings.model import FineTune, Server, Settings, Workload
-from settings.plan import BUILT_IN_PRIORITIES, gpus, is_autopilot, pools_of, run_name, service_name, workloads
+from settings.model import FineTune, GpuServer, LocalQueue, Multislice, Server, Settings, Tgi, TpuBatch, Workload
+from settings.plan import (
+    BUILT_IN_PRIORITIES,
+    DEFAULT_NAMESPACE,
+    fine_tunes,
+    gpu_workloads,
+    gpus,
+    is_autopilot,
+    pools_of,
+    run_name,
+    service_name,
+    workloads,
+)
 from settings.problems import TOKEN, Problem, nearest, unknown
 from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
 
@@ -20,12 +31,18 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-# Namespaces that Kubernetes, GKE or Kueue make and rule.
-_TAKEN = re.compile(r"default|kube-.*|gke-.*|gmp-.*|kueue-system")
+# Namespaces that Kubernetes, GKE, Kueue or JobSet make and rule.
+_TAKEN = re.compile(r"kube-.*|gke-.*|gmp-.*|kueue-system|jobset-system|custom-metrics")
 
 
 def _noun(workload: Workload) -> str:
-    return "server" if isinstance(workload, Server) else "training"
+    if isinstance(workload, Server):
+        return "server"
+    return "batch Job" if isinstance(workload, TpuBatch) else "training"
+
+
+def _has_service(workload: Workload) -> bool:
+    return not isinstance(workload, Multislice) and not (isinstance(workload, TpuBatch) and workload.service is None)
 
 
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
@@ -35,8 +52,12 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     yield from repeated(servers, "server", consequence)
     jobs = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.training)
     yield from repeated(jobs, "training", consequence)
+    batch = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.batch)
+    yield from repeated(batch, "batch Job", consequence)
     # Two of a kind and name are told once.
-    distinct = {(_noun(one), one.namespace, one.name): one for one in reversed(workloads(settings))}.values()
+    distinct = {
+        (_noun(one), one.namespace, one.name): one for one in reversed(workloads(settings)) if _has_service(one)
+    }.values()
     services = ((one, "service", f"{one.namespace}/{service_name(one)}") for one in reversed(list(distinct)))
     yield from repeated(services, "Service", f"{consequence}; it is named after the workload unless service says")
 
@@ -44,11 +65,11 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
     """Services begin with a letter; the pods of a run have names of 63 characters at most."""
     for workload in workloads(settings):
-        if not _SERVICE.fullmatch(service_name(workload)):
+        if _has_service(workload) and not _SERVICE.fullmatch(service_name(workload)):
             cause = f"{service_name(workload)} begins with a digit — Kubernetes would refuse the Service"
-            key = "service" if workload.service else "name"
+            key = "name" if service_name(workload) == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
-    for job in settings.training:
+    for job in fine_tunes(settings):
         longest = f"{run_name(job)}-{job.pods - 1}"
         if len(longest) > 63:
             cause = f"the pods of the Job would be called {longest}, {len(longest)} characters — 63 are allowed"
@@ -56,10 +77,20 @@ def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
 
 
 def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
-    """The stack makes its namespaces, so none of those that every cluster has."""
+    """The stack makes its namespaces, so none that the cluster's own controllers live in.
+
+    What Kueue holds by a finalizer (pods of a server, Workloads of a Job) is awaited with its namespace when a stack
+    goes; so in the default namespace, which stays, there may be none. A JobSet's deletion is awaited itself.
+    """
     queues = settings.queues.local_queues if settings.queues else []
-    for one in [*workloads(settings), *queues]:
-        if _TAKEN.fullmatch(one.namespace):
+    every: list[Workload | LocalQueue] = [*workloads(settings), *queues]
+    for one in every:
+        if isinstance(one, Workload) and one.namespace == DEFAULT_NAMESPACE:
+            if one.queue is not None and not isinstance(one, Multislice):
+                cause = f"the {_noun(one)} is under a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted — "
+                cause += "pods that Kueue still holds when the stack goes would stay for ever"
+                yield Problem(one.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
+        elif _TAKEN.fullmatch(one.namespace):
             cause = f"namespace {one.namespace} belongs to the cluster, and the stack makes its namespaces — "
             yield Problem(one.at("namespace"), f"{cause}it could not be created", "Choose another namespace")
 
@@ -108,7 +139,7 @@ def pools_exist(settings: Settings) -> Iterator[Problem]:
     """The pool that a workload names is one of this stack."""
     pools = [pool.name for pool in settings.gpu_pools]
     autopilot = is_autopilot(settings.cluster) and not settings.unread.touches("gke-ai:cluster.mode")
-    for workload in workloads(settings):
+    for workload in gpu_workloads(settings):
         if workload.pool is None or workload.pool in pools:
             continue
         path = workload.at("pool")
@@ -123,8 +154,10 @@ def pools_exist(settings: Settings) -> Iterator[Problem]:
 def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
     """A workload names a pool of the stack, or a GPU type where Google or an existing cluster has the nodes."""
     pools = [pool.name for pool in settings.gpu_pools]
-    for workload in workloads(settings):
+    for workload in gpu_workloads(settings):
         noun = _noun(workload)
+        if workload.compute_class is not None:
+            continue
         if workload.pool is not None and workload.accelerator is not None:
             cause = f"the {noun} names a pool and an accelerator — the pool has its own, and the two could disagree"
             yield Problem(workload.at("accelerator"), cause, "Leave one of them out")
@@ -140,7 +173,7 @@ def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
     """A new Standard cluster has the GPUs of its pools and no others."""
-    for workload in workloads(settings):
+    for workload in gpu_workloads(settings):
         if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
         if not pools_of(workload, settings):
@@ -155,8 +188,10 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
 
 def pools_can_serve(settings: Settings) -> Iterator[Problem]:
     """Pools whose nodes this stack's workloads could never get, or could not run on."""
-    for workload in workloads(settings):
-        for pool in pools_of(workload, settings) if workload.pool else []:
+    for workload in gpu_workloads(settings):
+        for pool in settings.gpu_pools:
+            if pool not in pools_of(workload, settings) or workload.pool is None:
+                continue
             if pool.capacity.mode == "queuedFlexStart":
                 yield Problem(
                     workload.at("pool"),
@@ -193,10 +228,12 @@ def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
                 yield Problem(workload.at("env"), cause, "Use letters, digits and '_', not beginning with a digit")
 
 
-def _variables(workload: Server | FineTune) -> Mapping[str, str]:
-    if isinstance(workload, Server):
+def _variables(workload: Workload) -> Mapping[str, str]:
+    if isinstance(workload, Tgi):
         variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
         return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
+    if not isinstance(workload, FineTune):
+        return {}
     return {
         "EXPERIMENT": "experiment",
         "MODEL_NAME": "baseModel",
@@ -224,9 +261,11 @@ def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
 
 def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
     """Models and data sets are named as on Hugging Face, not by URL."""
-    ids: list[tuple[Workload, str, str]] = [(server, "model", server.model) for server in settings.serving]
-    ids += [(job, "baseModel", job.base_model) for job in settings.training]
-    ids += [(job, "dataset.name", job.dataset.name) for job in settings.training]
+    ids: list[tuple[Workload, str, str]] = [
+        (one, "model", one.model) for one in settings.serving if isinstance(one, GpuServer)
+    ]
+    ids += [(job, "baseModel", job.base_model) for job in fine_tunes(settings)]
+    ids += [(job, "dataset.name", job.dataset.name) for job in fine_tunes(settings)]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
             cause = f'"{name}" is no id on Hugging Face — the download would fail'
@@ -236,13 +275,13 @@ def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
 def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
     """The port's variable and the Secret's key have the form that Kubernetes takes."""
     for server in settings.serving:
-        if not _ENV_NAME.fullmatch(server.port_variable):
+        if isinstance(server, Tgi) and not _ENV_NAME.fullmatch(server.port_variable):
             cause = (
                 f'"{server.port_variable}" is no name of an environment variable — the server would not get its port'
             )
             yield Problem(server.at("portVariable"), cause, "Use letters, digits and '_', not beginning with a digit")
     keys: dict[tuple[str, str], str] = {}
-    for workload in workloads(settings):
+    for workload in gpu_workloads(settings):
         secret = workload.token_secret
         if not _SECRET_KEY.fullmatch(secret.key):
             cause = f'"{secret.key}" is no key of a Secret — Kubernetes would refuse it'
@@ -255,7 +294,7 @@ def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
 
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The bucket is mounted at an absolute path, and checkpoints are written below it."""
-    for job in settings.training:
+    for job in fine_tunes(settings):
         mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(job.model_path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} can't hold the bucket — it takes an absolute path other than / and /dev/shm"

@@ -1,0 +1,92 @@
+"""The engines that serve models: what each answers to, and how it is asked.
+
+Sources:
+- tgi: https://huggingface.co/docs/text-generation-inference/reference/api_reference (health, metrics, completions)
+- vllm: https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html
+- jetstream: https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream (generate), and its HTTP
+  front: https://github.com/GoogleCloudPlatform/ai-on-gke, tutorials-and-examples/inference-servers/jetstream/http-server
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from catalog.versions import JETSTREAM_IMAGE, TGI_IMAGE, VLLM_IMAGE
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine, seen from outside.
+
+    `image` is the one that serves; `health_path` answers 200 on the serving port once the engine can be asked;
+    `metrics_port` is the port of its metrics (none: the serving port); `burst` how many requests at once try it.
+    """
+
+    name: str
+    title: str
+    image: str
+    health_path: str
+    metrics_port: int | None
+    metrics_path: str
+    request_path: str
+    form: Literal["completions", "generate"]
+    burst: int
+
+    def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
+        """The JSON of a request for at most `max_tokens` tokens."""
+        asked = {"prompt": prompt, "max_tokens": max_tokens}
+        return {"model": model, **asked} if self.form == "completions" else asked
+
+    def text(self, answer: Mapping[str, Any]) -> str:
+        """The generated text of an answer; KeyError, IndexError or TypeError where it is none of this engine's."""
+        found = answer["choices"][0]["text"] if self.form == "completions" else answer["response"]
+        if not isinstance(found, str):
+            raise TypeError(f"the text of the answer is {type(found).__name__}")
+        return found
+
+
+ENGINES: Mapping[str, Engine] = MappingProxyType(
+    {
+        engine.name: engine
+        for engine in (
+            Engine(
+                name="tgi",
+                title="Text Generation Inference",
+                image=TGI_IMAGE,
+                health_path="/health",
+                metrics_port=None,
+                metrics_path="/metrics",
+                request_path="/v1/completions",
+                form="completions",
+                burst=4,
+            ),
+            Engine(
+                name="vllm",
+                title="vLLM",
+                image=VLLM_IMAGE,
+                health_path="/health",
+                metrics_port=None,
+                metrics_path="/metrics",
+                request_path="/v1/completions",
+                form="completions",
+                burst=4,
+            ),
+            Engine(
+                name="jetstream",
+                title="JetStream",
+                image=JETSTREAM_IMAGE,
+                # Of the HTTP front, which has no other: it answers before the model is loaded.
+                health_path="/",
+                metrics_port=9100,
+                metrics_path="/",
+                request_path="/generate",
+                form="generate",
+                # What the source document sends to see the autoscaler at work.
+                burst=100,
+            ),
+        )
+    }
+)

@@ -1,0 +1,142 @@
+"""TPU slices that GKE offers: from a version and a topology the machines, nodes and chips that follow.
+
+A slice is what a topology says: `2x4` is 8 chips. Where one machine holds them all it is single-host: its nodes are
+apart, and a pool may have any number of them. Else it is multi-host: one pool is one slice, whose nodes come and go
+together, as many as the topology has chips divided by the chips of a machine.
+
+Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus (versions, machines, topologies),
+https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (single-host and multi-host),
+https://cloud.google.com/tpu/docs/system-architecture-tpu-vm (memory of a chip)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations_with_replacement
+from math import prod
+from types import MappingProxyType
+
+from catalog.machines import MACHINES, Machine
+
+GOOGLE_TPU = "google.com/tpu"
+
+
+@dataclass(frozen=True)
+class TpuVersion:
+    """A generation of TPUs.
+
+    `accelerator` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `memory_gib` the high-bandwidth
+    memory of one chip, `flex_start_zones` where Dynamic Workload Scheduler has it (none: not at all).
+    """
+
+    name: str
+    accelerator: str
+    memory_gib: int
+    flex_start_zones: tuple[str, ...]
+
+
+VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
+    {
+        version.name: version
+        for version in (
+            # https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#availability
+            TpuVersion("v5e", "tpu-v5-lite-podslice", 16, ("us-west4-a",)),
+            TpuVersion("v5p", "tpu-v5p-slice", 95, ("us-east5-a",)),
+            TpuVersion("v6e", "tpu-v6e-slice", 32, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
+            TpuVersion("tpu7x", "tpu7x", 192, ()),
+        )
+    }
+)
+# Chips per machine decide what a machine of two-dimensional versions holds alone.
+_SINGLE_HOST_2D = {1: "1x1", 4: "2x2", 8: "2x4"}
+_MULTI_HOST_2D = ("2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_SINGLE_HOST_3D = "2x2x1"
+# The small ones; larger ones have multiples of 4 on each side, in ascending order.
+_MULTI_HOST_3D = ("2x2x2", "2x2x4", "2x4x4")
+# The most chips that one slice may train on.
+_MOST_CHIPS_3D = 6144
+_CHIPS_OF_A_MULTI_HOST_MACHINE = 4
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice: `hosts` machines of `chips_per_host` chips each; `hosts` is 1 exactly where it is single-host."""
+
+    version: str
+    accelerator: str
+    topology: str
+    machine_type: str
+    chips_per_host: int
+    hosts: int
+
+    @property
+    def chips(self) -> int:
+        """Chips of the whole slice: the product of its topology."""
+        return self.chips_per_host * self.hosts
+
+    @property
+    def multi_host(self) -> bool:
+        """Whether its nodes come and go together."""
+        return self.hosts > 1
+
+
+class NoSuchSlice(LookupError):
+    """There is no such slice; the message says why, `choices` what there is instead."""
+
+    def __init__(self, message: str, choices: list[str]) -> None:
+        super().__init__(message)
+        self.choices = choices
+
+
+@cache
+def slices(version: str) -> tuple[Slice, ...]:
+    """Every slice of a version, smallest first, single-host before multi-host. Raises NoSuchSlice."""
+    if version not in VERSIONS:
+        raise NoSuchSlice(f"{version} is no TPU version that GKE has for this product", list(VERSIONS))
+    accelerator = VERSIONS[version].accelerator
+    machines = [one for one in MACHINES.values() if one.tpu == accelerator]
+    found = [
+        Slice(version, accelerator, topology, one.name, one.chips, _chips(topology) // one.chips)
+        for one in machines
+        for topology in _topologies(one)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.chips, one.hosts, one.topology)))
+
+
+def slice_of(version: str, topology: str, machine_type: str | None = None) -> Slice:
+    """The slice of a version and a topology: of the machine named, else of the one that holds it all, if there is one.
+
+    Raises NoSuchSlice for a version, a topology or a machine that don't go together.
+    """
+    every = slices(version)
+    of_topology = [one for one in every if one.topology == topology]
+    if not of_topology:
+        choices = list(dict.fromkeys(one.topology for one in every))
+        raise NoSuchSlice(f"{topology} is no topology of TPU {version}", choices)
+    if machine_type is None:
+        return of_topology[0]
+    for one in of_topology:
+        if one.machine_type == machine_type:
+            return one
+    message = f"TPU {version} has no {topology} slice of {machine_type}"
+    raise NoSuchSlice(message, [one.machine_type for one in of_topology])
+
+
+def _topologies(machine: Machine) -> Iterator[str]:
+    if machine.tpu in ("tpu-v5-lite-podslice", "tpu-v6e-slice"):
+        yield _SINGLE_HOST_2D[machine.chips]
+        if machine.chips == _CHIPS_OF_A_MULTI_HOST_MACHINE:
+            yield from _MULTI_HOST_2D
+        return
+    yield _SINGLE_HOST_3D
+    yield from _MULTI_HOST_3D
+    sides = range(4, _MOST_CHIPS_3D // 16 + 1, 4)
+    for a, b, c in combinations_with_replacement(sides, 3):
+        if a * b * c <= _MOST_CHIPS_3D:
+            yield f"{a}x{b}x{c}"
+
+
+def _chips(topology: str) -> int:
+    return prod(int(side) for side in topology.split("x"))
