@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
@@ -169,12 +170,13 @@ class _Reader:
         if len(kinds) == 1 or not isinstance(value, Mapping):
             return self._section(kinds[0], value, path)
         key, by_name = _told_apart(kinds)
-        name = value.get(key, next(iter(by_name)))
-        if isinstance(name, str) and name in by_name:
-            return self._section(by_name[name], value, path)
-        self._lost(path, value)
-        self.problems.append(Problem(f"{path}.{key}", f"{_quoted(name)} is no {key}", nearest(str(name), by_name)))
-        return None
+        name = str(value.get(key, next(iter(by_name))))
+        if name not in by_name:
+            self.problems.append(Problem(f"{path}.{key}", f"{_quoted(name)} is no {key}", nearest(name, by_name)))
+            # What was probably meant is read, so that the rest of the item is told too.
+            name = next(iter(get_close_matches(name, by_name, n=1)), next(iter(by_name)))
+            value = {**value, key: name}
+        return self._section(by_name[name], value, path)
 
     def _section(self, model: type[Section], value: object, path: str) -> Section | None:
         try:

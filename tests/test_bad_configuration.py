@@ -151,7 +151,7 @@ MISTAKES = [
         "a key in snake_case",
         put("serving.0.service_account", "default"),
         "gke-ai:serving[0].service_account",
-        "service_account is no key of a server",
+        "service_account is no key of a TGI server",
         "Did you mean serviceAccount?",
     ),
     Mistake(
@@ -172,7 +172,7 @@ MISTAKES = [
         "a required key left out",
         drop("serving.0.model"),
         "gke-ai:serving[0].model",
-        "model is missing — a server cannot be made without it",
+        "model is missing — a TGI server cannot be made without it",
         "Add it (model id on Hugging Face)",
     ),
     Mistake(
@@ -800,8 +800,8 @@ MISTAKES = [
             put("queues.flavors.0.pools", ["l4", "a100"]),
         ),
         "gke-ai:queues.flavors[0].pools",
-        "the pools of flavor l4 have different GPUs (nvidia-l4, nvidia-tesla-a100)",
-        "Make a flavor for each GPU type",
+        "the pools of flavor l4 have different accelerators (nvidia-l4, nvidia-tesla-a100)",
+        "Make a flavor for each of them",
     ),
     Mistake(
         "a flavor that nothing uses",
@@ -1275,7 +1275,7 @@ def test_every_mistake_of_a_file_is_told_at_once() -> None:
     values["buckets"][0]["softDeleteDays"] = 3
     values["gpuPools"][0]["gpusPerNode"] = 3
     values["queues"]["localQueues"][0]["clusterQueue"] = "gpu"
-    values["serving"][0]["engine"] = "vllm"
+    values["serving"][0]["engine"] = "triton"
     values["serving"].append(SECOND_SERVER | {"pool": "nowhere"})
     values["training"][0]["modelPath"] = "/tmp/model"
     assert [problem.path for problem in problems_of(values, token_given=False)] == [
@@ -1312,7 +1312,7 @@ def test_reference_to_an_item_without_a_name_is_no_second_mistake(item: object) 
 
 def test_several_mistakes_of_one_item_are_all_told() -> None:
     values = good()
-    values["serving"][0] |= {"replicas": -1, "engine": "vllm", "sevice": "x"}
+    values["serving"][0] |= {"replicas": -1, "engine": "triton", "sevice": "x"}
     assert {problem.path for problem in problems_of(values)} == {
         "gke-ai:serving[0].replicas",
         "gke-ai:serving[0].engine",

@@ -89,7 +89,8 @@ def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
             if one.flavor in [other.flavor for other in queue.flavors[:index]]:
                 cause = f"flavor {one.flavor} is in cluster queue {queue.name} twice — Kueue would refuse it"
                 yield Problem(path, cause, "Leave one out")
-        covered = [set(quota(one, settings)) for one in queue.flavors]
+        # What can't be derived is told by another rule.
+        covered = [set(amounts) for one in queue.flavors if (amounts := quota(one, settings))]
         if any(resources != covered[0] for resources in covered):
             yield Problem(
                 queue.at("flavors"),
