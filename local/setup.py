@@ -112,9 +112,9 @@ def make_environment(folder: Path, step: Step) -> str:
 def write_ready(ready: Path, tools: list[Path], environment: Path) -> None:
     """What `local/run` reads: where everything is, after a check that it still is there."""
     python = environment / "bin" / "python"
-    needed = [python, *(folder / "bin" for folder in tools)]
+    charts = link_charts(CACHE / "charts" / ready.name, tools)
+    needed = [python, charts, *(folder / "bin" for folder in tools)]
     search = [*(folder / "bin" for folder in tools), environment / "bin"]
-    charts = next(folder / "charts" for folder in tools if (folder / "charts").is_dir())
     locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK.read_text(), re.M))
     plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]
     lines = [
@@ -129,6 +129,16 @@ def write_ready(ready: Path, tools: list[Path], environment: Path) -> None:
     unfinished = ready.with_name(f"{ready.name}.{os.getpid()}")
     unfinished.write_text("\n".join(lines) + "\n")
     unfinished.rename(ready)
+
+
+def link_charts(charts: Path, tools: list[Path]) -> Path:
+    """One folder with the charts of all tools, as there is one variable that names the place of charts."""
+    charts.mkdir(parents=True, exist_ok=True)
+    for chart in (chart for folder in tools for chart in (folder / "charts").glob("*")):
+        unfinished = charts / f".{chart.name}.{os.getpid()}"
+        unfinished.symlink_to(chart)
+        unfinished.rename(charts / chart.name)
+    return charts
 
 
 if __name__ == "__main__":

@@ -133,6 +133,19 @@ TOOLS = (
         ships=(Shipped("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),),
     ),
     Tool(
+        "jobset",
+        "sigs.k8s.io/jobset",
+        {"jobset": ()},
+        ships=(Shipped("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),),
+    ),
+    Tool("prometheus", "github.com/prometheus/prometheus", {"prometheus": ()}),
+    Tool(
+        "prometheus-adapter",
+        "sigs.k8s.io/prometheus-adapter",
+        {"prometheus-adapter": ()},
+        built_as={"prometheus-adapter": "adapter"},
+    ),
+    Tool(
         "helm",
         "helm.sh/helm/v3",
         {"helm": ("version", "--short")},

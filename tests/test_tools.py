@@ -108,6 +108,11 @@ def test_programs_say_their_version_which_clients_parse() -> None:
     assert subprocess.run(["pulumi", "version"], capture_output=True, text=True).stdout.strip() == pulumi.version
 
 
+def test_the_charts_of_all_tools_stand_in_one_folder() -> None:
+    charts = Path(os.environ["GKE_AI_CHARTS"])
+    assert {chart.parent.name for chart in charts.glob("*/Chart.yaml")} == {"kueue", "jobset"}
+
+
 def test_a_changed_pin_recipe_or_compiler_builds_anew(thing: Tool) -> None:
     before = thing.folder("go1.26.0")
     assert thing.folder("go1.26.0") == before
