@@ -138,3 +138,61 @@ def until_none(check: Callable[[], Any], what: str, seconds: float = 60) -> None
     while found := check():
         assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
         time.sleep(0.3)
+
+
+# Kinds that a cluster's own controllers write all the time, or that merely mirror others.
+FLEETING = {"componentstatuses", "controllerrevisions", "endpoints", "events", "events.events.k8s.io", "leases"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a stand-in held before a stack: resources of the cloud by identity and, in a cluster that was there, objects
+    by kind, namespace and name."""
+
+    cloud: frozenset[str]
+    objects: frozenset[tuple[str, str, str]]
+    cluster: str | None = None
+
+
+def begun(stand_in: StandIn, config: Path) -> Found:
+    """Makes the cluster that a configuration with `mode: existing` wants, and says what there is before the `up`."""
+    cluster = yaml.safe_load(config.read_text())["config"].get("gke-ai:cluster", {})
+    if cluster.get("mode") != "existing":
+        return Found(cloud_of(stand_in), frozenset())
+    mode, location = cluster.get("existingMode", "standard"), cluster.get("location", "us-central1")
+    stand_in.run("existing", "create", cluster["name"], "--mode", mode, "--location", location)
+    own = stand_in.state / "clusters" / cluster["name"] / "kubeconfig"
+    (stand_in.state / "test-kubeconfig").write_text(own.read_text())
+    return Found(cloud_of(stand_in), objects_of(stand_in), cluster["name"])
+
+
+def cloud_of(stand_in: StandIn) -> frozenset[str]:
+    """The identity of every resource in the stand-in cloud."""
+    return frozenset(json.loads(file.read_text())["identity"] for file in (stand_in.state / "cloud").glob("*.json"))
+
+
+def objects_of(stand_in: StandIn) -> frozenset[tuple[str, str, str]]:
+    """Kind, namespace and name of every object in the cluster, save what comes and goes by itself."""
+    kinds = set(stand_in.kubectl("api-resources", "--verbs=list", "-o", "name").split())
+    lasting = {kind for kind in kinds - FLEETING if not kind.partition(".")[0].endswith(("slices", "leases"))}
+    found = stand_in.get("-A", ",".join(sorted(lasting)))
+    return frozenset((one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found)
+
+
+def settled(stand_in: StandIn) -> None:
+    """A second `up` and a refresh would change nothing, and the refresh leaves nothing for an `up` to do."""
+    assert stand_in.planned() == {}
+    stand_in.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    assert stand_in.planned() == {}
+
+
+def gone(stand_in: StandIn, found: Found) -> None:
+    """After a `make down`: the cloud, a cluster that was there before and the list of stacks are as they were found."""
+    assert cloud_of(stand_in) == found.cloud
+    assert json.loads(stand_in.run("pulumi", "stack", "ls", "--json")) == []
+    if found.cluster is None:
+        assert list((stand_in.state / "clusters").glob("*")) == []
+        until_none(stand_in.processes, "no process of the stand-in is left", 15)
+        return
+    until_none(lambda: objects_of(stand_in) - found.objects, "what was deployed is gone")
+    assert found.objects - objects_of(stand_in) == frozenset()
