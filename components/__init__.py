@@ -13,25 +13,34 @@ name a type of pulumi_kubernetes are text: the SDK loads a module when it is fir
 
 from components.bucket import ModelBucket, ModelBucketArgs
 from components.cluster import GkeCluster, GkeClusterArgs
+from components.compute_class import ComputeClass, ComputeClassArgs
 from components.finetune import FinetuneJob, FinetuneJobArgs
 from components.gpu_pool import GpuNodePool, GpuNodePoolArgs
+from components.jetstream import JetStreamServer, JetStreamServerArgs
 from components.kueue import KueueStack, KueueStackArgs
 from components.namespace import WorkloadNamespace, WorkloadNamespaceArgs
 from components.tgi import TgiServer, TgiServerArgs
+from components.vllm import VllmServer, VllmServerArgs
 
 __all__ = [
+    "ComputeClass",
+    "ComputeClassArgs",
     "FinetuneJob",
     "FinetuneJobArgs",
     "GkeCluster",
     "GkeClusterArgs",
     "GpuNodePool",
     "GpuNodePoolArgs",
+    "JetStreamServer",
+    "JetStreamServerArgs",
     "KueueStack",
     "KueueStackArgs",
     "ModelBucket",
     "ModelBucketArgs",
     "TgiServer",
     "TgiServerArgs",
+    "VllmServer",
+    "VllmServerArgs",
     "WorkloadNamespace",
     "WorkloadNamespaceArgs",
 ]

@@ -11,7 +11,7 @@ from components.workload import (
     SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
-    WorkloadArgs,
+    GpuWorkloadArgs,
     environment,
     queue_label,
     resources,
@@ -56,9 +56,10 @@ class FuseVolumeArgs(TypedDict):
     """Cores, as a Kubernetes quantity; request and limit."""
 
 
-class FinetuneJobArgs(WorkloadArgs):
+class FinetuneJobArgs(GpuWorkloadArgs):
     """Arguments of a `FinetuneJob`."""
 
+    kind: NotRequired[str]
     volume: FuseVolumeArgs
     image: NotRequired[str]
     base_model: NotRequired[str]

@@ -7,12 +7,24 @@ import pulumi_kubernetes as k8s
 from catalog.nodes import NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
 from components.base import ResourcesArgs, TokenSecretArgs
-from settings.model import FineTune, GpuServer
+from settings.model import FineTune, GpuServer, Workload
 
 # The kubernetes plugin would wait for a Job to finish and for every replica to be available; a queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 SHARED_MEMORY: "k8s.core.v1.VolumeArgsDict" = {"name": "dshm", "empty_dir": {"medium": "Memory"}}
 SHARED_MEMORY_MOUNT: "k8s.core.v1.VolumeMountArgsDict" = {"name": "dshm", "mount_path": "/dev/shm"}
+
+
+class TpuSliceArgs(TypedDict):
+    """A TPU slice that no pool of the stack provides."""
+
+    version: str
+    """`v5e`, `v5p`, `v6e` or `tpu7x`."""
+    topology: str
+    """Chips of the slice along each side, such as `2x4`."""
+    machine_type: NotRequired[str]
+    capacity: NotRequired[str]
+    """`onDemand`, `spot` or `flexStart`."""
 
 
 class WorkloadArgs(TypedDict):
@@ -23,19 +35,26 @@ class WorkloadArgs(TypedDict):
     queue: NotRequired[str]
     """Local queue of the namespace; none: not under Kueue."""
     priority_class: NotRequired[str]
-    pool: NotRequired[str]
-    """What the configuration says of it; `node_selector` is what counts."""
-    accelerator: NotRequired[str]
-    """What the configuration says of it; `node_selector` is what counts."""
     node_selector: NotRequired[dict[str, str]]
     """Labels of the nodes to run on."""
     service_account: NotRequired[str]
-    token_secret: NotRequired[TokenSecretArgs]
     resources: NotRequired[ResourcesArgs]
     labels: NotRequired[dict[str, str]]
     """Further labels of the pods."""
     env: NotRequired[dict[str, str]]
     """Further environment variables of the container."""
+
+
+class GpuWorkloadArgs(WorkloadArgs):
+    """Arguments that every workload on GPUs has."""
+
+    pool: NotRequired[str]
+    """What the configuration says of it; `node_selector` is what counts."""
+    accelerator: NotRequired[str]
+    """What the configuration says of it; `node_selector` is what counts."""
+    compute_class: NotRequired[str]
+    """What the configuration says of it; `node_selector` is what counts."""
+    token_secret: NotRequired[TokenSecretArgs]
 
 
 def environment(
@@ -55,18 +74,20 @@ def variables(values: dict[str, str]) -> "list[k8s.core.v1.EnvVarArgsDict]":
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def resources(workload: GpuServer | FineTune, gpus: int) -> "k8s.core.v1.ResourceRequirementsArgsDict":
-    """Requests and limits of the container, equal: GPUs can't be shared, and Autopilot bills requests."""
+def resources(
+    workload: Workload, count: int, accelerator: str = NVIDIA_GPU
+) -> "k8s.core.v1.ResourceRequirementsArgsDict":
+    """Requests and limits of the container, equal: accelerators can't be shared, and Autopilot bills requests."""
     asked = {
         "cpu": workload.resources.cpu,
         "memory": workload.resources.memory,
         "ephemeral-storage": workload.resources.ephemeral_storage,
-        NVIDIA_GPU: str(gpus),
+        accelerator: str(count),
     }
     known = {resource: amount for resource, amount in asked.items() if amount is not None}
     return {"requests": known, "limits": known}
 
 
-def queue_label(workload: GpuServer | FineTune) -> dict[str, str]:
+def queue_label(workload: Workload) -> dict[str, str]:
     """The label by which Kueue takes a workload; none where it isn't under Kueue."""
     return {QUEUE_LABEL: workload.queue} if workload.queue else {}

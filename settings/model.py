@@ -24,6 +24,7 @@ from pydantic.alias_generators import to_camel
 
 from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from catalog.engines import JETSTREAM_METRICS_PORT
 from catalog.quantities import parse_quantity
 
 # RFC 1123 label, the form of Kubernetes object names that also become DNS labels.
@@ -382,6 +383,7 @@ class ScratchVolume(Section):
 class Server(Workload):
     """A model server, whatever its engine: Deployment and Service."""
 
+    engine: str
     app: str | None = Field(default=None, description="value of the label `app` that the Service selects; none: name")
     container: DnsLabel = Field(default="inference-server", description="name of the container")
     image: str | None = Field(default=None, description="none: the pinned image of the engine")
@@ -432,7 +434,7 @@ class JetStream(Server, TpuWorkload):
     max_prefill_length: int = Field(default=1024, ge=1, description="tokens")
     max_target_length: int = Field(default=2048, ge=1, description="tokens of prompt and answer together")
     http_image: str | None = Field(default=None, description="of the HTTP front; none: the pinned one")
-    metrics_port: int = Field(default=9100, ge=1, le=65535)
+    metrics_port: int = Field(default=JETSTREAM_METRICS_PORT, ge=1, le=65535)
     arguments: dict[str, str] = Field(default={}, description="further settings of MaxText: ici_tensor_parallelism")
 
 

@@ -14,17 +14,20 @@ from pulumi.provider.experimental.analyzer import Analyzer
 
 import components
 from components import (
+    ComputeClassArgs,
     FinetuneJob,
     FinetuneJobArgs,
     GkeCluster,
     GkeClusterArgs,
     GpuNodePool,
     GpuNodePoolArgs,
+    JetStreamServerArgs,
     KueueStack,
     ModelBucket,
     ModelBucketArgs,
     TgiServer,
     TgiServerArgs,
+    VllmServerArgs,
     WorkloadNamespace,
     readiness,
     retry,
@@ -68,7 +71,7 @@ def every_component() -> list[type[pulumi.ComponentResource]]:
 
 def test_component_host_understands_every_component() -> None:
     schema = Analyzer("gke-ai").analyze(every_component())
-    assert len(schema["component_definitions"]) == 7
+    assert schema["component_definitions"].keys() == {one.__name__ for one in every_component()}
     for definition in schema["component_definitions"].values():
         assert definition.description
         assert definition.inputs
@@ -85,7 +88,10 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (GkeClusterArgs, model.Cluster, {"project"}, set()),
         (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
         (GpuNodePoolArgs, model.GpuPool, {"project", "cluster", "location"}, set()),
-        (TgiServerArgs, model.Server, {"node_selector", "kubeconfig"}, set()),
+        (TgiServerArgs, model.Tgi, {"node_selector", "kubeconfig", "autoscaled"}, set()),
+        (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
+        (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
+        (ComputeClassArgs, model.ComputeClass, set(), set()),
         (FinetuneJobArgs, model.FineTune, {"node_selector"}, set()),
     ],
 )

@@ -1,0 +1,41 @@
+"""A model server: vLLM behind a Service."""
+
+from typing import NotRequired
+
+import pulumi
+
+from components.base import read
+from components.server import GpuServerArgs, ModelServer, gpu_container
+from settings.model import Vllm
+
+
+class VllmServerArgs(GpuServerArgs):
+    """Arguments of a `VllmServer`."""
+
+    arguments: NotRequired[list[str]]
+    """Further arguments of `vllm serve`."""
+
+
+class VllmServer(ModelServer):
+    """A Deployment of vLLM with its OpenAI-compatible API, and its Service; all else as every `ModelServer`.
+
+    `model` is an id on Hugging Face, `quantize` vLLM's `--quantization`, such as `awq_marlin`.
+
+    Refused: arguments that `settings.model.Vllm` refuses; RunError when no replica is ready in time.
+
+    Sources: https://docs.vllm.ai/en/stable/cli/serve.html, https://docs.vllm.ai/en/stable/configuration/env_vars.html
+    """
+
+    def __init__(self, name: str, args: VllmServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        server = read(Vllm, name, args)
+        container = gpu_container(server, {}, "HF_TOKEN")
+        container["command"] = ["vllm", "serve"]
+        container["args"] = [
+            server.model,
+            f"--port={server.port}",
+            f"--tensor-parallel-size={server.gpus}",
+            *([f"--quantization={server.quantize}"] if server.quantize else []),
+            *server.arguments,
+        ]
+        # A Service called vllm would give every pod a VLLM_PORT, which vLLM takes for its own.
+        super().__init__(name, server, args, [container], opts, service_links=False)
