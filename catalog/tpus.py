@@ -28,24 +28,27 @@ class TpuVersion:
     """A generation of TPUs.
 
     `accelerator` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `memory_gib` the high-bandwidth
-    memory of one chip, `flex_start_zones` where Dynamic Workload Scheduler has it (none: not at all).
+    memory of one chip, `flex_start_zones` where Dynamic Workload Scheduler has it (none: not at all). With
+    `workload_policy` a multi-host slice is placed by a policy that the user makes for its topology, else by GKE.
     """
 
     name: str
     accelerator: str
     memory_gib: int
     flex_start_zones: tuple[str, ...]
+    workload_policy: bool = False
 
 
 VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
     {
         version.name: version
         for version in (
-            # https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#availability
+            # Zones: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#requirements
             TpuVersion("v5e", "tpu-v5-lite-podslice", 16, ("us-west4-a",)),
             TpuVersion("v5p", "tpu-v5p-slice", 95, ("us-east5-a",)),
             TpuVersion("v6e", "tpu-v6e-slice", 32, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
-            TpuVersion("tpu7x", "tpu7x", 192, ()),
+            # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+            TpuVersion("tpu7x", "tpu7x", 192, (), workload_policy=True),
         )
     }
 )
@@ -56,7 +59,7 @@ _SINGLE_HOST_3D = "2x2x1"
 # The small ones; larger ones have multiples of 4 on each side, in ascending order.
 _MULTI_HOST_3D = ("2x2x2", "2x2x4", "2x4x4")
 # The most chips that one slice may train on.
-_MOST_CHIPS_3D = 6144
+MOST_CHIPS_3D = 6144
 _CHIPS_OF_A_MULTI_HOST_MACHINE = 4
 
 
@@ -83,10 +86,14 @@ class Slice:
 
 
 class NoSuchSlice(LookupError):
-    """There is no such slice; the message says why, `choices` what there is instead."""
+    """There is no such slice; the message says why, `choices` what there is instead.
 
-    def __init__(self, message: str, choices: list[str]) -> None:
+    `argument` is what they are choices of: `version`, `topology` or `machine_type`.
+    """
+
+    def __init__(self, message: str, argument: str, choices: list[str]) -> None:
         super().__init__(message)
+        self.argument = argument
         self.choices = choices
 
 
@@ -94,7 +101,7 @@ class NoSuchSlice(LookupError):
 def slices(version: str) -> tuple[Slice, ...]:
     """Every slice of a version, smallest first, single-host before multi-host. Raises NoSuchSlice."""
     if version not in VERSIONS:
-        raise NoSuchSlice(f"{version} is no TPU version that GKE has for this product", list(VERSIONS))
+        raise NoSuchSlice(f"{version} is no TPU version of the catalogue", "version", list(VERSIONS))
     accelerator = VERSIONS[version].accelerator
     machines = [one for one in MACHINES.values() if one.tpu == accelerator]
     found = [
@@ -114,14 +121,29 @@ def slice_of(version: str, topology: str, machine_type: str | None = None) -> Sl
     of_topology = [one for one in every if one.topology == topology]
     if not of_topology:
         choices = list(dict.fromkeys(one.topology for one in every))
-        raise NoSuchSlice(f"{topology} is no topology of TPU {version}", choices)
+        raise NoSuchSlice(f"{topology} is no topology of TPU {version}", "topology", choices)
     if machine_type is None:
         return of_topology[0]
     for one in of_topology:
         if one.machine_type == machine_type:
             return one
     message = f"TPU {version} has no {topology} slice of {machine_type}"
-    raise NoSuchSlice(message, [one.machine_type for one in of_topology])
+    raise NoSuchSlice(message, "machine_type", [one.machine_type for one in of_topology])
+
+
+def slice_on(machine_type: str, topology: str | None = None) -> Slice:
+    """The slice of that topology on a machine type; without one, the slice that a machine is by itself.
+
+    Raises NoSuchSlice for a machine without TPUs, and for a topology that it can't be part of.
+    """
+    every = [one for version in VERSIONS for one in slices(version) if one.machine_type == machine_type]
+    for one in every:
+        if one.topology == topology or (topology is None and not one.multi_host):
+            return one
+    if not every:
+        with_tpus = [one.name for one in MACHINES.values() if one.tpu]
+        raise NoSuchSlice(f"{machine_type} has no TPU", "machine_type", with_tpus)
+    raise NoSuchSlice(f"{topology} is no topology of {machine_type}", "topology", [one.topology for one in every])
 
 
 def _topologies(machine: Machine) -> Iterator[str]:
@@ -132,9 +154,9 @@ def _topologies(machine: Machine) -> Iterator[str]:
         return
     yield _SINGLE_HOST_3D
     yield from _MULTI_HOST_3D
-    sides = range(4, _MOST_CHIPS_3D // 16 + 1, 4)
+    sides = range(4, MOST_CHIPS_3D // 16 + 1, 4)
     for a, b, c in combinations_with_replacement(sides, 3):
-        if a * b * c <= _MOST_CHIPS_3D:
+        if a * b * c <= MOST_CHIPS_3D:
             yield f"{a}x{b}x{c}"
 
 

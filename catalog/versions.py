@@ -19,8 +19,8 @@ POD_MONITORING_API = "monitoring.googleapis.com/v1"
 TGI_IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.5"
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference
 FINE_TUNE_IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"
-# https://cloud.google.com/tpu/docs/run-calculation-jax; JAX AI images: https://cloud.google.com/ai-hypercomputer/docs/images
-JAX_TPU_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/jax-ai-image/tpu:jax0.6.2-rev1"
+# JAX 0.9.0 Revision 1 of https://docs.cloud.google.com/ai-hypercomputer/docs/images#jax-ai-images (there is no 0.6.2)
+JAX_TPU_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/jax-ai-image/tpu:jax0.9.0-rev1"
 # https://jobset.sigs.k8s.io/docs/installation/#helm
 JOBSET_CHART = "oci://registry.k8s.io/jobset/charts/jobset"
 JOBSET_VERSION = "0.12.0"
