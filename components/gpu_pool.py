@@ -11,7 +11,7 @@ from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES
-from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot
+from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
 from settings.plan import gpus
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
@@ -98,7 +98,9 @@ class GpuNodePool(Component):
             location=args["location"],
             node_locations=spec.zones or None,
             node_count=None if spec.autoscaling else spec.nodes_per_zone,
-            initial_node_count=first_size(spec, args["location"]),
+            initial_node_count=first_size(spec, spec.autoscaling.min_nodes, args["location"])
+            if spec.autoscaling
+            else None,
             autoscaling=autoscaling(spec),
             node_config={
                 "machine_type": spec.machine_type,
@@ -127,7 +129,7 @@ class GpuNodePool(Component):
                 parent=self,
                 protect=spec.protect,
                 delete_before_replace=True,  # its name is taken until it has gone
-                ignore_changes=owned_by_others(spec),
+                ignore_changes=owned_by_others(spec.autoscaling is not None),
             ),
         )
 
@@ -146,16 +148,12 @@ def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | No
     }
 
 
-def first_size(spec: GpuPool, location: str) -> int | None:
+def first_size(spec: GpuPool | TpuPool, least: int, location: str) -> int:
     """Nodes in each zone at first, for a pool that is autoscaled: its minimum; flex-start begins with none."""
-    if spec.autoscaling is None:
-        return None
-    if MODES[spec.capacity.mode].elastic:
-        return 0
-    return ceil(spec.autoscaling.min_nodes / len(spec.zones or node_zones(location)))
+    return 0 if MODES[spec.capacity.mode].elastic else ceil(least / len(spec.zones or node_zones(location)))
 
 
-def capacity(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     """What the capacity mode adds to the nodes."""
     match spec.capacity:
         case Spot():
@@ -177,10 +175,10 @@ def capacity(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     return {}
 
 
-def owned_by_others(spec: GpuPool) -> list[str]:
+def owned_by_others(autoscaled: bool) -> list[str]:
     """Fields that something else changes after this program has written them."""
     # The first size: GKE records one for a fixed pool too, and a change would replace it (pulumi/pulumi-gcp#412).
     ignored = ["initialNodeCount"]
-    if spec.autoscaling is not None:
+    if autoscaled:
         ignored.append("nodeCount")  # the autoscaler's
     return ignored
