@@ -13,23 +13,31 @@ import pulumi
 from pulumi import ResourceOptions
 
 import settings
+from catalog.capacity import MODES
 from catalog.nodes import region_of
 from catalog.zones import is_zone
 from components import (
+    ComputeClass,
     FinetuneJob,
+    FlexStartTpuPool,
     GkeCluster,
     GpuNodePool,
+    JetStreamServer,
     KueueStack,
     ModelBucket,
     TgiServer,
+    TpuNodePool,
+    VllmServer,
     WorkloadNamespace,
 )
 from components.base import arguments
 from settings import BadConfiguration, Problem, Settings, plan
-from settings.model import Tgi
+from settings.model import GpuPool, GpuWorkload, Server, TpuPool, TpuWorkload
 from settings.plan import service_name, workloads
 
 OUTPUTS_VERSION = "1"
+# The component of each engine.
+SERVERS: dict[str, Any] = {"tgi": TgiServer, "vllm": VllmServer, "jetstream": JetStreamServer}
 
 
 def main() -> None:
@@ -95,14 +103,23 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         for bucket in stack.buckets
     }
     pools = {
-        pool.name: GpuNodePool(
-            pool.name, arguments(pool, project=project, cluster=cluster.cluster_name, location=location)
+        pool.name: pool_component(pool)(
+            pool.name,
+            arguments(
+                pool,
+                project=project,
+                cluster=cluster.cluster_name,
+                location=location,
+                zones=pool.zones or stack.cluster.system_pool.zones,
+            ),
         )
-        for pool in stack.gpu_pools
+        for pool in plan.pools(stack)
     }
 
     def in_cluster(*after: pulumi.Resource) -> ResourceOptions:
         return ResourceOptions(providers={"kubernetes": cluster.provider}, depends_on=list(after))
+
+    classes = {one.name: ComputeClass(one.name, arguments(one), in_cluster()) for one in stack.compute_classes}
 
     # Kueue's manager runs on the system pool, which comes with the cluster.
     kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if stack.queues else []
@@ -122,16 +139,18 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
 
     def after(workload: settings.model.Workload) -> list[pulumi.Resource]:
         # A pool drains what still runs on it, for up to an hour; so it is deleted after its workloads.
-        return [namespaces[workload.namespace], *(pools[pool.name] for pool in plan.pools_of(workload, stack))]
+        nodes: list[pulumi.Resource] = [pools[pool.name] for pool in plan.pools_of(workload, stack)]
+        if isinstance(workload, GpuWorkload) and workload.compute_class is not None:
+            nodes.append(classes[workload.compute_class])
+        return [namespaces[workload.namespace], *nodes]
 
     servers = [
-        TgiServer(
+        SERVERS[server.engine](
             f"{server.namespace}/{server.name}",
-            arguments(server, node_selector=plan.node_selector(server, stack), kubeconfig=cluster.kubeconfig),
+            server_arguments(server, stack, cluster.kubeconfig),
             in_cluster(*after(server)),
         )
         for server in stack.serving
-        if isinstance(server, Tgi)
     ]
     jobs: list[FinetuneJob] = []
     for run in plan.fine_tunes(stack):  # each after the one before it: the list's order is the order of creation
@@ -172,6 +191,25 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     }
     for name, value in outputs.items():
         pulumi.export(name, value)
+
+
+def pool_component(pool: GpuPool | TpuPool) -> Any:
+    """The component of a pool: by its accelerator and, of TPUs, by how capacity is had."""
+    if isinstance(pool, GpuPool):
+        return GpuNodePool
+    return FlexStartTpuPool if MODES[pool.capacity.mode].elastic else TpuNodePool
+
+
+def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
+    """Arguments of a server's component: its section, and what follows from the rest of the stack."""
+    slice_of_it = {"chips": plan.accelerators(server, stack)[1]} if isinstance(server, TpuWorkload) else {}
+    return arguments(
+        server,
+        node_selector=plan.node_selector(server, stack),
+        kubeconfig=kubeconfig,
+        autoscaled=plan.autoscaler_of(server, stack) is not None,
+        **slice_of_it,
+    )
 
 
 def queue_arguments(stack: Settings) -> Any:

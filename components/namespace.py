@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from catalog.versions import KUEUE_API
 from components.base import Component, TokenSecretArgs
 from components.retry import kueue_hook
+from settings.plan import DEFAULT_NAMESPACE
 
 
 class LocalQueueArgs(TypedDict):
@@ -33,6 +34,8 @@ class WorkloadNamespaceArgs(TypedDict):
 class WorkloadNamespace(Component):
     """A namespace, the Secrets with the token, service accounts, and the namespace's local queues.
 
+    The namespace `default` is in every cluster: there all but the namespace itself is made.
+
     Local queues are here and not in `KueueStack` because a namespace is made after Kueue and deleted before it: what
     runs in it holds quota, and only a running Kueue lets it go.
 
@@ -51,10 +54,11 @@ class WorkloadNamespace(Component):
         if secrets and token == "":
             raise ValueError(f"namespace {name} has secrets for a token, and there is no token")
 
-        namespace = k8s.core.v1.Namespace(
-            args["name"], metadata={"name": args["name"]}, opts=pulumi.ResourceOptions(parent=self)
-        )
-        inside = pulumi.ResourceOptions(parent=self, depends_on=[namespace])
+        made: list[pulumi.CustomResource] = []
+        if args["name"] != DEFAULT_NAMESPACE:
+            child = pulumi.ResourceOptions(parent=self)
+            made.append(k8s.core.v1.Namespace(args["name"], metadata={"name": args["name"]}, opts=child))
+        inside = pulumi.ResourceOptions(parent=self, depends_on=made)
         for secret in dict.fromkeys(one["name"] for one in secrets):
             keys = sorted({one["key"] for one in secrets if one["name"] == secret})
             k8s.core.v1.Secret(
@@ -79,8 +83,8 @@ class WorkloadNamespace(Component):
                 kind="LocalQueue",
                 metadata={"name": queue["name"], "namespace": args["name"]},
                 spec={"clusterQueue": queue["cluster_queue"]},
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], hooks=kueue),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=made, hooks=kueue),
             )
 
-        self.namespace_name = namespace.metadata.name.apply(lambda found: found or "")
+        self.namespace_name = pulumi.Output.all(*(one.id for one in made)).apply(lambda _: args["name"])
         self.register_outputs({"namespaceName": self.namespace_name})

@@ -1,0 +1,100 @@
+"""The example of cost-optimised serving registers the objects of its source document, but for what is named here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.recorder import ROOT, TOKEN, configuration, run_program
+from tests.test_reproduces_source import (
+    identity,
+    pulumi_does_not_wait_for_queues,
+    pulumi_sets_replicas_back,
+    rollouts_are_stated,
+    unwrapped,
+)
+
+EXAMPLE = "examples/cost-optimized-serving.yaml"
+EXPECTED = ROOT / "tests" / "expected" / "cost-optimized-serving.yaml"
+Object = dict[str, Any]
+
+
+def class_is_asked_for_by_the_pods(item: Object) -> None:
+    """The document has the node selector under the Deployment's spec, which has no such field."""
+    if item["kind"] == "Deployment":
+        item["spec"]["template"]["spec"]["nodeSelector"] = item["spec"].pop("nodeSelector")
+
+
+def class_says_what_happens_without_capacity(item: Object) -> None:
+    """GKE's default changed with 1.33; what it is now is written."""
+    if item["kind"] == "ComputeClass":
+        item["spec"]["whenUnsatisfiable"] = "DoNotScaleUp"
+
+
+def namespace_is_stated(item: Object) -> None:
+    """The document leaves it to kubectl, which takes the default one."""
+    if item["kind"] != "ComputeClass":
+        item["metadata"]["namespace"] = "default"
+
+
+def deployment_carries_the_label_of_its_pods(item: Object) -> None:
+    """As the source document of mixed training and inference has it, so that people find it by its label."""
+    if item["kind"] == "Deployment":
+        item["metadata"]["labels"] = {"app": "llm"}
+
+
+DIFFERENCES: list[Callable[[Object], None]] = [
+    class_is_asked_for_by_the_pods,
+    class_says_what_happens_without_capacity,
+    namespace_is_stated,
+    deployment_carries_the_label_of_its_pods,
+    rollouts_are_stated,
+    pulumi_does_not_wait_for_queues,
+    pulumi_sets_replicas_back,
+]
+# The document forwards port 8080 of service/llm-service, and defines no such Service.
+SERVICE: Object = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "llm-service"},
+    "spec": {
+        "type": "ClusterIP",
+        "selector": {"app": "llm"},
+        "ports": [{"protocol": "TCP", "port": 8080, "targetPort": 8080}],
+    },
+}
+
+
+def comparable(item: Object) -> Object:
+    """The object with its environment, whose order means nothing, in one order."""
+    if item["kind"] == "Deployment":
+        for container in item["spec"]["template"]["spec"]["containers"]:
+            container["env"] = sorted(container["env"], key=lambda one: str(one["name"]))
+    return item
+
+
+def test_objects_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run_program(configuration(EXAMPLE), False, monkeypatch)
+    expected = {}
+    for item in [*yaml.safe_load_all(EXPECTED.read_text()), SERVICE]:
+        for difference in DIFFERENCES:
+            difference(item)
+        if item["kind"] == "Secret":
+            item["stringData"] = dict.fromkeys(item["stringData"], TOKEN)
+        expected[identity(item)] = comparable(item)
+    registered = {
+        identity(one.inputs): comparable(unwrapped(one.inputs))
+        for one in record.resources.values()
+        if one.type.startswith("kubernetes:")
+    }
+    assert registered.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert registered[key] == wanted, key
+
+
+def test_nothing_is_made_in_the_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run_program(configuration(EXAMPLE), False, monkeypatch)
+    assert not [one.type for one in record.resources.values() if one.type.startswith("gcp:")]
