@@ -10,17 +10,20 @@ import logging
 import signal
 import sys
 
+from catalog.versions import COMPUTE_CLASS_API
 from local.cluster import egress
 from local.cluster.api import View, async_client
 from local.cluster.controllers import Controllers
 from local.cluster.folder import Folder, try_lock
-from local.cluster.provisioner import Provisioner
+from local.cluster.planner import REQUEST_API
+from local.cluster.provisioner import Provisioner, Views
+from local.cluster.volumes import Volumes
 
 log = logging.getLogger("daemon")
 
 
 async def run(folder: Folder) -> None:
-    """Serve the egress proxy, the controllers and the provisioner until told to end."""
+    """Serve the egress proxy, the controllers, the provisioner and the disks until told to end."""
     async with async_client(folder) as api:
         for_controllers, for_provisioner = asyncio.Event(), asyncio.Event()
 
@@ -35,8 +38,11 @@ async def run(folder: Folder) -> None:
         nodes = View(api, "/api/v1/nodes", for_provisioner.set)
         services = View(api, "/api/v1/services", ignored)
         slices = View(api, "/apis/discovery.k8s.io/v1/endpointslices", ignored)
+        classes = View(api, f"/apis/{COMPUTE_CLASS_API}/computeclasses", for_provisioner.set)
+        requests = View(api, f"/apis/{REQUEST_API}/provisioningrequests", for_provisioner.set)
         controllers = Controllers(folder, api, pods)
-        provisioner = Provisioner(folder, api, nodes, pods)
+        provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
+        volumes = Volumes(api)
 
         def find(target: str) -> int | None:
             return egress.resolve(
@@ -50,10 +56,11 @@ async def run(folder: Folder) -> None:
         server = await egress.serve(folder.socket, find)
         log.info("serving %s", folder.socket)
         async with server, asyncio.TaskGroup() as group:
-            for view in (pods, nodes, services, slices):
+            for view in (pods, nodes, services, slices, classes, requests, *volumes.views):
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
             group.create_task(provisioner.run(for_provisioner))
+            group.create_task(volumes.run())
 
 
 async def _until_told(folder: Folder) -> None:

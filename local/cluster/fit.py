@@ -1,7 +1,7 @@
-"""Whether a pod could run on a node, in the scheduler's own terms as far as nodes decide it.
+"""Whether a pod could run on a node, in the scheduler's own terms as far as a workload of the product has them.
 
-Node selector, required node affinity, taints and resources. Not weighed: volumes, affinity between pods and topology
-spread; no workload of the product has them.
+Node selector, required node affinity, taints, resources, and the anti-affinity by which JobSet keeps Jobs apart. Not
+weighed: volumes (they follow the pod), other affinity between pods, topology spread.
 """
 
 from __future__ import annotations
@@ -85,6 +85,18 @@ def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
     return False
 
 
+def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]]) -> bool:
+    """Whether the pod's required anti-affinity keeps it off a node, given pods with the nodes they are placed on."""
+    affinity = pod["spec"].get("affinity", {}).get("podAntiAffinity", {})
+    labels = node["metadata"]["labels"]
+    return any(
+        on["metadata"]["labels"].get(term["topologyKey"]) == labels.get(term["topologyKey"])
+        and _matches(term.get("labelSelector", {}), other["metadata"].get("labels", {}))
+        for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+        for other, on in placed
+    )
+
+
 def allocatable(node: Object) -> dict[str, Fraction]:
     """What a node has for pods."""
     return {key: parse_quantity(str(value)) for key, value in node["status"]["allocatable"].items()}
@@ -97,8 +109,9 @@ def less(free: Amounts, asked: Amounts) -> dict[str, Fraction]:
 
 def _matches(term: Object, labels: Mapping[str, str]) -> bool:
     expressions: Iterable[Object] = term.get("matchExpressions", [])
+    equal = term.get("matchLabels", {}).items() <= labels.items()
     # Terms by field (a node's name) are DaemonSets' affair.
-    return "matchFields" not in term and all(_holds(expression, labels) for expression in expressions)
+    return equal and "matchFields" not in term and all(_holds(expression, labels) for expression in expressions)
 
 
 def _holds(expression: Object, labels: Mapping[str, str]) -> bool:

@@ -29,6 +29,12 @@ KUBERNETES_VERSION = "v1.35.4"
 # GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range); it
 # also keeps them apart from KWOK's pod addresses, which begin where Kubernetes' default range for Services does.
 SERVICE_RANGE = "34.118.224.0/20"
+_COLLECTIONS = {
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+    "StorageClass": "storageclasses",
+}
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 
 
@@ -119,7 +125,7 @@ def _make(folder: Folder, record: ClusterRecord) -> None:
     folder.kubeconfig.write_text(kubeconfig(host, ca, user))
     _start_daemon(folder)
     _await_ready(folder)
-    _install_crds(folder)
+    _install_objects(folder)
     # The first thing that its controllers make; a pod is refused before it.
     _await_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
     folder.write(record, host, ready=True)
@@ -175,6 +181,9 @@ def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]
                     {"key": "service-cluster-ip-range", "value": SERVICE_RANGE},
                     # Gives pods that ask for accelerators the toleration of their taint, as GKE does.
                     {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
+                    # The other tolerations that GKE gives: policies, which Kubernetes has as a beta.
+                    {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true"},
+                    {"key": "runtime-config", "value": "admissionregistration.k8s.io/v1beta1=true"},
                 ],
             }
         ],
@@ -240,14 +249,14 @@ def _await_success(folder: Folder, path: str, component: str, timeout: float = 6
             time.sleep(0.05)
 
 
-def _install_crds(folder: Folder) -> None:
-    """The kinds that GKE brings to a cluster; applied server-side, so that a second time changes nothing."""
+def _install_objects(folder: Folder) -> None:
+    """What GKE brings to a cluster; applied server-side, so that a second time changes nothing."""
     with client(folder) as api:
         for file in sorted((HERE / "crds").glob("*.yaml")):
-            name = yaml.safe_load(file.read_text())["metadata"]["name"]
-            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-            headers = {"content-type": "application/apply-patch+yaml"}
-            answer(api.patch(path, params={"fieldManager": "gke"}, content=file.read_bytes(), headers=headers))
+            for item in yaml.safe_load_all(file.read_text()):
+                path = f"/apis/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
+                headers = {"content-type": "application/apply-patch+yaml"}
+                answer(api.patch(path, params={"fieldManager": "gke"}, json=item, headers=headers))
 
 
 def _start_daemon(folder: Folder) -> None:

@@ -8,9 +8,20 @@ import secrets
 import string
 from collections import Counter
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
-from catalog.nodes import GKE_NODEPOOL, ZONE, NodeShape, allocatable, capacity_of, node_labels, node_taints
+from catalog.nodes import (
+    GKE_ACCELERATOR_COUNT,
+    GKE_NODEPOOL,
+    GKE_TPU_TOPOLOGY,
+    ZONE,
+    NodeShape,
+    allocatable,
+    capacity_of,
+    node_labels,
+    node_taints,
+)
 from local.cluster.records import ClusterRecord, PoolRecord
 
 Object = dict[str, Any]
@@ -59,7 +70,7 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
 def fingerprint(pool: PoolRecord) -> str:
     """Eight characters of a node's name that differ when the pool's nodes must be made anew: not for labels or taints,
     which change on living nodes."""
-    decisive = [pool.machine_type, pool.gpu, pool.gpus, pool.driver, pool.capacity, pool.disk_gb]
+    decisive = [pool.machine_type, pool.gpu, pool.gpus, pool.driver, pool.capacity, pool.disk_gb, pool.topology]
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:8]
 
 
@@ -94,6 +105,12 @@ def label(node: Object, key: str) -> str:
 def pool_of(node: Object) -> str:
     """The name of the pool that a node belongs to."""
     return label(node, GKE_NODEPOOL)
+
+
+def slice_size(node: Object) -> int:
+    """How many nodes come and go together with this one: those of its multi-host TPU slice, else it alone."""
+    topology, chips = label(node, GKE_TPU_TOPOLOGY), label(node, GKE_ACCELERATOR_COUNT)
+    return prod(int(side) for side in topology.split("x")) // int(chips) if topology else 1
 
 
 def is_ready(node: Object) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from catalog.nodes import NodeShape
+from catalog.tpus import VERSIONS, slices
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class PoolRecord:
     """A node pool. Either `nodes_per_zone` fixes its size, or `min_nodes` and `max_nodes` bound the whole pool.
 
     `taints` are those that the pool itself declares (`{"key", "value", "effect"}`), beside the ones GKE adds.
+    `topology` is that of a TPU slice (of a single-host one it follows from the machine); `compute_class` the class
+    whose nodes these are, where GKE made the pool for it.
     """
 
     name: str
@@ -49,6 +52,8 @@ class PoolRecord:
     min_nodes: int = 0
     max_nodes: int = 0
     workload_identity: bool = True
+    topology: str | None = None
+    compute_class: str | None = None
 
     @property
     def autoscaled(self) -> bool:
@@ -78,7 +83,15 @@ class PoolRecord:
             disk_gb=self.disk_gb,
             labels=self.labels,
             workload_identity=self.workload_identity,
+            topology=self.topology or _single_host_topology(self.machine_type),
+            compute_class=self.compute_class,
         )
+
+
+def _single_host_topology(machine_type: str) -> str | None:
+    """The topology that a TPU machine has by itself; the API takes none for single-host pools."""
+    every = [one for version in VERSIONS for one in slices(version) if one.machine_type == machine_type]
+    return next((one.topology for one in every if not one.multi_host), None)
 
 
 @dataclass(frozen=True)
