@@ -51,7 +51,7 @@ def refusal(pod: Object, node: Object, free: Amounts) -> str | None:
             return f"it has no label {key}={value}"
     required = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = required.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
-    if terms and not any(_matches(term, labels) for term in terms):
+    if terms and not any(matches(term, labels) for term in terms):
         return "it doesn't match the pod's node affinity"
     for taint in node["spec"].get("taints", []):
         # A node that is coming up has taints of Kubernetes' own until it is Ready.
@@ -91,7 +91,7 @@ def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]
     labels = node["metadata"]["labels"]
     return any(
         on["metadata"]["labels"].get(term["topologyKey"]) == labels.get(term["topologyKey"])
-        and _matches(term.get("labelSelector", {}), other["metadata"].get("labels", {}))
+        and matches(term.get("labelSelector", {}), other["metadata"].get("labels", {}))
         for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
         for other, on in placed
     )
@@ -107,7 +107,8 @@ def less(free: Amounts, asked: Amounts) -> dict[str, Fraction]:
     return {key: amount - asked.get(key, Fraction(0)) for key, amount in free.items()}
 
 
-def _matches(term: Object, labels: Mapping[str, str]) -> bool:
+def matches(term: Object, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet a selector, or a term of an affinity; an empty one takes them all."""
     expressions: Iterable[Object] = term.get("matchExpressions", [])
     equal = term.get("matchLabels", {}).items() <= labels.items()
     # Terms by field (a node's name) are DaemonSets' affair.
