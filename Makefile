@@ -5,13 +5,15 @@ STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 CODE = __main__.py catalog components local ops settings tests
 
-.PHONY: setup up status preview preview-json recover down test test-long lint bench
+.PHONY: setup up status smoke preview preview-json recover down test test-long lint bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(STANDIN) up $(PICK)
 status:  ## what runs, what waits and why
 	@$(STANDIN) status $(PICK)
+smoke:  ## ask every server of a stack as its users would
+	@$(STANDIN) smoke $(PICK)
 preview:  ## what an up would do
 	@$(STANDIN) preview $(PICK)
 preview-json:  ## Pulumi's JSON of a preview on a new stack

@@ -1,4 +1,4 @@
-"""What `make up`, `preview`, `status`, `recover` and `down` do on the stand-in, each on a copy of a configuration.
+"""What `make up`, `preview`, `status`, `smoke`, `recover` and `down` do on the stand-in, each on a copy of a configuration.
 
     local/run python -m local.stack up [--stack dev] [--config examples/x.yaml]
 
@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from local import cluster, paths
-from ops import down, recover, status
+from ops import down, recover, smoke, status
 from ops.stack import Stack, Stop
 
 # What a configuration leaves to its user, and any value serves for here.
@@ -107,6 +107,11 @@ def preview_json(stack: Stack) -> None:
         raise SystemExit(stack.pulumi("preview", "--json", configured=True).returncode)
 
 
+def ask(stack: Stack) -> None:
+    """Asks every server of the stack; ends as the check does."""
+    raise SystemExit(smoke.smoke(stack))
+
+
 def take_down(stack: Stack) -> None:
     """Destroys the stack and forgets it."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
@@ -124,6 +129,7 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "preview": preview,
     "preview-json": preview_json,
     "status": status.show,
+    "smoke": ask,
     "recover": recover.recover,
     "down": take_down,
 }

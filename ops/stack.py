@@ -83,11 +83,12 @@ class Stack:
         """The recorded resources of these Pulumi types."""
         return (resource for resource in self.resources if resource["type"] in types)
 
-    def api(self) -> ApiClient | None:
-        """A client of the cluster that the stack's objects are in; None before there is one."""
+    def api(self, connections: int = 4) -> ApiClient | None:
+        """A client of the cluster that the stack's objects are in, for that many requests at once; None before there
+        is a cluster."""
         for provider in self.of_type(PROVIDER):
             if kubeconfig := provider.get("inputs", {}).get("kubeconfig"):
-                return client_of(kubeconfig)
+                return client_of(kubeconfig, connections)
         return None
 
 
@@ -96,13 +97,22 @@ def on_stand_in() -> bool:
     return "GKE_AI_STATE" in os.environ
 
 
-def client_of(kubeconfig: str) -> ApiClient:
+def kubectl() -> str:
+    """The kubectl for a person to use."""
+    return "local/run kubectl" if on_stand_in() else "kubectl"
+
+
+def client_of(kubeconfig: str, connections: int) -> ApiClient:
     """A Kubernetes client for a kubeconfig, its exec plugin included."""
     import yaml
     from kubernetes import config
+    from kubernetes.client import Configuration
 
+    options = Configuration()
+    options.connection_pool_maxsize = connections
+    options.retries = False  # what doesn't answer is told at once
     connect: Callable[..., ApiClient] = config.new_client_from_config_dict
-    return connect(yaml.safe_load(kubeconfig), persist_config=False)
+    return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 
 
 def listed(api: ApiClient, path: str, **query: str) -> list[Object]:

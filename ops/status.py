@@ -18,7 +18,7 @@ from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import KUEUE_API
-from ops.stack import Object, Stack, Stop, arguments, listed, on_stand_in
+from ops.stack import Object, Stack, Stop, arguments, kubectl, listed
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -194,8 +194,7 @@ def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
     server = next((found for found in snapshot.deployments if label(found["spec"]["template"], QUEUE_LABEL)), None)
     if server:
         metadata = server["metadata"]
-        kubectl = "local/run kubectl" if on_stand_in() else "kubectl"
-        scale = f"{kubectl} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
+        scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         if any(state.startswith("Evicted") for state in states):
             yield f"training gave way to serving; let it resume:  {scale}1"
         elif "Waiting" in states:

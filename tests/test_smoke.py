@@ -1,0 +1,317 @@
+"""`make smoke` against stubs on this machine that speak the API server's proxy and the engines' APIs."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient, Configuration
+
+from catalog.engines import ENGINES
+from ops import smoke
+from ops.stack import Stack, Stop
+
+CREDENTIAL = "ya29.canary-credential"
+# What a stub answers to a request: the status and the body (bytes as they stand, all else as JSON).
+Answer = tuple[int, Any]
+COMPLETION = {"choices": [{"text": "Jupiter, of hydrogen."}], "usage": {"completion_tokens": 6}}
+
+
+@dataclass
+class Cluster:
+    """An API server with one Deployment and what stands behind its Service."""
+
+    answer: Callable[[dict[str, Any]], Answer] = lambda _: (200, COMPLETION)
+    replicas: int = 1
+    ready: int = 1
+    pods: tuple[dict[str, Any], ...] = ()
+    deployment: str = "gemma"
+
+    def __post_init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.at_once = self.most_at_once = 0
+        self.lock = threading.Lock()
+
+    def respond(self, method: str, path: str, body: dict[str, Any], credential: str | None) -> Answer:
+        """What an API server would say."""
+        assert credential == f"Bearer {CREDENTIAL}"
+        if path.startswith("/apis/apps/v1/namespaces/llm/deployments"):
+            spec = {"replicas": self.replicas, "selector": {"matchLabels": {"app": "gemma"}}}
+            status = {"readyReplicas": self.ready} if self.ready else {}
+            return 200, {"items": [{"metadata": {"name": self.deployment}, "spec": spec, "status": status}]}
+        if path == "/api/v1/namespaces/llm/pods?labelSelector=app%3Dgemma":
+            return 200, {"items": list(self.pods)}
+        if method == "POST" and "/proxy/" in path:
+            with self.lock:
+                self.asked.append((path, body))
+                self.at_once += 1
+                self.most_at_once = max(self.most_at_once, self.at_once)
+            try:
+                return self.answer(body)
+            finally:
+                with self.lock:
+                    self.at_once -= 1
+        return 404, {"kind": "Status", "message": f"the server could not find {path}"}
+
+
+class Server(ThreadingHTTPServer):
+    """Takes a burst at once."""
+
+    request_queue_size = 200
+    daemon_threads = True
+
+
+@contextmanager
+def serving(cluster: Cluster) -> Iterator[str]:
+    """The address at which a cluster answers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer()
+
+        def do_POST(self) -> None:
+            self.answer()
+
+        def answer(self) -> None:
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = json.loads(sent) if sent else {}
+            status, said = cluster.respond(self.command, self.path, body, self.headers.get("Authorization"))
+            if status == 0:
+                return  # hangs up without a word
+            content = said if isinstance(said, bytes) else json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@dataclass(frozen=True)
+class Deployed(Stack):
+    """A stack that is up, in a cluster at an address."""
+
+    address: str = ""
+    servers: tuple[dict[str, Any], ...] = ()
+
+    def outputs(self) -> dict[str, Any]:
+        return {"servers": list(self.servers)}
+
+    def api(self, connections: int = 4) -> ApiClient | None:
+        options = Configuration(host=self.address, api_key={"authorization": f"Bearer {CREDENTIAL}"})
+        options.connection_pool_maxsize = connections
+        options.retries = False
+        return ApiClient(options)
+
+
+def output(engine: str | None = "tgi") -> dict[str, Any]:
+    """A server in the outputs of a stack."""
+    common = {"name": "gemma", "namespace": "llm", "service": "llm-service", "port": 8080, "model": "google/gemma-2b"}
+    return common | ({"engine": engine} if engine else {})
+
+
+def run(cluster: Cluster, capsys: pytest.CaptureFixture[str], engine: str | None = "tgi") -> tuple[int, str]:
+    """The exit code and the output of a check; the credential is never in it."""
+    with serving(cluster) as address:
+        code = smoke.smoke(Deployed("dev", address=address, servers=(output(engine),)))
+    said = capsys.readouterr()
+    text = " ".join((said.out + said.err).split())
+    assert "canary" not in text
+    return code, text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_server_that_answers_passes_after_its_burst_at_once(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = ENGINES[engine]
+    arrived = threading.Barrier(kind.burst, timeout=20)
+
+    def together(_: dict[str, Any]) -> Answer:
+        arrived.wait()  # nobody is answered before all have asked
+        return 200, COMPLETION if kind.form == "completions" else {"response": "Jupiter."}
+
+    cluster = Cluster(together)
+    code, said = run(cluster, capsys, engine)
+    assert code == 0
+    assert cluster.most_at_once == kind.burst == len(cluster.asked)
+    path, body = cluster.asked[0]
+    assert path == f"/api/v1/namespaces/llm/services/llm-service:8080/proxy{kind.request_path}"
+    assert body["prompt"]
+    assert body["max_tokens"] > 0
+    assert body.get("model", "google/gemma-2b") == "google/gemma-2b"
+    assert "pass" in said
+    assert "fail" not in said
+    answered = f"{6 * kind.burst} tokens" if kind.form == "completions" else f"{8 * kind.burst} characters"
+    assert answered in said
+    assert f"{kind.burst} of {kind.burst} ended" in said
+
+
+def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
+    assert ENGINES["jetstream"].burst == 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem", "remedy"),
+    [
+        (
+            (503, {"kind": "Status", "message": 'no endpoints available for service "llm-service"'}),
+            'HTTP 503: no endpoints available for service "llm-service"',
+            "no pod behind the Service answers",
+        ),
+        ((502, b"error trying to reach service"), "HTTP 502: error trying to reach service", "logs deployment/gemma"),
+        ((429, {"error": "Model is overloaded", "error_type": "overloaded"}), "Model is overloaded", "add replicas"),
+        ((422, {"error": {"message": "max_tokens is too large"}}), "HTTP 422: max_tokens is too large", "logs"),
+        ((500, {"detail": "Internal Server Error"}), "HTTP 500: Internal Server Error", "logs"),
+        ((404, {"detail": "Not Found"}), "HTTP 404: Not Found", "get service llm-service"),
+        ((403, {"message": 'cannot create resource "services/proxy"'}), "HTTP 403", "right to create services/proxy"),
+        ((200, b"<html>welcome</html>"), "no answer of Text Generation Inference: <html>welcome</html>", "logs"),
+        ((200, {"response": "Jupiter"}), "no answer of Text Generation Inference", "logs"),
+        ((200, {"choices": []}), "no answer of Text Generation Inference", "logs"),
+        ((200, [1]), "no answer of Text Generation Inference", "logs"),
+        ((200, b""), "nothing was said", "logs"),
+        ((200, {"choices": [{"text": " "}]}), "the answer has no text", "logs"),
+        ((500, f"who sent Bearer {CREDENTIAL}?".encode()), "who sent ***?", "logs"),
+        ((0, None), "the connection to the cluster failed", "see whether the cluster can be reached"),
+    ],
+)
+def test_wrong_answer_fails_with_what_was_said_and_the_next_step(
+    answer: Answer, problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = run(Cluster(lambda _: answer), capsys)
+    assert code == 1
+    assert f"{ENGINES['tgi'].burst} × " in said
+    assert problem in said
+    assert remedy in said.rpartition("→")[2]
+    assert "Traceback" not in said
+
+
+def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    count = iter(range(100))
+
+    def one_in_ten(_: dict[str, Any]) -> Answer:
+        return (503, {"detail": "busy"}) if next(count) % 10 == 0 else (200, {"response": "Jupiter."})
+
+    code, said = run(Cluster(one_in_ten), capsys, "jetstream")
+    assert code == 1
+    assert re.search(r"llm/gemma JetStream 100 10 \d", said)
+    assert "10 × HTTP 503: busy" in said
+    assert "720 characters" in said
+
+
+def test_slow_answer_is_an_error_that_says_how_long_was_waited(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(smoke.ask, "__defaults__", (0.2,))
+
+    def slow(_: dict[str, Any]) -> Answer:
+        time.sleep(0.6)
+        return 200, COMPLETION
+
+    code, said = run(Cluster(slow), capsys)
+    assert code == 1
+    assert "no answer within 0.2 s" in said
+
+
+@pytest.mark.parametrize(
+    ("cluster", "problem", "remedy"),
+    [
+        (Cluster(replicas=0, ready=0), "it is scaled to zero", "-n llm scale deployment/gemma --replicas=1"),
+        (Cluster(ready=0), "no replica is ready: it has no pods", "make status"),
+        (Cluster(deployment="other"), "its Deployment is not there", "make up"),
+        (
+            Cluster(
+                ready=0,
+                pods=(
+                    {
+                        "metadata": {"name": "gemma-1", "namespace": "llm"},
+                        "spec": {"containers": []},
+                        "status": {
+                            "conditions": [
+                                {
+                                    "type": "PodScheduled",
+                                    "status": "False",
+                                    "reason": "Unschedulable",
+                                    "message": "0/3 nodes are available",
+                                }
+                            ]
+                        },
+                    },
+                ),
+            ),
+            "no replica is ready: Unschedulable: 0/3 nodes are available",
+            "make status",
+        ),
+        (
+            Cluster(
+                ready=0,
+                pods=(
+                    {
+                        "metadata": {"name": "gemma-1", "namespace": "llm"},
+                        "spec": {"containers": [], "nodeName": "a"},
+                        "status": {
+                            "containerStatuses": [
+                                {"name": "server", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+                            ]
+                        },
+                    },
+                ),
+            ),
+            "server waits: ImagePullBackOff",
+            "make status",
+        ),
+    ],
+)
+def test_server_without_a_ready_replica_is_not_asked(
+    cluster: Cluster, problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = run(cluster, capsys)
+    assert code == 1
+    assert problem in said
+    assert remedy in said
+    assert cluster.asked == []
+
+
+def test_outputs_of_an_earlier_release_ask_for_an_up(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(Cluster(), capsys, None)
+    assert code == 1
+    assert "don't say which engine" in said
+    assert "→ make up STACK=dev" in said
+
+
+def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
+    with serving(Cluster()) as address:
+        pass  # its port is closed again
+    with pytest.raises(Stop, match="The cluster does not answer") as stopped:
+        smoke.smoke(Deployed("dev", address=address, servers=(output(),)))
+    assert CREDENTIAL not in str(stopped.value)
+
+
+def test_stack_without_servers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert smoke.smoke(Deployed("dev")) == 0
+    assert capsys.readouterr().out == "dev has no servers: nothing to ask.\n"
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(50, "50.00 s"), (90, "90.00 s"), (99, "99.00 s"), (100, "100.00 s")]
+)
+def test_percentile_is_the_nearest_rank(percent: int, expected: str) -> None:
+    assert smoke.percentile([float(number) for number in range(100, 0, -1)], percent) == expected
+    assert smoke.percentile([7.0], percent) == "7.00 s"
+    assert smoke.percentile([], percent) == "–"
