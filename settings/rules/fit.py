@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from catalog.machines import GPUS
-from catalog.nodes import NVIDIA_GPU, allocatable, autopilot_machine
+from catalog.machines import GPUS, MACHINES, Machine
+from catalog.nodes import NVIDIA_GPU, NodeShape, allocatable, autopilot_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
@@ -121,6 +121,57 @@ def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
             )
 
 
+@needs("gke-ai:computeClasses")
+def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
+    """One pod fits a machine of its compute class, and each choice is one for some pod.
+
+    The boot disk of such a node is GKE's choice, so ephemeral storage is not compared.
+    """
+    for one in settings.compute_classes:
+        users = [workload for workload in gpu_workloads(settings) if workload.compute_class == one.name]
+        kinds = [MACHINES.get(priority.machine_type) for priority in one.priorities]
+        if not users or any(kind is None or kind.tpu for kind in kinds):
+            continue
+        free = [_free_of(kind) for kind in kinds if kind is not None]
+        gaps = [[_missing(_of_machine(user, settings), machine) for machine in free] for user in users]
+        for workload, of_choices in zip(users, gaps, strict=True):
+            if all(of_choices):
+                nearest = min(range(len(free)), key=lambda index: len(of_choices[index]))
+                resource = of_choices[nearest][0]
+                noun = "a replica of the server" if isinstance(workload, Server) else "a pod of the Job"
+                amount = _said(resource, node_request(workload, settings)[resource])
+                has = _said(resource, free[nearest].get(resource, Fraction(0)))
+                yield Problem(
+                    workload.at(_key(workload, resource)),
+                    f"{noun} takes {amount}, and no choice of compute class {one.name} holds it: "
+                    f"{one.priorities[nearest].machine_type} has {has} for pods — it would stay pending",
+                    f"Ask for less, or add a larger machine to {one.at('priorities')}",
+                )
+        if any(all(of_choices) for of_choices in gaps):
+            continue
+        for index, priority in enumerate(one.priorities):
+            short = [of_choices[index] for of_choices in gaps]
+            if all(short):
+                resource = short[0][0]
+                has = _said(resource, free[index].get(resource, Fraction(0)))
+                yield Problem(
+                    one.at(f"priorities[{index}].machineType"),
+                    f"{priority.machine_type} has {has} for pods, less than any workload of the class asks for — "
+                    "GKE could never take this choice",
+                    "Leave it out, or choose a larger machine",
+                )
+
+
+def _of_machine(workload: Workload, settings: Settings) -> Amounts:
+    request = node_request(workload, settings)
+    return {resource: amount for resource, amount in request.items() if resource != "ephemeral-storage"}
+
+
+def _free_of(kind: Machine) -> Amounts:
+    node = NodeShape("", kind.name, kind.gpu, kind.gpus, "default", "onDemand", "", 100, {}, True)
+    return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
+
+
 @needs("gke-ai:cluster")
 def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
     """All pods of a run, or one replica of a server, find room in the pool at its largest."""
@@ -223,6 +274,7 @@ def _queues_are_sound(settings: Settings) -> bool:
 RULES: tuple[Rule, ...] = (
     pods_fit_a_node_of_their_pool,
     pods_fit_a_machine,
+    choices_hold_a_pod,
     pools_hold_what_must_run_at_once,
     queues_hold_what_must_run_at_once,
 )

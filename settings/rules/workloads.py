@@ -35,7 +35,7 @@ _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _TAKEN = re.compile(r"kube-.*|gke-.*|gmp-.*|kueue-system|jobset-system|custom-metrics")
 
 
-def _noun(workload: Workload) -> str:
+def noun_of(workload: Workload) -> str:
     if isinstance(workload, Server):
         return "server"
     return "batch Job" if isinstance(workload, TpuBatch) else "training"
@@ -56,15 +56,18 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     yield from repeated(batch, "batch Job", consequence)
     # Two of a kind and name are told once.
     distinct = {
-        (_noun(one), one.namespace, one.name): one for one in reversed(workloads(settings)) if _has_service(one)
+        (noun_of(one), one.namespace, one.name): one for one in reversed(workloads(settings)) if _has_service(one)
     }.values()
     services = ((one, "service", f"{one.namespace}/{service_name(one)}") for one in reversed(list(distinct)))
     yield from repeated(services, "Service", f"{consequence}; it is named after the workload unless service says")
 
 
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
-    """Services begin with a letter; the pods of a run have names of 63 characters at most."""
+    """Services begin with a letter and leave Kubernetes its own; pods of a run have names of 63 characters at most."""
     for workload in workloads(settings):
+        if _has_service(workload) and (workload.namespace, service_name(workload)) == (DEFAULT_NAMESPACE, "kubernetes"):
+            cause = "Service kubernetes of namespace default is the API server's — the second could not be created"
+            yield Problem(workload.at("service"), cause, "Choose another name")
         if _has_service(workload) and not _SERVICE.fullmatch(service_name(workload)):
             cause = f"{service_name(workload)} begins with a digit — Kubernetes would refuse the Service"
             key = "name" if service_name(workload) == workload.name else "service"
@@ -87,7 +90,9 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
     for one in every:
         if isinstance(one, Workload) and one.namespace == DEFAULT_NAMESPACE:
             if one.queue is not None and not isinstance(one, Multislice):
-                cause = f"the {_noun(one)} is under a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted — "
+                cause = (
+                    f"the {noun_of(one)} is under a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted — "
+                )
                 cause += "pods that Kueue still holds when the stack goes would stay for ever"
                 yield Problem(one.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
         elif _TAKEN.fullmatch(one.namespace):
@@ -108,7 +113,7 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 workload.at("queue"),
                 f"local queue {workload.queue} is in namespace {listed(elsewhere)}, not in {workload.namespace}, where "
-                f"the {_noun(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
+                f"the {noun_of(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
@@ -155,7 +160,7 @@ def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
     """A workload names a pool of the stack, or a GPU type where Google or an existing cluster has the nodes."""
     pools = [pool.name for pool in settings.gpu_pools]
     for workload in gpu_workloads(settings):
-        noun = _noun(workload)
+        noun = noun_of(workload)
         if workload.compute_class is not None:
             continue
         if workload.pool is not None and workload.accelerator is not None:

@@ -1,0 +1,382 @@
+"""Mistakes in servers and compute classes: each is found, alone, at its path, with its cause and a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.test_bad_configuration import TOKEN, Configuration, Mistake, both, drop, problems_of, put
+
+CLASS = "computeClasses.0"
+SECOND_CHOICE = f"{CLASS}.priorities.1"
+
+
+def good() -> Configuration:
+    """A compute class with a TGI and a vLLM server on it, and a JetStream server on a pool; nothing is wrong."""
+    return {
+        "cluster": {"name": "llm-cluster", "mode": "standard", "location": "us-west4"},
+        "tpuPools": [{"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 2}],
+        "computeClasses": [
+            {
+                "name": "cheap",
+                "priorities": [
+                    {"machineType": "g2-standard-24", "capacity": {"mode": "spot"}, "driver": "latest"},
+                    {
+                        "machineType": "g2-standard-24",
+                        "capacity": {"mode": "flexStart", "recycleLeadTimeSeconds": 3600},
+                    },
+                ],
+            }
+        ],
+        "serving": [
+            {
+                "name": "mixtral",
+                "namespace": "default",
+                "model": "mistralai/Mixtral-8x7B-Instruct-v0.1",
+                "computeClass": "cheap",
+                "gpus": 2,
+                "quantize": "bitsandbytes-nf4",
+                "scratch": {"mountPath": "/tmp"},
+            },
+            {
+                "name": "llama",
+                "engine": "vllm",
+                "model": "meta-llama/Llama-3.1-8B-Instruct",
+                "computeClass": "cheap",
+                "quantize": "awq_marlin",
+                "arguments": ["--max-model-len=4096"],
+            },
+            {
+                "name": "gemma",
+                "engine": "jetstream",
+                "model": "gemma-7b",
+                "checkpoint": "gs://models/gemma-7b/0/items",
+                "pool": "v5e",
+                "replicas": 2,
+                "arguments": {"ici_tensor_parallelism": "8"},
+            },
+        ],
+    }
+
+
+MISTAKES = [
+    # Compute classes
+    Mistake(
+        "two classes of one name",
+        put("computeClasses.+", {"name": "cheap", "priorities": [{"machineType": "g2-standard-24"}]}),
+        "gke-ai:computeClasses[1].name",
+        "compute class cheap is there twice",
+        "Give one another name",
+    ),
+    Mistake(
+        "a class of a name that GKE keeps",
+        put("computeClasses.+", {"name": "autopilot-spot", "priorities": [{"machineType": "g2-standard-24"}]}),
+        "gke-ai:computeClasses[1].name",
+        "autopilot-spot is a name that GKE keeps for its own classes",
+        "does not begin with autopilot or gke",
+    ),
+    Mistake(
+        "a class without a choice",
+        put("computeClasses.+", {"name": "empty", "priorities": []}),
+        "gke-ai:computeClasses[1].priorities",
+        "priorities is empty",
+        "Add at least one entry",
+    ),
+    Mistake(
+        "a choice of a machine that does not exist",
+        put(f"{SECOND_CHOICE}.machineType", "g2-standart-24"),
+        "gke-ai:computeClasses[0].priorities[1].machineType",
+        "g2-standart-24 is no machine type of the catalogue — GKE would make no node for it",
+        "Did you mean g2-standard-24?",
+    ),
+    Mistake(
+        "a choice of a TPU machine",
+        put(f"{SECOND_CHOICE}.machineType", "ct5lp-hightpu-8t"),
+        "gke-ai:computeClasses[0].priorities[1].machineType",
+        "ct5lp-hightpu-8t has TPUs",
+        "Use a pool of gke-ai:tpuPools",
+    ),
+    Mistake(
+        "a driver on a machine without GPUs",
+        put("computeClasses.+", {"name": "cpu", "priorities": [{"machineType": "e2-standard-8", "driver": "latest"}]}),
+        "gke-ai:computeClasses[1].priorities[0].driver",
+        "e2-standard-8 has no GPU, and driver is that of a GPU",
+        "Leave driver out",
+    ),
+    Mistake(
+        "the same choice twice",
+        put(
+            f"{CLASS}.priorities.+", {"machineType": "g2-standard-24", "capacity": {"mode": "spot"}, "driver": "latest"}
+        ),
+        "gke-ai:computeClasses[0].priorities[2]",
+        "it is the same choice as priorities[0]",
+        "Leave it out",
+    ),
+    Mistake(
+        "queued flex-start in a class",
+        put(f"{SECOND_CHOICE}.capacity", {"mode": "queuedFlexStart"}),
+        "gke-ai:computeClasses[0].priorities[1].capacity.mode",
+        "queuedFlexStart is no capacity mode",
+        "onDemand | spot | reservation | flexStart",
+    ),
+    Mistake(
+        "a choice that is both Spot and flex-start",
+        put(f"{SECOND_CHOICE}.capacity", {"mode": "spot", "recycleLeadTimeSeconds": 3600}),
+        "gke-ai:computeClasses[0].priorities[1].capacity.recycleLeadTimeSeconds",
+        "recycleLeadTimeSeconds is no key of spot capacity",
+        "mode",
+    ),
+    Mistake(
+        "a successor that is looked for before the node is there",
+        put(f"{SECOND_CHOICE}.capacity.maxRunDurationSeconds", 3600),
+        "gke-ai:computeClasses[0].priorities[1].capacity.recycleLeadTimeSeconds",
+        "a node lives for 3600 seconds, and 3600 before that is before it is there",
+        "Set it below 3600",
+    ),
+    Mistake(
+        "a successor looked for at the start of seven days",
+        put(f"{SECOND_CHOICE}.capacity.recycleLeadTimeSeconds", 604800),
+        "gke-ai:computeClasses[0].priorities[1].capacity.recycleLeadTimeSeconds",
+        "a node lives for 604800 seconds",
+        "Set it below 604800",
+    ),
+    Mistake(
+        "a reservation that is a URL",
+        put(f"{SECOND_CHOICE}.capacity", {"mode": "reservation", "reservation": "https://example.com/r"}),
+        "gke-ai:computeClasses[0].priorities[1].capacity.reservation",
+        '"https://example.com/r" is no name of a reservation',
+        "projects/PROJECT/reservations/NAME",
+    ),
+    Mistake(
+        "pools that nobody makes",
+        put(f"{CLASS}.autoCreatePools", False),
+        "gke-ai:computeClasses[0].autoCreatePools",
+        "no pool of the cluster belongs to the class, and GKE makes none",
+        "Leave it out",
+    ),
+    Mistake(
+        "a choice that nothing fits",
+        put(f"{SECOND_CHOICE}.machineType", "e2-standard-8"),
+        "gke-ai:computeClasses[0].priorities[1].machineType",
+        "e2-standard-8 has 0 GPUs for pods, less than any workload of the class asks for",
+        "Leave it out, or choose a larger machine",
+    ),
+    # Servers on a compute class
+    Mistake(
+        "a server that no choice holds",
+        put("serving.0.gpus", 4),
+        "gke-ai:serving[0].gpus",
+        "takes 4 GPUs, and no choice of compute class cheap holds it: g2-standard-24 has 2 GPUs for pods",
+        "add a larger machine to gke-ai:computeClasses[0].priorities",
+    ),
+    Mistake(
+        "a server with more memory than any choice has",
+        put("serving.1.resources", {"memory": "95Gi"}),
+        "gke-ai:serving[1].resources.memory",
+        "a replica of the server takes 95Gi of memory",
+        "Ask for less",
+    ),
+    Mistake(
+        "a class that does not exist",
+        put("serving.0.computeClass", "chaep"),
+        "gke-ai:serving[0].computeClass",
+        "compute class chaep does not exist — the pods would stay pending",
+        "Did you mean cheap?",
+    ),
+    Mistake(
+        "a class and an accelerator",
+        both(put("cluster.mode", "existing"), put("serving.0.accelerator", "nvidia-l4")),
+        "gke-ai:serving[0].accelerator",
+        "the server names a compute class and accelerator nvidia-l4",
+        "Leave out accelerator or computeClass",
+    ),
+    Mistake(
+        "a class and a pool",
+        both(
+            put("gpuPools", [{"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}]),
+            put("serving.0.pool", "l4"),
+        ),
+        "gke-ai:serving[0].pool",
+        "the server names a compute class and pool l4",
+        "Leave out pool or computeClass",
+    ),
+    # Engines
+    Mistake(
+        "an engine that does not exist",
+        put("serving.1.engine", "vlm"),
+        "gke-ai:serving[1].engine",
+        '"vlm" is no engine',
+        "Did you mean vllm?",
+    ),
+    Mistake(
+        "a quantisation method that TGI does not have",
+        put("serving.0.quantize", "bitsandbytes-nf8"),
+        "gke-ai:serving[0].quantize",
+        "bitsandbytes-nf8 is no quantisation method of Text Generation Inference",
+        "Did you mean bitsandbytes-nf4?",
+    ),
+    Mistake(
+        "a quantisation method of another engine",
+        put("serving.1.quantize", "eetq"),
+        "gke-ai:serving[1].quantize",
+        "eetq is no quantisation method of vLLM — the server would not start",
+        "Write one of: auto-round, awq",
+    ),
+    Mistake(
+        "an argument that a key of the server says",
+        put("serving.1.arguments.+", "--tensor_parallel_size=2"),
+        "gke-ai:serving[1].arguments",
+        "tensor-parallel-size is set by gpus",
+        "Leave it out and set gke-ai:serving[1].gpus",
+    ),
+    Mistake(
+        "a token among the arguments",
+        put("serving.1.arguments.+", f"--override={TOKEN}"),
+        "gke-ai:serving[1].arguments",
+        "a token stands in plain text",
+        "pulumi config set --secret gke-ai:hfToken",
+    ),
+    Mistake(
+        "a scratch volume at a relative path",
+        put("serving.0.scratch.mountPath", "data"),
+        "gke-ai:serving[0].scratch.mountPath",
+        "data can't hold the volume",
+        "Write for example /tmp",
+    ),
+    Mistake(
+        "a scratch volume where shared memory is",
+        put("serving.0.scratch.mountPath", "/dev/shm"),
+        "gke-ai:serving[0].scratch.mountPath",
+        "/dev/shm can't hold the volume",
+        "Write for example /tmp",
+    ),
+    Mistake(
+        "a Service of the API server's name",
+        put("serving.0.service", "kubernetes"),
+        "gke-ai:serving[0].service",
+        "Service kubernetes of namespace default is the API server's",
+        "Choose another name",
+    ),
+    Mistake(
+        "a queue in the default namespace",
+        both(
+            put(
+                "queues",
+                {
+                    "flavors": [{"name": "any"}],
+                    "clusterQueues": [
+                        {"name": "all", "flavors": [{"flavor": "any", "quota": {"nvidia.com/gpu": 8}}]},
+                    ],
+                    "localQueues": [{"name": "lq", "namespace": "default", "clusterQueue": "all"}],
+                },
+            ),
+            put("serving.0.queue", "lq"),
+        ),
+        "gke-ai:serving[0].namespace",
+        "the server is under a queue in namespace default, which is never deleted",
+        "Choose a namespace of the stack's own",
+    ),
+    # JetStream
+    Mistake(
+        "JetStream on a pool and a slice",
+        put("serving.2.tpu", {"version": "v5e", "topology": "2x4"}),
+        "gke-ai:serving[2].tpu",
+        "the server names a pool and a slice",
+        "Leave one of them out",
+    ),
+    Mistake(
+        "JetStream on a multi-host slice",
+        both(
+            drop("serving.2.pool"),
+            put("serving.2.tpu", {"version": "v5e", "topology": "4x4"}),
+            put("cluster.mode", "existing"),
+        ),
+        "gke-ai:serving[2].tpu",
+        "a 4x4 slice of ct5lp-hightpu-4t is 4 machines, and this is single-host JetStream",
+        "Choose a single-host slice of TPU v5e",
+    ),
+    Mistake(
+        "more replicas than the pool has nodes",
+        put("serving.2.replicas", 3),
+        "gke-ai:serving[2].replicas",
+        "3 replicas take 3 nodes, and pool v5e has 2 at most",
+        "Set it to 2 or less",
+    ),
+    Mistake(
+        "a checkpoint that is no address",
+        put("serving.2.checkpoint", "/models/gemma"),
+        "gke-ai:serving[2].checkpoint",
+        '"/models/gemma" is no address of a checkpoint',
+        "Write gs://BUCKET/PATH",
+    ),
+    Mistake(
+        "a model of Hugging Face for JetStream",
+        put("serving.2.model", "google/gemma-7b"),
+        "gke-ai:serving[2].model",
+        '"google/gemma-7b" is no model of MaxText',
+        "for example gemma-7b",
+    ),
+    Mistake(
+        "no room for an answer",
+        put("serving.2.maxPrefillLength", 2048),
+        "gke-ai:serving[2].maxPrefillLength",
+        "prompts may have 2048 tokens, and prompt and answer together 2048",
+        "Set it below 2048",
+    ),
+    Mistake(
+        "a setting of MaxText that a key says",
+        put("serving.2.arguments", {"per_device_batch_size": "8"}),
+        "gke-ai:serving[2].arguments",
+        "per_device_batch_size is set by batchSize",
+        "Leave it out and set gke-ai:serving[2].batchSize",
+    ),
+    Mistake(
+        "metrics on the port of gRPC",
+        put("serving.2.metricsPort", 9000),
+        "gke-ai:serving[2].metricsPort",
+        "JetStream listens on port 9000 already",
+        "for example 9100",
+    ),
+    Mistake(
+        "HTTP on the port of gRPC",
+        put("serving.2.port", 9000),
+        "gke-ai:serving[2].port",
+        "port 9000 of the Service is JetStream's own, for gRPC",
+        "for example 8000",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+    values = good()
+    mistake.change(values)
+    problems = problems_of(values)
+    assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
+    assert mistake.cause in problems[0].cause
+    assert mistake.way_out in problems[0].way_out
+
+
+def test_good_configuration_has_no_problem() -> None:
+    assert problems_of(good()) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "values"),
+    [
+        ("a choice that one of two servers fits", {"computeClasses.0.priorities.+": {"machineType": "g2-standard-8"}}),
+        ("a method that a newer vLLM has", {"serving.1.image": "vllm/vllm-openai:v9", "serving.1.quantize": "new"}),
+    ],
+)
+def test_what_only_looks_like_a_mistake_is_none(what: str, values: dict[str, Any]) -> None:
+    configuration = good()
+    for path, value in values.items():
+        put(path, value)(configuration)
+    assert problems_of(configuration) == [], what
+
+
+def test_jetstream_needs_no_token() -> None:
+    values = good()
+    values["serving"] = values["serving"][2:]
+    assert problems_of(values, token_given=False) == []
