@@ -428,6 +428,7 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
         min_nodes=low,
         max_nodes=high,
         workload_identity=workload_pool(cluster) is not None and metadata == "GKE_METADATA",
+        topology=body.get("placementPolicy", {}).get("tpuTopology"),
     )
 
 

@@ -166,6 +166,8 @@ def node_pool(inputs: Mapping[str, Any]) -> Body:
         # The provider sends all four counts, zeros included.
         counts = dict.fromkeys(("minNodeCount", "maxNodeCount", "totalMinNodeCount", "totalMaxNodeCount"), 0)
         body.content["autoscaling"] = {"enabled": True, **counts, **autoscaling}
+    if (placement := body.content.get("placementPolicy", {})).get("type") == "":
+        del placement["type"]  # required by the provider, which doesn't send an empty one
     return body
 
 

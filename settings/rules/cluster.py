@@ -83,7 +83,7 @@ def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
 
 @needs("gke-ai:cluster.mode")
 def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
-    """The system pool's machine exists and has no GPU."""
+    """The system pool's machine exists and has neither GPUs nor TPUs."""
     cluster, pool = settings.cluster, settings.cluster.system_pool
     if cluster.mode != "standard":
         return
@@ -91,11 +91,12 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
     if kind is None:
         cause = f"{pool.machine_type} is no machine type of the catalogue — GKE would refuse the pool"
         yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
-    elif kind.gpu is not None:
-        cause = (
-            f"{kind.name} has {kind.gpus} {kind.gpu}, and the system pool runs controllers — its GPUs would lie idle"
-        )
-        yield Problem(cluster.at("systemPool.machineType"), cause, "Use e2-standard-4, and put GPUs in gke-ai:gpuPools")
+    elif kind.gpu is not None or kind.tpu is not None:
+        has = f"{kind.gpus} {kind.gpu}" if kind.gpu else f"{kind.chips} chips of {kind.tpu}"
+        noun, section = ("GPUs", "gpuPools") if kind.gpu else ("TPUs", "tpuPools")
+        cause = f"{kind.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
+        way_out = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
+        yield Problem(cluster.at("systemPool.machineType"), cause, way_out)
 
 
 @needs("gke-ai:cluster")
@@ -133,15 +134,17 @@ def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster.mode")
 def pools_have_a_cluster_of_their_kind(settings: Settings) -> Iterator[Problem]:
     """Autopilot takes no node pools."""
-    if is_autopilot(settings.cluster) and settings.gpu_pools:
-        yield Problem(
-            "gke-ai:gpuPools",
-            "the cluster is Autopilot, and Google makes its nodes — GKE would refuse the pools",
-            "Set gke-ai:cluster mode: standard, or leave gpuPools out and name an accelerator in each workload",
-        )
+    instead = {"gpuPools": "an accelerator", "tpuPools": "a slice, with tpu,"}
+    for key, pools in (("gpuPools", settings.gpu_pools), ("tpuPools", settings.tpu_pools)):
+        if is_autopilot(settings.cluster) and pools:
+            yield Problem(
+                f"gke-ai:{key}",
+                "the cluster is Autopilot, and Google makes its nodes — GKE would refuse the pools",
+                f"Set gke-ai:cluster mode: standard, or leave {key} out and name {instead[key]} in each workload",
+            )
 
 
-_CONTROLLER_MACHINES = [name for name, kind in MACHINES.items() if kind.gpu is None]
+_CONTROLLER_MACHINES = [name for name, kind in MACHINES.items() if kind.gpu is None and kind.tpu is None]
 
 RULES: tuple[Rule, ...] = (
     autopilot_is_regional,

@@ -1,4 +1,4 @@
-"""Rules of GPU pools."""
+"""Rules of GPU pools, and those that TPU pools are held to as well."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from catalog.capacity import MODES
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, boot_disk_type, machines_with
 from catalog.nodes import region_of
 from catalog.zones import ZONES
-from settings.model import GpuPool, Reservation, Settings
+from settings.model import GpuPool, Reservation, Settings, TpuPool
+from settings.plan import pool_slice, pools, shape
 from settings.problems import Problem, nearest
 from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
 
@@ -17,7 +18,7 @@ from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeat
 _DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
 # Reservations of AI machines get zones of their own, which the catalogue doesn't list.
 _AI_ZONE = re.compile(r"ai[0-9][a-z]")
-_RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
@@ -90,7 +91,7 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         )
 
 
-def zones_are_of_the_region(pool: GpuPool, settings: Settings) -> Iterator[Problem]:
+def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iterator[Problem]:
     """The pool's zones are zones of the cluster's region, each once."""
     if settings.unread.touches("gke-ai:cluster.location"):
         return
@@ -114,10 +115,8 @@ def zones_are_of_the_region(pool: GpuPool, settings: Settings) -> Iterator[Probl
 @needs("gke-ai:cluster.mode")
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
     """No two pools of one name, the system pool included."""
-    yield from repeated(
-        ((pool, "name", pool.name) for pool in settings.gpu_pools), "pool", "GKE would refuse the second"
-    )
-    for pool in settings.gpu_pools:
+    yield from repeated(((pool, "name", pool.name) for pool in pools(settings)), "pool", "GKE would refuse the second")
+    for pool in pools(settings):
         if settings.cluster.mode == "standard" and pool.name == settings.cluster.system_pool.name:
             cause = f"{pool.name} is the name of the system pool — GKE would refuse the second"
             yield Problem(pool.at("name"), cause, "Give the pool another name, or set gke-ai:cluster systemPool.name")
@@ -125,12 +124,12 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 
 def size_is_said_once(settings: Settings) -> Iterator[Problem]:
     """A pool has a fixed size or bounds, and the bounds are in order."""
-    for pool in settings.gpu_pools:
+    for pool in pools(settings):
         bounds = pool.autoscaling
         if bounds is not None and pool.nodes_per_zone is not None:
             cause = "the pool has a fixed size and autoscaling — the two would undo each other"
             yield Problem(pool.at("nodesPerZone"), cause, "Leave out nodesPerZone or autoscaling")
-        elif bounds is None and pool.nodes_per_zone is None and not MODES[pool.capacity.mode].elastic:
+        elif not _has_a_size(pool):
             cause = "the pool has no size — it is not said how many nodes it should have"
             yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
         if bounds is not None and bounds.min_nodes > bounds.max_nodes:
@@ -140,28 +139,36 @@ def size_is_said_once(settings: Settings) -> Iterator[Problem]:
             yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
 
 
+def _has_a_size(pool: GpuPool | TpuPool) -> bool:
+    if MODES[pool.capacity.mode].elastic or pool.autoscaling is not None or pool.nodes_per_zone is not None:
+        return True
+    return isinstance(pool, TpuPool) and pool_slice(pool).multi_host  # its slice says how many nodes there are
+
+
 def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
     """Flex-start pools start at zero nodes and are sized by the autoscaler alone.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws
     """
-    for pool in settings.gpu_pools:
+    for pool in pools(settings):
         mode = pool.capacity.mode
         if not MODES[mode].elastic:
             continue
         if pool.nodes_per_zone is not None and pool.autoscaling is None:
             cause = f"a {mode} pool can't have a fixed size: it starts empty and nodes come as there is capacity"
             way_out = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
+            if isinstance(pool, TpuPool) and pool_slice(pool).multi_host:
+                way_out = "Leave nodesPerZone out: its slice says how many come"
             yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", way_out)
-        elif pool.autoscaling is None:
+        elif pool.autoscaling is None and isinstance(pool, GpuPool):  # of TPUs there are as many as a slice has
             cause = f"a {mode} pool needs autoscaling — GKE would refuse the pool"
             yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
 
 
 def reservation_is_named(settings: Settings) -> Iterator[Problem]:
     """A reservation has the form of its name, or of its full path in another project."""
-    for pool in settings.gpu_pools:
-        if isinstance(pool.capacity, Reservation) and not _RESERVATION.fullmatch(pool.capacity.reservation):
+    for pool in pools(settings):
+        if isinstance(pool.capacity, Reservation) and not RESERVATION.fullmatch(pool.capacity.reservation):
             yield Problem(
                 pool.at("capacity.reservation"),
                 f'"{pool.capacity.reservation}" is no name of a reservation — the pool would be refused by GKE',
@@ -171,23 +178,22 @@ def reservation_is_named(settings: Settings) -> Iterator[Problem]:
 
 def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
     """The boot disk's type exists and suits the machine's family."""
-    for pool in settings.gpu_pools:
-        wanted = boot_disk_type(pool.machine_type)
+    for pool in pools(settings):
+        machine_type = shape(pool, "").machine_type
+        wanted = boot_disk_type(machine_type)
         if pool.disk_type is None or pool.disk_type == wanted:
             continue
         if pool.disk_type not in _DISK_TYPES:
             cause = f"{pool.disk_type} is no type of boot disk — the pool would be refused by GKE"
             yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, _DISK_TYPES))
         elif wanted == "hyperdisk-balanced":
-            cause = (
-                f"{pool.machine_type} boots from {wanted} only, not from {pool.disk_type} — GKE would refuse the pool"
-            )
+            cause = f"{machine_type} boots from {wanted} only, not from {pool.disk_type} — GKE would refuse the pool"
             yield Problem(pool.at("diskType"), cause, f"Leave diskType out, or write {wanted}")
 
 
 def labels_are_the_users_own(settings: Settings) -> Iterator[Problem]:
     """Node labels are well-formed and not of the prefixes that Kubernetes and GKE keep to themselves."""
-    for pool in settings.gpu_pools:
+    for pool in pools(settings):
         yield from kubernetes_labels(pool, "labels", pool.labels)
         for key in pool.labels:
             prefix = key.rpartition("/")[0]
