@@ -37,7 +37,10 @@ def main(arguments: list[str]) -> int:
     for argument in arguments:
         kind, _, value = argument.partition("=")
         if kind not in MODES or value not in ("0", "1"):
-            print(f"{argument} is no capacity. Write KIND=0 or KIND=1, KIND being one of {', '.join(MODES)}.")
+            print(
+                f"{argument} is no capacity. Write KIND=0 or KIND=1, KIND being one of {', '.join(MODES)}.",
+                file=sys.stderr,
+            )
             return 2
         changes[kind] = value == "1"
     if changes:

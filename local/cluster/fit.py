@@ -45,10 +45,9 @@ def _requests(container: Object) -> dict[str, Any]:
 
 def refusal(pod: Object, node: Object, free: Amounts) -> str | None:
     """Why a pod can't run on a node that has `free` resources left; None if it can."""
+    if wrong := wrong_label(pod, node):
+        return wrong
     labels = node["metadata"].get("labels", {})
-    for key, value in pod["spec"].get("nodeSelector", {}).items():
-        if labels.get(key) != value:
-            return f"it has no label {key}={value}"
     required = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = required.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
     if terms and not any(matches(term, labels) for term in terms):
@@ -59,6 +58,15 @@ def refusal(pod: Object, node: Object, free: Amounts) -> str | None:
         if not passing and taint["effect"] != "PreferNoSchedule" and not tolerates(pod, taint):
             return f"the pod doesn't tolerate its taint {taint['key']}={taint.get('value', '')}:{taint['effect']}"
     return shortage(requests(pod), free)
+
+
+def wrong_label(pod: Object, node: Object) -> str | None:
+    """The first label of the pod's node selector that a node lacks, as a reason; None if it has them all."""
+    labels = node["metadata"].get("labels", {})
+    for key, value in pod["spec"].get("nodeSelector", {}).items():
+        if labels.get(key) != value:
+            return f"it has no label {key}={value}"
+    return None
 
 
 def shortage(asked: Amounts, free: Amounts) -> str | None:

@@ -11,6 +11,7 @@ Autopilot changes in a pod's requests.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -178,6 +179,26 @@ def provision(
     raise LookupError("; ".join(reasons) or "the cluster has no node pool with queued provisioning")
 
 
+def idle(present: Iterable[Object], pools: Mapping[str, PoolRecord], unused: Collection[str]) -> list[list[str]]:
+    """The nodes (by name) that can go, those together that go together: unused ones of pools that GKE made, and of
+    autoscaled pools above their minimum."""
+    together: dict[tuple[str, str], list[str]] = defaultdict(list)
+    sizes: Counter[str] = Counter()
+    for node in present:
+        name, pool = node["metadata"]["name"], nodes.pool_of(node)
+        together[pool, "" if nodes.slice_size(node) > 1 else name].append(name)
+        sizes[pool] += 1
+    gone = []
+    for (pool, _), names in together.items():
+        # A pool of a Standard cluster that isn't known was removed while a node of it was being made.
+        known = pools.get(pool)
+        surplus = known is None or (known.autoscaled and sizes[pool] - len(names) >= known.floor)
+        if surplus and all(name in unused for name in names):
+            sizes[pool] -= len(names)
+            gone.append(names)
+    return gone
+
+
 def _closed(node: Object) -> bool:
     return bool(node["spec"].get("unschedulable") or node["metadata"].get("deletionTimestamp"))
 
@@ -186,13 +207,15 @@ def _first(
     cluster: ClusterRecord, choices: Iterable[Choice], rooms: _Rooms, waiting: list[Object], out: Collection[str]
 ) -> list[Object]:
     """The nodes of the first choice that can be had for the first of those that wait; LookupError says why of none."""
-    reasons = []
+    near, far = [], []
     for choice in choices:
         try:
             return _grown(cluster, choice, rooms, waiting, out)
         except LookupError as refusal:
-            reasons.append(f"{choice.title}: {refusal}")
-    raise LookupError("; ".join(reasons) or "the cluster has no node pool")
+            # What the pod's own node selector rules out is only worth telling where nothing else is.
+            group = far if isinstance(refusal, _OtherKind) else near
+            group.append(f"{choice.title}: {refusal}")
+    raise LookupError("; ".join(near or far) or "the cluster has no node pool")
 
 
 def _grown(
@@ -230,7 +253,13 @@ def _grown(
     return [node, *nodes.new_nodes(cluster, in_zone, [node], size - 1)]
 
 
+class _OtherKind(LookupError):
+    """The nodes of the pool don't carry the labels that the pod selects."""
+
+
 def _check_fits(pod: Object, node: Object) -> None:
+    if refusal := fit.wrong_label(pod, node):
+        raise _OtherKind(refusal)
     if refusal := fit.refusal(pod, node, fit.allocatable(node)):
         raise LookupError(refusal)
 
@@ -264,12 +293,12 @@ def _of_class(cluster: ClusterRecord, name: str, spec: Object, pod: Object) -> I
         _class_pool(cluster, name, number, priority) for number, priority in enumerate(spec.get("priorities", []), 1)
     ]
     for number, pool in enumerate(every, 1):
-        title = f"compute class {name}, priority {number} ({pool.capacity} {pool.machine_type})"
+        title = f"priority {number} of {name} ({pool.capacity} {pool.machine_type})"
         yield Choice(pool, title, made=True)
     if spec.get("whenUnsatisfiable") == "ScaleUpAnyway":
         pool = _autopilot_pool(cluster, pod, gpu=next((pool.gpu for pool in every if pool.gpu), None))
         pool = replace(pool, name=f"{pool.name}-{_hash(name)}", compute_class=name)
-        yield Choice(pool, f"compute class {name}, any machine ({pool.machine_type})", made=True)
+        yield Choice(pool, f"any machine for {name} ({pool.machine_type})", made=True)
 
 
 def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object) -> PoolRecord:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -118,41 +117,27 @@ class Provisioner:
             self._views.requests.objects[metadata["namespace"], metadata["name"]] = answer(answered)
 
     async def _remove_idle(self, pools: Mapping[str, PoolRecord], needed: set[str]) -> None:
-        """Remove nodes that had no pod for a while, of pools that GKE made and of autoscaled ones above their minimum;
-        the nodes of a slice together."""
+        """Remove nodes that had no pod for a while."""
         living = list(self._nodes.objects.values())
-        sizes = Counter(nodes.pool_of(node) for node in living)
         busy = needed | {pod["spec"]["nodeName"] for pod in self._pods.objects.values() if _keeps(pod)}
         now = time.monotonic()
-        idle = {node["metadata"]["name"] for node in living} - busy
-        self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
-        together: dict[str, list[str]] = defaultdict(list)
-        pool_of = {}
-        for node in living:
-            name, pool = node["metadata"]["name"], nodes.pool_of(node)
-            unit = pool if nodes.slice_size(node) > 1 else name
-            together[unit].append(name)
-            pool_of[unit] = pool
-        for unit, names in together.items():
-            pool = pool_of[unit]
-            # A pool of a Standard cluster that isn't known was removed while a node of it was being made.
-            known = pools.get(pool)
-            surplus = known is None or (known.autoscaled and sizes[pool] - len(names) >= known.floor)
-            if surplus and all(now - self._idle_since.get(name, now) >= IDLE_SECONDS for name in names):
-                sizes[pool] -= await self._remove(names)
+        unused = {node["metadata"]["name"] for node in living} - busy
+        self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
+        long = {name for name, since in self._idle_since.items() if now - since >= IDLE_SECONDS}
+        for names in planner.idle(living, pools, long):
+            await self._remove(names)
 
-    async def _remove(self, names: list[str]) -> int:
-        """Close nodes to new pods, then remove them, unless a pod has come to one meanwhile. Returns how many went."""
+    async def _remove(self, names: list[str]) -> None:
+        """Close nodes to new pods, then remove them, unless a pod has come to one meanwhile."""
         await self._close(names, True)
         for name in names:
             on_it = await self._api.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={name}"})
             if any(_keeps(pod) for pod in answer(on_it)["items"]):
                 await self._close(names, None)
-                return 0
+                return
         for name in names:
             answer(await self._api.delete(f"{_NODES}/{name}"))
             self._nodes.objects.pop(("", name), None)
-        return len(names)
 
     async def _close(self, names: list[str], closed: bool | None) -> None:
         for name in names:
