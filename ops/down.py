@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ops.stack import BUCKET, CLUSTER, Stack, Stop, arguments
+from catalog.versions import JOBSET_API
+from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, listed
 
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+# Name and namespace of the release of `KueueStack`, and what Helm never deletes of it: the chart's `crds/`, see
+# https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
+JOBSET = ("jobset", "jobset-system")
+JOBSET_CRD = "jobsets.jobset.x-k8s.io"
+GONE_SECONDS = 60
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -24,6 +34,8 @@ def down(stack: Stack) -> None:
             f"{stack.name} is protected, and nothing was deleted:\n{names}\n"
             "To take it down: set `protect: false` there in the configuration, run up, then down again."
         )
+    release, api = jobset_release(stack.resources), stack.api()
+    outlives = not any(stack.of_type(CLUSTER))
     kept = [bucket["outputs"]["url"] for bucket in stack.of_type(BUCKET) if bucket.get("retainOnDelete")]
     done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)
     if done.returncode:
@@ -31,8 +43,45 @@ def down(stack: Stack) -> None:
             f"{stack.name} is not wholly down; what is left is still recorded.\n"
             f"Mend what is said above and run down again; after a kill, {stack.next('recover')} first."
         )
+    if release and outlives and api is not None:
+        delete_crd(api)
     for url in kept:
         console.print(f"Kept with its data (onDestroy: keep): {url}")
+
+
+def jobset_release(resources: list[dict[str, Any]]) -> bool:
+    """Whether the stack's own `KueueStack` has installed JobSet by Helm."""
+    kueue = {resource["urn"] for resource in resources if resource["type"] == KUEUE_STACK}
+    return any(
+        resource["type"] == RELEASE
+        and resource.get("parent") in kueue
+        and (resource["inputs"].get("name"), resource["inputs"].get("namespace")) == JOBSET
+        for resource in resources
+    )
+
+
+def delete_crd(api: ApiClient) -> None:
+    """Deletes JobSet's CRD, which Helm leaves in a cluster that outlives the stack, unless others use it there."""
+    from kubernetes.client import ApiextensionsV1Api
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    crds, by_hand = ApiextensionsV1Api(api), f"{kubectl()} delete crd {JOBSET_CRD}"
+    try:
+        if listed(api, f"/apis/{JOBSET_API}/jobsets"):
+            console.print(f"Kept the CRD {JOBSET_CRD}: JobSets that are not of this stack are still there.")
+            return
+        crds.delete_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
+        for _ in range(GONE_SECONDS):  # else a next install would find it while it goes
+            time.sleep(1)
+            crds.read_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
+        raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion and does not go; all else has gone.")
+    except ApiException as error:
+        if error.status != 404:
+            raise Stop(f"All has gone but the CRD {JOBSET_CRD} ({error.reason}). Next: {by_hand}") from None
+        console.print(f"The CRD {JOBSET_CRD}, which Helm leaves behind, has gone too.")
+    except HTTPError as error:
+        raise Stop(f"All has gone but the CRD {JOBSET_CRD} ({type(error).__name__}). Next: {by_hand}") from None
 
 
 def protected(resources: list[dict[str, Any]]) -> list[str]:

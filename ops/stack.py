@@ -22,6 +22,7 @@ CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
 BUCKET = "gcp:storage/bucket:Bucket"
 RELEASE = "kubernetes:helm.sh/v3:Release"
+KUEUE_STACK = "gke-ai:index:KueueStack"
 PROVIDER = "pulumi:providers:kubernetes"
 ROOT = Path(__file__).resolve().parent.parent
 

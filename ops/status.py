@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,30 +17,42 @@ from rich.text import Text
 from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
-from catalog.versions import KUEUE_API
-from ops.stack import Object, Stack, Stop, arguments, kubectl, listed
+from catalog.tpus import GOOGLE_TPU
+from catalog.versions import JOBSET_API, KUEUE_API
+from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_stand_in
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 KUEUE = f"/apis/{KUEUE_API}"
-ACCELERATORS = (labels.NVIDIA_GPU, "google.com/tpu")
+JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
+HPA = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
+ACCELERATORS = (labels.NVIDIA_GPU, GOOGLE_TPU)
+# What GKE's autoscaler says of pods that wait: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
+AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
+NOT_SCALED_UP = "NotTriggerScaleUp"
 LOG_WIDTH = 160  # columns, where there is no terminal to ask
 
 
 @dataclass
 class Snapshot:
-    """The objects of a cluster that a status is made of, as the API gives them."""
+    """The objects of a cluster that a status is made of, as the API gives them, and `pools`: the inputs of the stack's
+    node pools, which may have no node to be seen by."""
 
     nodes: list[Object] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
     deployments: list[Object] = field(default_factory=list)
     cluster_queues: list[Object] = field(default_factory=list)
     workloads: list[Object] = field(default_factory=list)
+    jobsets: list[Object] = field(default_factory=list)
+    autoscalers: list[Object] = field(default_factory=list)
+    events: list[Object] = field(default_factory=list)
+    pools: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def main() -> None:
-    """Prints pools and nodes, queues with quota used, workloads with the reason of each that waits, and servers."""
+    """Prints pools and nodes, queues with quota used, workloads, JobSets, servers and autoscalers, each with the reason
+    where it waits."""
     show(arguments(main.__doc__ or ""))
 
 
@@ -50,19 +62,26 @@ def show(stack: Stack) -> None:
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    for part in report(stack, take(api)):
+    for part in report(stack, take(stack, api)):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a command that is broken in two can't be copied
 
 
-def take(api: ApiClient) -> Snapshot:
-    """Reads a cluster's objects; a kind that isn't installed counts as none."""
+def take(stack: Stack, api: ApiClient) -> Snapshot:
+    """Reads a cluster's objects, of kinds that the stack has; a kind that isn't installed counts as none."""
+    has = {resource["type"] for resource in stack.resources}
+    pods = listed(api, "/api/v1/pods")
+    waits = any(waiting(pod) for pod in pods)
     return Snapshot(
         nodes=listed(api, "/api/v1/nodes"),
-        pods=listed(api, "/api/v1/pods"),
+        pods=pods,
         deployments=listed(api, "/apis/apps/v1/deployments"),
         cluster_queues=listed(api, f"{KUEUE}/clusterqueues"),
         workloads=listed(api, f"{KUEUE}/workloads"),
+        jobsets=listed(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
+        autoscalers=listed(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
+        events=listed(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
+        pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
     )
 
 
@@ -72,7 +91,13 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
         table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
+        table("JobSets", ("jobset", "slices ready", "restarts", "state", "why"), jobset_rows(snapshot)),
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
+        table(
+            "Autoscalers",
+            ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
+            autoscaler_rows(snapshot),
+        ),
         table("Pods that wait", ("pod", "why"), waiting_rows(snapshot)),
     ]
     steps = "".join(f"\n→ {step}" for step in next_steps(stack, snapshot))
@@ -90,7 +115,8 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
 
 
 def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a pool: its nodes and how many of its accelerators pods have asked for."""
+    """One row a pool: its nodes and how many of its accelerators pods have asked for; an empty one has its bound."""
+    own = {pool["name"]: pool for pool in snapshot.pools}
     pools: dict[str, list[Object]] = defaultdict(list)
     for node in snapshot.nodes:
         pools[label(node, labels.GKE_NODEPOOL) or "no pool"].append(node)
@@ -98,7 +124,13 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     for pod in snapshot.pods:
         if (node_name := pod["spec"].get("nodeName")) and not ended(pod):
             used[node_name] += accelerators_of(pod)
-    for name, members in sorted(pools.items()):
+    for name in sorted(pools.keys() | own.keys()):
+        most = f", at most {bound}" if (bound := largest(own.get(name, {}))) else ""
+        members = pools.get(name)
+        if not members:
+            machine = own[name].get("nodeConfig", {}).get("machineType", "")
+            yield name, machine, "", f"empty{most}", "–"
+            continue
         first = members[0]
         ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
         total = sum(
@@ -109,9 +141,16 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
             name,
             label(first, labels.INSTANCE_TYPE),
             label(first, labels.GKE_PROVISIONING),
-            f"{ready} of {len(members)}",
+            f"{ready} of {len(members)}{most}",
             f"{taken} of {total}" if total else "–",
         )
+
+
+def largest(pool: Mapping[str, Any]) -> int:
+    """Nodes that the autoscaler may make of a pool, from the pool's inputs; 0 of one that it doesn't size."""
+    bounds = pool.get("autoscaling") or {}
+    zones = len(pool.get("nodeLocations") or [None])
+    return int(bounds.get("totalMaxNodeCount") or bounds.get("maxNodeCount", 0) * zones)
 
 
 def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
@@ -164,6 +203,83 @@ def plainly(message: str) -> str:
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 
+def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a JobSet: its slices that run, the restarts used up, and what it waits for."""
+    held = {owner(workload): state_of(workload) for workload in snapshot.workloads}
+    for jobset in snapshot.jobsets:
+        metadata, spec, status = jobset["metadata"], jobset["spec"], jobset.get("status", {})
+        wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
+        ready = sum(job.get("ready", 0) for job in status.get("replicatedJobsStatus") or [])
+        ended = status.get("terminalState", "")
+        kueue, why = held.get(f"{metadata['namespace']}/jobset/{metadata['name']}", ("Waiting", ""))
+        if ended:
+            state, why = ended, condition(jobset, ended).get("message", "")
+        elif spec.get("suspend"):
+            state = kueue
+        elif ready == wanted:
+            state, why = "Running", ""
+        else:
+            state, why = "Starting", "not all pods of its slices run yet; the table Pods that wait says why"
+        yield (
+            f"{metadata['namespace']}/{metadata['name']}",
+            f"{ready} of {wanted}",
+            f"{status.get('restartsCountTowardsMax', 0)} of {spec.get('failurePolicy', {}).get('maxRestarts', 0)}",
+            state,
+            why,
+        )
+
+
+def autoscaler_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a metric of an autoscaler: its value beside the target, and what keeps the autoscaler from scaling."""
+    for autoscaler in snapshot.autoscalers:
+        metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
+        values = {metric_of(found)[0]: metric_of(found)[1] for found in status.get("currentMetrics") or []}
+        scaled = spec["scaleTargetRef"]["name"]
+        replicas, wanted = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
+        for metric in spec["metrics"]:
+            name, target = metric_of(metric)
+            yield (
+                f"{metadata['namespace']}/{metadata['name']}",
+                scaled,
+                name,
+                f"{values.get(name, 'unknown')} / {target}",
+                str(replicas) if replicas == wanted else f"{replicas} → {wanted}",
+                f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']}",
+                hindrance(autoscaler),
+            )
+
+
+def metric_of(metric: Object) -> tuple[str, str]:
+    """The name of an autoscaler's metric, and its target or (in a status) its value."""
+    source = metric.get(metric["type"][:1].lower() + metric["type"][1:]) or {}
+    amount = source.get("target") or source.get("current") or {}
+    for form in ("averageValue", "value"):
+        if form in amount:
+            return named(source), figure(amount[form])
+    percent = amount.get("averageUtilization")
+    return named(source), "unknown" if percent is None else f"{percent} %"
+
+
+def named(source: Object) -> str:
+    """What a metric is called: a custom or external one has a name of its own, cpu and memory their resource's."""
+    return str(source.get("metric", {}).get("name") or source.get("name", ""))
+
+
+def figure(quantity: str) -> str:
+    """A metric's value for people."""
+    value = parse_quantity(quantity)
+    return readable("memory", value) if value >= 2**20 else f"{float(value):.4g}"
+
+
+def hindrance(autoscaler: Object) -> str:
+    """Why an autoscaler does not scale, or not as far as its metrics ask for; nothing where it could."""
+    for kind, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
+        found = condition(autoscaler, kind)
+        if found.get("status") == hinders:
+            return f"{found.get('reason', '')}: {found.get('message', '')}"
+    return ""
+
+
 def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     """One row a Deployment under a queue or on accelerators: replicas ready of those wanted."""
     for deployment in snapshot.deployments:
@@ -177,15 +293,28 @@ def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a pod that has no node: gated by its queue, or without a node that fits."""
-    for pod in snapshot.pods:
+    """One row a pod that has no node: gated by its queue, or without a node that fits and what the autoscaler says."""
+    for pod in filter(waiting, snapshot.pods):
         scheduled = condition(pod, "PodScheduled")
-        if ended(pod) or pod["spec"].get("nodeName") or scheduled.get("status") != "False":
-            continue
         why = scheduled.get("message", "")
         if scheduled["reason"] == "SchedulingGated":
             why = "its queue has not admitted it; the table Workloads says why"
+        elif event := said_of(pod, snapshot.events):
+            why = f"{event['message']} ({why})"
         yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"
+
+
+def waiting(pod: Object) -> bool:
+    """Whether a pod has no node, and the scheduler has said why."""
+    return (
+        not ended(pod) and not pod["spec"].get("nodeName") and condition(pod, "PodScheduled").get("status") == "False"
+    )
+
+
+def said_of(pod: Object, events: list[Object]) -> Object | None:
+    """The latest of the events that are about a pod."""
+    own = [event for event in events if event["involvedObject"].get("uid") == pod["metadata"].get("uid")]
+    return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
 
 
 def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
@@ -201,6 +330,10 @@ def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
             yield f"something waits for quota; free some:  {scale}1"
         elif "Admitted" in states:
             yield f"see serving preempt training:  {scale}{server['spec'].get('replicas', 1) + 1}"
+    if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_stand_in():
+        yield "see what capacity is to be had, and change it:  local/run capacity"
+    if any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
+        yield f"ask a server:  {stack.next('smoke')}"
     yield f"look again:    {stack.next('status')}"
     yield f"take it down:  {stack.next('down')}"
 

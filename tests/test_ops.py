@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import socket
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from rich.console import Console
 
 from catalog.quota import QUEUE_LABEL
 from ops import down, recover, status
-from ops.stack import BUCKET, CLUSTER, Stack, Stop
+from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, NODE_POOL, RELEASE, Stack, Stop
 
 URN = "urn:pulumi:dev::gke-ai::"
 
@@ -122,6 +125,63 @@ def test_down_names_the_key_that_protects() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("parent", "name", "namespace", "own"),
+    [
+        (KUEUE_STACK, "jobset", "jobset-system", True),
+        (KUEUE_STACK, "kueue", "kueue-system", False),
+        (KUEUE_STACK, "jobset", "elsewhere", False),
+        ("gke-ai:index:Other", "jobset", "jobset-system", False),
+    ],
+)
+def test_only_a_jobset_of_the_stacks_own_kueue_counts(parent: str, name: str, namespace: str, own: bool) -> None:
+    component = {"urn": f"{URN}{parent}::kueue", "type": parent}
+    release = {
+        "urn": f"{URN}{parent}${RELEASE}::{name}",
+        "type": RELEASE,
+        "parent": component["urn"],
+        "inputs": {"name": name, "namespace": namespace},
+    }
+    assert down.jobset_release([component, release]) is own
+
+
+class Crds:
+    """An API server with JobSet's CRD, and JobSets of somebody else or none."""
+
+    def __init__(self, jobsets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        from kubernetes import client
+
+        self.deleted = False
+        monkeypatch.setattr(down, "listed", lambda *_, **__: [{}] * jobsets)
+        monkeypatch.setattr(time, "sleep", lambda _: None)
+        monkeypatch.setattr(client, "ApiextensionsV1Api", lambda _: self)
+
+    def delete_custom_resource_definition(self, name: str, **_: Any) -> None:
+        """Deletes it, if it is there."""
+        assert name == "jobsets.jobset.x-k8s.io"
+        self.read_custom_resource_definition(name)
+        self.deleted = True
+
+    def read_custom_resource_definition(self, _: str, **__: Any) -> None:
+        """Finds it until it is deleted."""
+        from kubernetes.client.exceptions import ApiException
+
+        if self.deleted:
+            raise ApiException(status=404)
+
+
+def test_crd_of_jobset_goes_unless_others_have_jobsets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = Crds(0, monkeypatch)
+    down.delete_crd(None)  # type: ignore[arg-type]
+    assert free.deleted
+    used = Crds(1, monkeypatch)
+    down.delete_crd(None)  # type: ignore[arg-type]
+    assert not used.deleted
+    assert "JobSets that are not of this stack" in capsys.readouterr().out
+
+
 def node(name: str, ready: str = "True") -> dict[str, Any]:
     """A GPU node of two."""
     return {
@@ -190,6 +250,142 @@ def test_status_says_what_waits_and_why() -> None:
     assert "not looked at by Kueue yet" in text
     assert "SchedulingGated: its queue has not admitted it" in text
     assert "make down STACK=dev" in text
+
+
+def test_empty_pool_is_shown_with_its_bound_and_a_full_one_as_full() -> None:
+    pools: list[Mapping[str, Any]] = [
+        {"name": "gpupool", "autoscaling": {"totalMaxNodeCount": 2, "maxNodeCount": 0}},
+        {
+            "name": "slice",
+            "nodeConfig": {"machineType": "ct6e-standard-4t"},
+            "autoscaling": {"maxNodeCount": 4},
+            "nodeLocations": ["us-east5-b"],
+        },
+        {"name": "fixed", "nodeConfig": {"machineType": "e2-standard-4"}},
+    ]
+    text = printed(status.Snapshot(nodes=[node("a"), node("b")], pools=pools))
+    assert rows(text, "gpupool") == [["gpupool", "g2-standard-24", "standard", "2 of 2, at most 2", "0 of 4"]]
+    assert rows(text, "slice") == [["slice", "ct6e-standard-4t", "empty, at most 4", "–"]]
+    assert rows(text, "fixed") == [["fixed", "e2-standard-4", "empty", "–"]]
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """The cells of the rows of a table that begin with a word; an empty cell leaves none."""
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.split()[:1] == [first]]
+
+
+def test_pod_that_waits_says_what_the_autoscaler_said_last_of_it() -> None:
+    why = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
+    waits = {**pod("mixtral", None, **why), "metadata": {"name": "mixtral", "namespace": "llm", "uid": "1"}}
+
+    def event(uid: str, time: str, message: str) -> dict[str, Any]:
+        said = {"reason": status.NOT_SCALED_UP, "message": message, "lastTimestamp": time}
+        return {**said, "involvedObject": {"kind": "Pod", "uid": uid}}
+
+    events: list[Mapping[str, Any]] = [
+        event("1", "2026-01-01T00:00:02Z", "compute class c: spot is out, flexStart is out"),
+        event("1", "2026-01-01T00:00:01Z", "compute class c: spot is out"),
+        event("2", "2026-01-01T00:00:03Z", "another pod's"),
+    ]
+    text = printed(status.Snapshot(pods=[waits], events=events))
+    told = "Unschedulable: compute class c: spot is out, flexStart is out (0/3 nodes are available)"
+    assert rows(text, "llm/mixtral") == [["llm/mixtral", told]]
+    assert "local/run capacity" in text
+
+
+def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
+    """A JobSet of three slices that may be restarted four times."""
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "suspend": suspended,
+            "failurePolicy": {"maxRestarts": 4},
+            "replicatedJobs": [{"name": "slice", "replicas": 3}],
+        },
+        "status": state,
+    }
+
+
+def test_jobset_says_what_it_waits_for_and_how_often_it_was_restarted() -> None:
+    waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for google.com/tpu"}
+    held = {
+        "metadata": {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]},
+        "spec": {"queueName": "lq"},
+        "status": {"conditions": [waits]},
+    }
+    failed = {"type": "Failed", "status": "True", "message": "reached max restarts"}
+    snapshot = status.Snapshot(
+        workloads=[held],
+        jobsets=[
+            jobset("runs", replicatedJobsStatus=[{"name": "slice", "ready": 3}], restartsCountTowardsMax=1),
+            jobset("starts", replicatedJobsStatus=[{"name": "slice", "ready": 2}]),
+            jobset("waits", suspended=True),
+            jobset("ended", terminalState="Failed", conditions=[failed], restartsCountTowardsMax=4),
+        ],
+    )
+    text = printed(snapshot)
+    assert rows(text, "default/runs") == [["default/runs", "3 of 3", "1 of 4", "Running"]]
+    assert rows(text, "default/starts")[0][:4] == ["default/starts", "2 of 3", "0 of 4", "Starting"]
+    assert rows(text, "default/waits") == [["default/waits", "0 of 3", "0 of 4", "Waiting", waits["message"]]]
+    assert rows(text, "default/ended") == [["default/ended", "0 of 3", "4 of 4", "Failed", failed["message"]]]
+
+
+def autoscaler(**state: Any) -> dict[str, Any]:
+    """An autoscaler by backlog and TPU memory."""
+    backlog = {"metric": {"name": "jetstream_prefill_backlog_size"}, "target": {"averageValue": "10"}}
+    memory = {"metric": {"name": "memory_used"}, "target": {"value": "12884901888"}}
+    return {
+        "metadata": {"name": "jetstream-hpa", "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"name": "maxengine-server"},
+            "maxReplicas": 2,
+            "metrics": [{"type": "External", "external": backlog}, {"type": "External", "external": memory}],
+        },
+        "status": {"currentReplicas": 1, "desiredReplicas": 1, **state},
+    }
+
+
+def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scale() -> None:
+    name = "jetstream_prefill_backlog_size"
+    backlog = {"type": "External", "external": {"metric": {"name": name}, "current": {"averageValue": "12500m"}}}
+    first = printed(status.Snapshot(autoscalers=[autoscaler(desiredReplicas=2, currentMetrics=[backlog])]))
+    assert rows(first, "default/jetstream-hpa") == [
+        ["default/jetstream-hpa", "maxengine-server", name, "12.5 / 10", "1 → 2", "1 to 2"],
+        ["default/jetstream-hpa", "maxengine-server", "memory_used", "unknown / 12Gi", "1 → 2", "1 to 2"],
+    ]
+    inactive = {
+        "type": "ScalingActive",
+        "status": "False",
+        "reason": "FailedGetExternalMetric",
+        "message": "no metrics returned",
+    }
+    able = {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "fine"}
+    text = printed(status.Snapshot(autoscalers=[autoscaler(conditions=[able, inactive])]))
+    assert "FailedGetExternalMetric: no metrics returned" in text
+    assert "fine" not in text
+
+
+def test_status_reads_only_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    waits = pod("waits", None, reason="Unschedulable")
+
+    def list_of(_: Any, path: str, **__: str) -> list[Any]:
+        asked.append(path)
+        return [waits] if path.endswith("/pods") else []
+
+    class Known(Stack):
+        resources: Any = ()
+
+    monkeypatch.setattr(status, "listed", list_of)
+    status.take(Known("dev"), None)  # type: ignore[arg-type]
+    assert not [path for path in asked if "jobset" in path or "autoscal" in path]
+    assert "/api/v1/events" in asked
+    waits["status"]["conditions"][0]["status"] = "True"
+    asked.clear()
+    Known.resources = [{"type": status.JOBSET}, {"type": status.HPA}, {"type": NODE_POOL, "inputs": {"name": "p"}}]
+    assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
+    assert len([path for path in asked if "jobset" in path or "autoscal" in path]) == 2
+    assert "/api/v1/events" not in asked
 
 
 def test_status_of_an_empty_cluster_still_says_what_to_do() -> None:
