@@ -34,3 +34,9 @@ VLLM_IMAGE = "vllm/vllm-openai:v0.11.0"
 # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
 JETSTREAM_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2"
 JETSTREAM_HTTP_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"
+# https://github.com/GoogleCloudPlatform/k8s-stackdriver, custom-metrics-stackdriver-adapter/deploy/production
+STACKDRIVER_ADAPTER_IMAGE = "gcr.io/gke-release/custom-metrics-stackdriver-adapter:v0.16.9-gke.0"
+# https://cloud.google.com/stackdriver/docs/managed-prometheus/query-api-ui#ui-prometheus
+PROMETHEUS_FRONTEND_IMAGE = "gke.gcr.io/prometheus-engine/frontend:v0.8.0-gke.4"
+# https://github.com/kubernetes-sigs/prometheus-adapter/releases
+PROMETHEUS_ADAPTER_IMAGE = "registry.k8s.io/prometheus-adapter/prometheus-adapter:v0.12.0"

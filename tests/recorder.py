@@ -117,6 +117,10 @@ class Cloud(mocks.Mocks):
             state |= {"endpoint": "192.0.2.1", "masterAuth": pulumi.Output.secret({"clusterCaCertificate": "Q0E="})}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
+        if args.typ == "gcp:serviceaccount/account:Account":
+            email = f"{args.inputs['accountId']}@{args.inputs['project']}.iam.gserviceaccount.com"
+            state |= {"name": f"projects/{args.inputs['project']}/serviceAccounts/{email}"}
+            state |= {"member": f"serviceAccount:{email}"}
         return (None if self.preview else f"{args.name}-id"), state
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
