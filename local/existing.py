@@ -9,7 +9,10 @@ A standard one has a default pool of one e2-standard-4 node in each zone, Worklo
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from catalog.workload_identity import pool_name
 from local.gcp_plugin.clusters import LocalClusters
@@ -17,7 +20,9 @@ from local.gcp_plugin.containers import Cluster
 from local.gcp_plugin.resource import Cloud, Properties
 from local.gcp_plugin.store import Store
 from local.plugin import Refused
-from local.stack import DEFAULTS
+
+# What a configuration leaves to its user, and any value serves for here.
+DEFAULTS = {"gcp:project": "stand-in-project", "gcp:region": "us-central1"}
 
 
 def main() -> None:
@@ -43,6 +48,23 @@ def main() -> None:
             print(resource.create(inputs).identity)
     except Refused as refused:
         sys.exit(str(refused))
+
+
+def missing(config: Mapping[str, Any]) -> str | None:
+    """The command that makes the cluster which a configuration counts on; None where it is there, or none is named."""
+    cluster, project = config.get("gke-ai:cluster"), config.get("gcp:project", DEFAULTS["gcp:project"])
+    if not isinstance(cluster, Mapping) or cluster.get("mode") != "existing":
+        return None
+    name, location = cluster.get("name"), cluster.get("location")
+    if not name or not location:
+        return None  # the settings have defaults, and the program says what is not there
+    if Store().get(Cluster(Cloud(Store(), LocalClusters(), project)).identity({"name": name, "location": location})):
+        return None
+    command = ["local/run", "existing", "create", name, "--mode", cluster.get("existingMode", "standard")]
+    command += ["--location", location]
+    if project != DEFAULTS["gcp:project"]:
+        command += ["--project", project]
+    return shlex.join(map(str, command))
 
 
 def _inputs(name: str, mode: str, location: str, project: str) -> Properties:

@@ -1,4 +1,4 @@
-"""What `make up`, `preview`, `status`, `smoke`, `recover` and `down` do on the stand-in, each on a copy of a configuration.
+"""What `make up`, `preview`, `status`, `smoke`, `recover` and `down` do on the stand-in, on copies of configurations.
 
     local/run python -m local.stack up [--stack dev] [--config examples/x.yaml]
 
@@ -18,11 +18,9 @@ from typing import Any
 import yaml
 
 from local import cluster, paths
+from local.existing import DEFAULTS, missing
 from ops import down, recover, smoke, status
 from ops.stack import Stack, Stop
-
-# What a configuration leaves to its user, and any value serves for here.
-DEFAULTS = {"gcp:project": "stand-in-project", "gcp:region": "us-central1"}
 
 
 def main() -> None:
@@ -70,7 +68,13 @@ def is_secret(value: object) -> bool:
 
 
 def ensure(stack: Stack) -> None:
-    """Creates the stack where there is none yet."""
+    """Creates the stack where there is none yet; refuses one whose configuration counts on a cluster that isn't."""
+    assert stack.config_file
+    if command := missing(yaml.safe_load(stack.config_file.read_text())["config"]):
+        raise Stop(
+            "The configuration says `mode: existing`, and the stand-in has no such cluster; nothing was changed.\n"
+            f"Next, to make it:  {command}\nThen run this again."
+        )
     if stack.pulumi("stack", "select", quiet=True).returncode:
         # `stack init` takes no configuration file: it writes into that of its folder, so it runs where the copy is.
         (paths.CONFIG / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from local import cluster, paths, stack
-from ops.stack import Stop
+from local import cluster, existing, paths, stack
+from local.gcp_plugin.store import Record, Store
+from ops.stack import Stack, Stop
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +65,51 @@ def test_project_of_the_configuration_goes_before_that_of_the_stand_in(tmp_path:
     stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
     assert copied("mine")["gcp:project"] == "acme"
     stack.prepare("other", write(tmp_path / "other.yaml", size=1))
-    assert copied("other")["gcp:project"] == stack.DEFAULTS["gcp:project"]
+    assert copied("other")["gcp:project"] == existing.DEFAULTS["gcp:project"]
 
 
 def test_missing_configuration_is_named(tmp_path: Path) -> None:
     with pytest.raises(Stop, match="There is no configuration"):
         stack.prepare("mine", tmp_path / "nowhere.yaml")
+
+
+EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
+
+
+@pytest.mark.parametrize(
+    ("config", "command"),
+    [
+        ({"gke-ai:cluster": EXISTING}, "local/run existing create team --mode standard --location us-east5"),
+        (
+            {"gke-ai:cluster": {**EXISTING, "existingMode": "autopilot"}, "gcp:project": "acme"},
+            "local/run existing create team --mode autopilot --location us-east5 --project acme",
+        ),
+        ({"gke-ai:cluster": {**EXISTING, "mode": "standard"}}, None),
+        ({"gke-ai:cluster": {"mode": "existing"}}, None),
+        ({"gke-ai:cluster": "team"}, None),
+        ({}, None),
+    ],
+)
+def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
+    config: dict[str, object], command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
+    assert existing.missing(config) == command
+    for place in ("us-east5", "us-west4"):  # one of the same name elsewhere is another cluster
+        assert existing.missing({**config, "gke-ai:cluster": {**EXISTING, "location": place}})
+    if command:
+        project = str(config.get("gcp:project", existing.DEFAULTS["gcp:project"]))
+        identity = f"projects/{project}/locations/us-east5/clusters/team"
+        Store(tmp_path).put(Record(identity, "gcp:container/cluster:Cluster", project, {}))
+        assert existing.missing(config) is None
+
+
+@pytest.mark.parametrize("command", [stack.up, stack.preview])
+def test_missing_existing_cluster_stops_before_pulumi_is_run(
+    command: Callable[[Stack], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path / "cloud"))
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
+    made = stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
+    with pytest.raises(Stop, match="local/run existing create team --mode standard --location us-east5\n"):
+        command(made)
