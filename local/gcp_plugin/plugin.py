@@ -14,6 +14,7 @@ from local import sdk_types
 from local.gcp_plugin import diff, functions
 from local.gcp_plugin.clusters import Clusters, LocalClusters
 from local.gcp_plugin.containers import Cluster, NodePool
+from local.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAccountIAMMember
 from local.gcp_plugin.resource import Cloud, Properties, Resource
 from local.gcp_plugin.storage import Bucket, BucketIAMMember
 from local.gcp_plugin.store import Record, Store
@@ -21,7 +22,13 @@ from local.plugin import Provider, Refused, decode, encode, mark_secrets, name_o
 
 VERSION = "10.2.0"
 """The version of pulumi-gcp whose types and behaviour this stands in for."""
-RESOURCES: dict[str, type[Resource]] = {kind.token: kind for kind in (Cluster, NodePool, Bucket, BucketIAMMember)}
+RESOURCES: dict[str, type[Resource]] = {
+    kind.token: kind
+    for kind in (
+        *(Cluster, NodePool, Bucket, BucketIAMMember),
+        *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
+    )
+}
 
 
 class Gcp(Provider):

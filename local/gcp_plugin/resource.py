@@ -8,6 +8,9 @@ Ids, and the other forms that an import takes, are the provider's:
 | NodePool | projects/P/locations/L/clusters/C/nodePools/N | P/L/C/N, L/C/N |
 | Bucket | NAME | P/NAME |
 | BucketIAMMember | b/BUCKET/ROLE/MEMBER | b/BUCKET ROLE MEMBER |
+| Account | projects/P/serviceAccounts/EMAIL | EMAIL |
+| IAMMember (account) | projects/P/serviceAccounts/EMAIL/ROLE/MEMBER | projects/P/serviceAccounts/EMAIL ROLE MEMBER |
+| IAMMember (project) | P/ROLE/MEMBER | P ROLE MEMBER |
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from typing import Any
 
 from catalog import zones
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from catalog.machines import ATTACHABLE, UnknownMachine, machine
+from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, boot_disk_type, machine
+from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from catalog.workload_identity import pool_name
 
 Problem = tuple[str, str]
@@ -136,6 +137,8 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
     if "initialNodeCount" in inputs and "nodeCount" in inputs:
         yield "nodeCount", f"Cannot set both initial_node_count and node_count on node pool {body.get('name')}"
     yield from _autoscaling(inputs, body)
+    if config.get("machineType", DEFAULT_MACHINE) in MACHINES and not placed:
+        yield from _tpus(body, body.get("locations") or list(zones.node_zones(location)))
     if config.get("flexStart"):
         yield from _flex_start(body)
     elif _at(body, "queuedProvisioning.enabled"):
@@ -171,6 +174,60 @@ def _autoscaling(inputs: Values, body: Values) -> Iterator[Problem]:
     if "nodeCount" in inputs:
         # https://www.pulumi.com/registry/packages/gcp/api-docs/container/nodepool/#nodecount_python
         yield "nodeCount", "nodeCount must not be used alongside autoscaling: the autoscaler owns the count"
+
+
+def _tpus(body: Values, there: list[str]) -> Iterator[Problem]:
+    """TPU slices, in the zones `there`: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+    config, placement = body.get("config", {}), body.get("placementPolicy", {})
+    kind, topology = machine(config.get("machineType", DEFAULT_MACHINE)), placement.get("tpuTopology")
+    if kind.tpu is None:
+        if topology is not None:
+            yield "placementPolicy.tpuTopology", bad_request(f"Machine type {kind.name} has no TPU, and no topology")
+        return
+    wanted = boot_disk_type(kind.name)
+    if wanted == "hyperdisk-balanced" and (disk := config.get("diskType", wanted)) != wanted:
+        yield "nodeConfig.diskType", bad_request(f"[{disk}] features are not compatible for creating instance.")
+    try:
+        one = slice_on(kind.name, topology)
+    except NoSuchSlice as error:
+        choices = ", ".join(error.choices[:20])
+        yield (
+            "placementPolicy.tpuTopology",
+            bad_request(f'TPU topology "{topology}" is invalid: it is one of {choices}'),
+        )
+        return
+    if config.get("flexStart") and not set(there) <= set(VERSIONS[one.version].flex_start_zones):
+        text = f"Flex start is not available for {kind.name} in {', '.join(there)}"
+        yield "nodeConfig.flexStart", bad_request(text)
+    if one.multi_host:
+        yield from _multi_host(body, one, there)
+    elif topology is not None:
+        text = (
+            "TPU topology can't be specified with single-host TPU slice pool; please remove the tpu_topology from the "
+        )
+        yield "placementPolicy.tpuTopology", bad_request(f"{text}node pool creation request")
+
+
+def _multi_host(body: Values, one: Slice, there: list[str]) -> Iterator[Problem]:
+    """A group of machines that come and go together."""
+    placement, scaling = body["placementPolicy"], body.get("autoscaling")
+    if len(there) > 1:
+        yield "nodeLocations", bad_request(f"A multi-host TPU slice is in one zone, not in {', '.join(there)}")
+    if scaling is not None and scaling["maxNodeCount"] != one.hosts:
+        text = f"Maximum node count {scaling['maxNodeCount']} is not a valid size of TPU pod slice with topology "
+        yield "autoscaling", bad_request(f'{text}"{one.topology}"')
+    elif scaling is not None and scaling["minNodeCount"] not in (0, one.hosts):
+        text = f"Minimum node count {scaling['minNodeCount']} is not a valid size of TPU pod slice with topology "
+        yield "autoscaling", bad_request(f'{text}"{one.topology}"')
+    first = body.get("initialNodeCount", 0)
+    if first != one.hosts and (first or scaling is None):
+        text = f"Requested invalid target size '{first}' for a Managed Instance Group in the gang mode of size "
+        yield "nodeCount" if scaling is None else "initialNodeCount", bad_request(f"{text}'{one.hosts}'.")
+    if VERSIONS[one.version].workload_policy and ("policyName" not in placement or "type" in placement):
+        text = (
+            f"Creation of a managed instance group with {one.machine_type} machine type with placement policy is not "
+        )
+        yield "placementPolicy", bad_request(f"{text}supported. Use workload policy instead.")
 
 
 def _elastic(body: Values, what: str) -> Iterator[Problem]:
@@ -299,11 +356,16 @@ def bucket(inputs: Values, body: Values) -> Iterator[Problem]:
 
 
 def member(inputs: Values) -> Iterator[Problem]:
-    """A role on a bucket: https://cloud.google.com/iam/docs/principal-identifiers"""
-    role, who = inputs["role"], inputs["member"]
+    """A role on a bucket."""
+    role = inputs["role"]
     custom = re.fullmatch(r"(projects|organizations)/[^/]+/roles/[\w.]+", role)
     if role not in BUCKET_ROLES and not custom:
         yield "role", f"googleapi: Error 400: Role {role} is not supported for this resource., invalid"
+    yield from known_member(inputs["member"])
+
+
+def known_member(who: str) -> Iterator[Problem]:
+    """Someone who can be granted a role: https://cloud.google.com/iam/docs/principal-identifiers"""
     forms = (
         r"principal(Set)?://iam\.googleapis\.com/.+",
         r"(user|serviceAccount|group|domain|projectOwner|projectEditor|projectViewer|deleted:\w+):.+",

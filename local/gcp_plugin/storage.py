@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from local.gcp_plugin import rest, rules
+from local.gcp_plugin.iam import require_identity_pool
 from local.gcp_plugin.resource import Properties, Resource, match, merged, now
 from local.gcp_plugin.store import Record, project_number
 from local.plugin import Refused
@@ -129,21 +130,7 @@ class BucketIAMMember(Resource):
         """A grant that is there already is granted again, as in the provider."""
         if self.store.get(self._bucket(record.inputs)) is None:
             raise Refused("googleapi: Error 404: The specified bucket does not exist., notFound")
-        if (principal := rules.workload_principal(record.inputs["member"])) is None:
-            return
-        number, pool = principal
-        project = pool.removesuffix(".svc.id.goog")
-        if number != project_number(project):
-            raise Refused(
-                f"googleapi: Error 400: Identity Pool does not exist ({pool}) in the project of number {number}: "
-                f"that of {project} is {project_number(project)}., invalid"
-            )
-        if not self.store.has_identity_pool(project):
-            raise Refused(
-                f"googleapi: Error 400: Identity Pool does not exist ({pool}). Please check that this is a valid "
-                "resource that you have permission to use. (It comes with the project's first cluster that has "
-                "workload identity.), invalid"
-            )
+        require_identity_pool(self.store, record.inputs["member"])
 
     def outputs(self, record: Record) -> Properties:
         etag = hashlib.sha256(record.identity.encode()).hexdigest()[:12]
