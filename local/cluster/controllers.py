@@ -1,10 +1,10 @@
-"""Real controllers as local processes, in place of the simulated pods of their Deployments.
+"""Local processes in place of the simulated containers of pods: real controllers, and stubs of servers.
 
-A pod on a simulated node runs nothing. For a pod whose image is a known controller, its real program is started here
-with the container's own arguments and environment, the files of its ConfigMap and Secret volumes (kept up to date, as a
-kubelet does), and a token of the pod's ServiceAccount: so it has the permissions that its chart gives it and no others.
-Paths move into a private folder, ports to free ones of this machine. The pod is Ready at once, as KWOK makes it, while
-the program is still starting: on real clusters, too, Kueue is Ready seconds before its webhook answers (kueue#13036).
+A pod on a simulated node runs nothing. For a container whose image is a known program, that is started here with the
+container's own arguments and environment. A controller also gets the files of its ConfigMap and Secret volumes (kept up
+to date, as a kubelet does), and a token of the pod's ServiceAccount: so it has the permissions that its chart gives it
+and no others. The pod is Ready at once, as KWOK makes it, while the program is still starting: on real clusters, too,
+Kueue is Ready seconds before its webhook answers (kueue#13036).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
-from local.cluster import processes
+from local.cluster import egress, processes, scraping
 from local.cluster.api import Refused, View, answer, kubeconfig
 from local.cluster.folder import Folder
+from local.cluster.programs import Container, Program, Sandbox, known
+from local.cluster.records import write
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -40,99 +40,37 @@ STOP_SECONDS = 5
 LONGEST_BACKOFF = 10.0
 
 
-@dataclass
-class Sandbox:
-    """What one container sees in place of its image's file system and network."""
-
-    root: Path
-    namespace: str
-    mounts: list[str] = field(default_factory=list)
-    ports: dict[int, int] = field(default_factory=dict)
-
-    def inside(self, path: str) -> Path:
-        """Where a path of the container is on this machine."""
-        return self.root / path.lstrip("/")
-
-    def port(self, number: int) -> int:
-        """The local port in place of a container's; the same one at every call."""
-        if number not in self.ports:
-            self.ports[number] = processes.free_ports(1)[0]
-        return self.ports[number]
-
-    def address(self, text: str) -> str:
-        """A listening address (`:8443`) moved to its local port; `0` stays, it means not to listen."""
-        port = text.rpartition(":")[2]
-        return f"127.0.0.1:{self.port(int(port))}" if port.isdigit() and int(port) else text
-
-    def rewrite(self, argument: str) -> str:
-        """An argument with the mounted path in it, if any, moved to where it is on this machine."""
-        flag, equals, value = argument.rpartition("=")
-        for mount in self.mounts:
-            if value == mount or value.startswith(mount.rstrip("/") + "/"):
-                return f"{flag}{equals}{self.inside(value)}"
-        return argument
-
-
-@dataclass(frozen=True)
-class Controller:
-    """A program known to run as a local process: its image's prefix, its name on PATH, and how its own configuration is
-    made to fit: called with the sandbox, the arguments and the kubeconfig, returns the arguments to start it with."""
-
-    image: str
-    program: str
-    adapt: Callable[[Sandbox, list[str], Path], list[str]]
-
-
-def _kueue(sandbox: Sandbox, arguments: list[str], config: Path) -> list[str]:
-    """Kueue's manager: its ports are in its configuration file.
-
-    https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/
-    """
-    file = Path(next(a.partition("=")[2] for a in arguments if a.startswith("--config=")))
-    settings = yaml.safe_load(file.read_text())
-    webhook = settings.setdefault("webhook", {})
-    webhook["port"] = sandbox.port(webhook.get("port") or 9443)
-    webhook["host"] = "127.0.0.1"
-    webhook["certDir"] = str(sandbox.inside(webhook.get("certDir") or "/tmp/k8s-webhook-server/serving-certs"))
-    health = settings.setdefault("health", {})
-    health["healthProbeBindAddress"] = sandbox.address(health.get("healthProbeBindAddress") or ":8081")
-    metrics = settings.setdefault("metrics", {})
-    metrics["bindAddress"] = sandbox.address(metrics.get("bindAddress") or ":8443")
-    visibility = settings.setdefault("visibilityServer", {})
-    visibility["bindPort"] = sandbox.port(visibility.get("bindPort") or 8082)
-    visibility["bindAddress"] = "127.0.0.1"
-    # In a pod, both come from the ServiceAccount's folder.
-    settings.setdefault("namespace", sandbox.namespace)
-    settings.setdefault("leaderElection", {}).setdefault("resourceNamespace", sandbox.namespace)
-    adapted = sandbox.root / "kueue.yaml"
-    adapted.write_text(yaml.safe_dump(settings))
-    others = [argument for argument in arguments if not argument.startswith("--config=")]
-    return [f"--config={adapted}", f"--kubeconfig={config}", *others]
-
-
-CONTROLLERS = (Controller("registry.k8s.io/kueue/kueue", "kueue", _kueue),)
-
-
-def known(image: str) -> Controller | None:
-    """The controller that an image is, whatever its tag or digest."""
-    return next((c for c in CONTROLLERS if image == c.image or image.startswith((f"{c.image}:", f"{c.image}@"))), None)
-
-
 class Controllers:
-    """Keeps one local process for each container of a running pod that is a known controller."""
+    """Keeps one local process for each container of a running pod that is a known program, and says to Prometheus which
+    of them to scrape.
 
-    def __init__(self, folder: Folder, api: httpx.AsyncClient, pods: View) -> None:
+    Args:
+        folder: Of the cluster.
+        api: A client of the cluster.
+        pods, monitorings: Its Pods and PodMonitorings.
+        find: Gives the local port for a target as in `egress.resolve`.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        api: httpx.AsyncClient,
+        pods: View,
+        monitorings: View,
+        find: Callable[[str], int | None],
+    ) -> None:
         self._folder = folder
         self._api = api
         self._pods = pods
+        self._monitorings = monitorings
+        self._find = find
         self._running: dict[str, list[Standin]] = {}
+        self._ports: dict[str, dict[int, int]] = {}
+        self._scraped: Object | None = None
 
     def served(self) -> dict[str, dict[int, int]]:
         """For each pod's uid, container port → local port."""
-        return {
-            uid: {port: local for standin in standins for port, local in standin.sandbox.ports.items()}
-            for uid, standins in self._running.items()
-        }
+        return self._ports
 
     async def run(self, changed: asyncio.Event) -> None:
         """Start and stop processes as pods come and go."""
@@ -143,16 +81,32 @@ class Controllers:
             changed.clear()
             wanted = {pod["metadata"]["uid"]: pod for pod in self._pods.objects.values() if _runs(pod)}
             for uid in self._running.keys() - wanted.keys():
+                self._ports.pop(uid, None)
                 for standin in self._running.pop(uid):
                     standin.stop()
             for uid, pod in wanted.items():
                 if uid not in self._running:
-                    self._running[uid] = [
-                        Standin(self._folder, self._api, pod, container, controller)
-                        for container in pod["spec"]["containers"]
-                        if (controller := known(container["image"]))
-                    ]
+                    self._running[uid] = self._start(pod, changed)
+            self._scrape()
             await changed.wait()
+
+    def _start(self, pod: Object, changed: asyncio.Event) -> list[Standin]:
+        programs = [(spec, program) for spec in pod["spec"]["containers"] if (program := known(spec["image"]))]
+        if not programs:
+            return []
+        # Containers of a pod share one network.
+        ports = self._ports.setdefault(pod["metadata"]["uid"], {})
+        return [
+            Standin(self._folder, self._api, self._find, pod, spec, program, ports, changed.set)
+            for spec, program in programs
+        ]
+
+    def _scrape(self) -> None:
+        monitorings, pods = self._monitorings.objects.values(), self._pods.objects.values()
+        wanted = scraping.configuration(self._folder.record, monitorings, pods, self._ports)
+        if wanted != self._scraped:
+            write(self._folder.scraping, wanted)
+            self._scraped = wanted
 
 
 def _runs(pod: Object) -> bool:
@@ -160,18 +114,31 @@ def _runs(pod: Object) -> bool:
 
 
 class Standin:
-    """One container's process, from its start to its stop."""
+    """One container's process, from its start to its stop. `placed` is called once its ports are known."""
 
-    def __init__(self, folder: Folder, api: httpx.AsyncClient, pod: Object, container: Object, controller: Controller):
+    def __init__(
+        self,
+        folder: Folder,
+        api: httpx.AsyncClient,
+        find: Callable[[str], int | None],
+        pod: Object,
+        spec: Object,
+        program: Program,
+        ports: dict[int, int],
+        placed: Callable[[], None],
+    ) -> None:
         metadata = pod["metadata"]
-        self._title = f"{metadata['namespace']}/{metadata['name']}/{container['name']}"
+        self._title = f"{metadata['namespace']}/{metadata['name']}/{spec['name']}"
         self._folder = folder
         self._api = api
+        self._find = find
         self._pod = pod
-        self._container = container
-        self._controller = controller
+        self._program = program
+        self._placed = placed
         self._tasks: list[asyncio.Task[None]] = []
-        self.sandbox = Sandbox(folder.sandboxes / metadata["uid"] / container["name"], metadata["namespace"])
+        self._forwards: list[asyncio.Server] = []
+        self.sandbox = Sandbox(folder.sandboxes / metadata["uid"] / spec["name"], ports)
+        self._container = Container(folder, pod, spec, self.sandbox, self._forward)
         self._main = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -180,14 +147,14 @@ class Standin:
 
     async def _run(self) -> None:
         try:
-            await asyncio.sleep(float(os.environ.get(DELAY_VARIABLE) or 0))
-            self.sandbox.root.mkdir(parents=True)
-            config = await self._credentials()
-            await self._volumes()
-            arguments = [self.sandbox.rewrite(a) for a in self._container.get("args", [])]
-            arguments = self._container.get("command", [])[1:] + arguments
-            arguments = self._controller.adapt(self.sandbox, arguments, config)
-            await self._keep_running([processes.tool(self._controller.program), *arguments])
+            self.sandbox.inside("/tmp").mkdir(parents=True)
+            if self._program.managed:
+                await asyncio.sleep(float(os.environ.get(DELAY_VARIABLE) or 0))
+                await self._credentials()
+                await self._volumes()
+            command = await self._program.command(self._container)
+            self._placed()
+            await self._keep_running(command)
         except asyncio.CancelledError:
             log.info("%s: stopped", self._title)
         except Exception:
@@ -195,7 +162,14 @@ class Standin:
         finally:
             for task in self._tasks:
                 task.cancel()
-            shutil.rmtree(self.sandbox.root.parent, ignore_errors=True)
+            for server in self._forwards:
+                server.close()
+            shutil.rmtree(self.sandbox.root, ignore_errors=True)
+
+    async def _forward(self, target: str) -> int:
+        server = await egress.forward(target, self._find)
+        self._forwards.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def _keep_running(self, command: list[str]) -> None:
         """Start the program; whenever it ends, start it again, later each time it ends soon."""
@@ -225,33 +199,17 @@ class Standin:
             await asyncio.sleep(backoff)
 
     def _environment(self) -> dict[str, str]:
-        metadata, status = self._pod["metadata"], self._pod["status"]
-        fields = {
-            "metadata.name": metadata["name"],
-            "metadata.namespace": metadata["namespace"],
-            "metadata.uid": metadata["uid"],
-            "spec.nodeName": self._pod["spec"]["nodeName"],
-            "spec.serviceAccountName": self._pod["spec"]["serviceAccountName"],
-            "status.podIP": status.get("podIP", ""),
-        }
-        temporary = self.sandbox.inside("/tmp")
-        temporary.mkdir(exist_ok=True)
-        result = {"TMPDIR": str(temporary), "HOSTNAME": metadata["name"]}
-        for variable in self._container.get("env", []):
-            path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            result[variable["name"]] = fields.get(path, "") if path else str(variable.get("value", ""))
-        return result
+        own = {"TMPDIR": str(self.sandbox.inside("/tmp")), "HOSTNAME": self._pod["metadata"]["name"]}
+        return own | self._container.variables()
 
-    async def _credentials(self) -> Path:
+    async def _credentials(self) -> None:
         """A kubeconfig for the pod's ServiceAccount; the token in a file beside it, which clients read again as it is
         renewed."""
         token_file = self.sandbox.root / "token"
         await self._renew_token(token_file)
         self._keep(self._renew_for_ever(token_file))
-        config = self.sandbox.root / "kubeconfig"
         ca = (self._folder.pki / "ca.crt").read_bytes()
-        config.write_text(kubeconfig(self._folder.host, ca, {"tokenFile": str(token_file)}))
-        return config
+        self._container.kubeconfig.write_text(kubeconfig(self._folder.host, ca, {"tokenFile": str(token_file)}))
 
     async def _renew_for_ever(self, file: Path) -> None:
         while True:
@@ -273,7 +231,7 @@ class Standin:
     async def _volumes(self) -> None:
         """Lay out the container's volumes; returns when each ConfigMap and Secret that must be there is."""
         volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
-        for mount in self._container.get("volumeMounts", []):
+        for mount in self._container.spec.get("volumeMounts", []):
             volume = volumes[mount["name"]]
             if "configMap" in volume:
                 source = volume["configMap"]
@@ -310,7 +268,7 @@ class Standin:
             laid_out = content
             arrived.set()
 
-        collection = f"/api/v1/namespaces/{self.sandbox.namespace}/{kind}"
+        collection = f"/api/v1/namespaces/{self._container.namespace}/{kind}"
         view = View(self._api, collection, lay_out, fieldSelector=f"metadata.name={name}")
         self._keep(view.follow())
         await arrived.wait()

@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 
-from catalog.versions import COMPUTE_CLASS_API
+from catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
 from local.cluster import egress
 from local.cluster.api import View, async_client
 from local.cluster.controllers import Controllers
@@ -40,7 +40,7 @@ async def run(folder: Folder) -> None:
         slices = View(api, "/apis/discovery.k8s.io/v1/endpointslices", ignored)
         classes = View(api, f"/apis/{COMPUTE_CLASS_API}/computeclasses", for_provisioner.set)
         requests = View(api, f"/apis/{REQUEST_API}/provisioningrequests", for_provisioner.set)
-        controllers = Controllers(folder, api, pods)
+        monitorings = View(api, f"/apis/{POD_MONITORING_API}/podmonitorings", for_controllers.set)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
         volumes = Volumes(api)
 
@@ -53,10 +53,11 @@ async def run(folder: Folder) -> None:
                 controllers.served(),
             )
 
+        controllers = Controllers(folder, api, pods, monitorings, find)
         server = await egress.serve(folder.socket, find)
         log.info("serving %s", folder.socket)
         async with server, asyncio.TaskGroup() as group:
-            for view in (pods, nodes, services, slices, classes, requests, *volumes.views):
+            for view in (pods, nodes, services, slices, classes, requests, monitorings, *volumes.views):
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
             group.create_task(provisioner.run(for_provisioner))

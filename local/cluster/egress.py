@@ -128,6 +128,34 @@ async def _handle(
         to_pod.close()
 
 
+async def forward(target: str, find: Callable[[str], int | None]) -> asyncio.Server:
+    """Listen on a local port that leads to a target as in `resolve`, wherever that is at each connection.
+
+    Returns once something answers there.
+    """
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_pod, to_pod = await asyncio.open_connection("127.0.0.1", find(target) or 0)
+            try:
+                await asyncio.gather(_pump(reader, to_pod), _pump(from_pod, writer))
+            finally:
+                to_pod.close()
+        except OSError as error:
+            log.debug("%s: %s", target, error)
+        finally:
+            writer.close()
+
+    while True:
+        try:
+            _, probe = await asyncio.open_connection("127.0.0.1", find(target) or 0)
+        except OSError:
+            await asyncio.sleep(0.2)
+            continue
+        probe.close()
+        return await asyncio.start_server(handle, "127.0.0.1", 0)
+
+
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(65536):

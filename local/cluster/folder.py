@@ -34,6 +34,7 @@ class Folder:
         self.pools = self.path / "pools"
         self.log = self.path / "log"
         self.sandboxes = self.path / "pods"
+        self.scraping = self.path / "prometheus.yaml"
         self.kubeconfig = self.path / "kubeconfig"
         self.kwok = self.path / "kwok"
         self.control_plane = self.kwok / "clusters" / name

@@ -30,6 +30,7 @@ KUBERNETES_VERSION = "v1.35.4"
 # also keeps them apart from KWOK's pod addresses, which begin where Kubernetes' default range for Services does.
 SERVICE_RANGE = "34.118.224.0/20"
 _COLLECTIONS = {
+    "DaemonSet": "namespaces/kube-system/daemonsets",
     "CustomResourceDefinition": "customresourcedefinitions",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
@@ -125,9 +126,9 @@ def _make(folder: Folder, record: ClusterRecord) -> None:
     folder.kubeconfig.write_text(kubeconfig(host, ca, user))
     _start_daemon(folder)
     _await_ready(folder)
-    _install_objects(folder)
     # The first thing that its controllers make; a pod is refused before it.
     _await_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
+    _install_objects(folder)
     folder.write(record, host, ready=True)
     _await_daemon(folder)
 
@@ -153,6 +154,8 @@ def _forget_dead(folder: Folder) -> bool:
 
 def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
     api, etcd, etcd_peer, controller_manager, scheduler, kwok = ports
+    # There is one of each; on a machine that stands still for a while it would lose its lease and end.
+    alone = {"key": "leader-elect", "value": "false"}
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
@@ -185,7 +188,18 @@ def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]
                     {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true"},
                     {"key": "runtime-config", "value": "admissionregistration.k8s.io/v1beta1=true"},
                 ],
-            }
+            },
+            {
+                "name": "kube-controller-manager",
+                "extraArgs": [
+                    alone,
+                    # No node ever dies; on a slow machine one may seem to, and nobody would make its pods Ready again.
+                    {"key": "node-monitor-grace-period", "value": "24h"},
+                    # GKE's, and Kubernetes' default, is 15 s: nobody should wait that long to see an autoscaler act.
+                    {"key": "horizontal-pod-autoscaler-sync-period", "value": "2s"},
+                ],
+            },
+            {"name": "kube-scheduler", "extraArgs": [alone]},
         ],
     }
 

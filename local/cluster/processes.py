@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from pathlib import Path
 
 MARK = "GKE_AI_CLUSTER"
@@ -107,6 +108,10 @@ def _carries(pid: int, mark: bytes) -> bool:
         return False
 
 
+# Ports given out lately by this process: some are not listened on yet.
+_given: deque[int] = deque(maxlen=4096)
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody listens on.
 
@@ -121,6 +126,7 @@ def free_ports(count: int) -> list[int]:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in found:
+        if port not in _given:
+            _given.append(port)
             found.append(port)
     return found
