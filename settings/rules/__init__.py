@@ -8,9 +8,31 @@ from __future__ import annotations
 
 from settings.model import Cluster, Settings, Unread
 from settings.problems import Problem
-from settings.rules import buckets, cluster, fit, pools, queues, workloads
+from settings.rules import (
+    autoscaling,
+    buckets,
+    cluster,
+    compute_classes,
+    fit,
+    pools,
+    queues,
+    serving,
+    tpu_pools,
+    workloads,
+)
 
-RULES = (*cluster.RULES, *buckets.RULES, *pools.RULES, *queues.RULES, *workloads.RULES, *fit.RULES)
+RULES = (
+    *cluster.RULES,
+    *buckets.RULES,
+    *pools.RULES,
+    *tpu_pools.RULES,
+    *queues.RULES,
+    *compute_classes.RULES,
+    *workloads.RULES,
+    *serving.RULES,
+    *fit.RULES,
+    *autoscaling.RULES,
+)
 
 
 def check(settings: Settings) -> list[Problem]:
@@ -26,9 +48,36 @@ def check(settings: Settings) -> list[Problem]:
             problems += impossible
             left = [one for one in settings.gpu_pools if one is not pool]
             settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, gpu_pools=left)
+    for tpus in settings.tpu_pools:
+        impossible = [*tpu_pools.slice_exists(tpus, tpus), *pools.zones_are_of_the_region(tpus, settings)]
+        if impossible:
+            problems += impossible
+            others = [one for one in settings.tpu_pools if one is not tpus]
+            settings = _set_aside(settings, {tpus.at("version")}, {tpus.name}, tpu_pools=others)
+    problems += tpu_pools.slices_are_told(settings)
+    settings = _without_unknown_slices(settings)
     for rule in RULES:
         problems += rule(settings)
     return problems
+
+
+def _without_unknown_slices(settings: Settings) -> Settings:
+    """Without what wants TPUs of a slice that can't be told: neither its nodes nor its size can be described."""
+    lost = [one for one in tpu_pools.slice_workloads(settings) if not tpu_pools.has_a_slice(one, settings)]
+    for section in ("serving", "training", "batch"):
+        every = getattr(settings, section)
+        here = [one for one in every if one in lost]
+        if here:
+            left = [one for one in every if one not in here]
+            lost_at, names = {one.at("tpu") for one in here}, {one.name for one in here}
+            settings = _set_aside(settings, lost_at, names, **{section: left})
+    flavors = settings.queues.flavors if settings.queues else []
+    nowhere = [one for one in flavors if one.tpu is not None and any(tpu_pools.slice_exists(one, one.tpu))]
+    if settings.queues and nowhere:
+        reduced = settings.queues.model_copy(update={"flavors": [one for one in flavors if one not in nowhere]})
+        lost_at, names = {one.at("tpu") for one in nowhere}, {one.name for one in nowhere}
+        settings = _set_aside(settings, lost_at, names, queues=reduced)
+    return settings
 
 
 def _set_aside(settings: Settings, paths: set[str], names: set[str], **left: object) -> Settings:

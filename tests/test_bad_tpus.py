@@ -1,0 +1,447 @@
+"""Mistakes with TPU slices: each is found, alone, at its path, with its cause and a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from settings import load
+from tests.test_bad_configuration import PROJECT, Configuration, Mistake, both, drop, good, problems_of, put
+
+SLICE = {"version": "v6e", "topology": "4x4"}
+
+
+def tpus() -> Configuration:
+    """A small stack with a pool of every kind, and nothing wrong."""
+    return {
+        "cluster": {"name": "llm-cluster", "mode": "standard", "location": "us-east5"},
+        "tpuPools": [
+            {"name": "hosts", "version": "v6e", "topology": "2x2", "zones": ["us-east5-a"], "nodesPerZone": 2},
+            {"name": "slice", **SLICE, "zones": ["us-east5-b"]},
+            {"name": "flex", **SLICE, "zones": ["us-east5-b"], "capacity": {"mode": "flexStart"}},
+        ],
+        "queues": {
+            "flavors": [{"name": "v6e", "pools": ["slice"]}],
+            "clusterQueues": [{"name": "tpus", "flavors": [{"flavor": "v6e", "quota": "derive"}]}],
+            "localQueues": [{"name": "lq", "namespace": "team", "clusterQueue": "tpus"}],
+        },
+        "training": [
+            {"name": "train", "kind": "multislice", "namespace": "team", "queue": "lq", "slices": 1, "pools": ["slice"]}
+        ],
+        "batch": [
+            {"name": "one", "namespace": "team", "pool": "hosts"},
+            {"name": "all", "namespace": "team", "pool": "flex"},
+        ],
+    }
+
+
+def tpus_on_autopilot() -> Configuration:
+    """The same where Google has the nodes."""
+    return {
+        "cluster": {"name": "llm-cluster", "mode": "autopilot", "location": "us-east5"},
+        "queues": {
+            "flavors": [{"name": "v6e", "tpu": dict(SLICE)}],
+            "clusterQueues": [{"name": "tpus", "flavors": [{"flavor": "v6e", "quota": {"google.com/tpu": 16}}]}],
+            "localQueues": [{"name": "lq", "namespace": "team", "clusterQueue": "tpus"}],
+        },
+        "training": [
+            {
+                "name": "train",
+                "kind": "multislice",
+                "namespace": "team",
+                "queue": "lq",
+                "slices": 1,
+                "tpu": dict(SLICE),
+            }
+        ],
+        "batch": [{"name": "one", "namespace": "team", "tpu": {"version": "v6e", "topology": "2x2"}}],
+    }
+
+
+def ironwood() -> Configuration:
+    """A multi-host slice that a policy places."""
+    pool = {
+        "name": "cube",
+        "version": "tpu7x",
+        "topology": "2x2x2",
+        "zones": ["us-central1-c"],
+        "workloadPolicy": "cube",
+    }
+    return {"cluster": {"mode": "standard", "location": "us-central1"}, "tpuPools": [pool]}
+
+
+def bad(id: str, change: Any, path: str, cause: str, way_out: str, base: Any = tpus) -> Mistake:
+    return Mistake(id, change, f"gke-ai:{path}", cause, way_out, base)
+
+
+MISTAKES = [
+    # Slices
+    bad(
+        "a TPU version that was never",
+        put("tpuPools.0.version", "v6"),
+        "tpuPools[0].version",
+        "v6 is no TPU version of the catalogue",
+        "Write one of v5e, v5p, v6e, tpu7x",
+    ),
+    bad(
+        "flex-start of v4",
+        put("tpuPools.2", {"name": "flex", "version": "v4", "topology": "2x2x1", "capacity": {"mode": "flexStart"}}),
+        "tpuPools[2].version",
+        "v4 is no TPU version",
+        "flex-start has no v3 and no v4",
+    ),
+    bad(
+        "the node label of v4 for a version",
+        put("tpuPools.2.version", "tpu-v4-podslice"),
+        "tpuPools[2].version",
+        "tpu-v4-podslice is no TPU version",
+        "flex-start has no v3 and no v4",
+    ),
+    bad(
+        "a node label for a version",
+        put("tpuPools.1.version", "tpu-v5-lite-podslice"),
+        "tpuPools[1].version",
+        "tpu-v5-lite-podslice is no TPU version",
+        "Did you mean v5e?",
+    ),
+    bad(
+        "sides of a topology the wrong way round",
+        put("tpuPools.1.topology", "8x4"),
+        "tpuPools[1].topology",
+        "8x4 is no topology of TPU v6e",
+        "Did you mean 4x8?",
+    ),
+    bad(
+        "a topology of three sides for a version of two",
+        put("tpuPools.1.topology", "2x2x2"),
+        "tpuPools[1].topology",
+        "2x2x2 is no topology of TPU v6e",
+        "Write one of 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
+    ),
+    bad(
+        "a topology larger than any",
+        put("tpuPools.0", {"name": "hosts", "version": "v5p", "topology": "16x24x24", "zones": ["us-east5-a"]}),
+        "tpuPools[0].topology",
+        "16x24x24 is no topology of TPU v5p",
+        "multiples of 4 in ascending order, 6144 chips at most",
+    ),
+    bad(
+        "a machine that can't be part of the slice",
+        put("tpuPools.1.machineType", "ct6e-standard-8t"),
+        "tpuPools[1].machineType",
+        "TPU v6e has no 4x4 slice of ct6e-standard-8t",
+        "Write one of ct6e-standard-4t",
+    ),
+    bad(
+        "a machine of another version",
+        put("tpuPools.0.machineType", "ct5lp-hightpu-4t"),
+        "tpuPools[0].machineType",
+        "no 2x2 slice of ct5lp-hightpu-4t",
+        "ct6e-standard-4t",
+    ),
+    bad(
+        "a job on a slice that is not there",
+        put("batch.0.tpu.topology", "3x3"),
+        "batch[0].tpu.topology",
+        "3x3 is no topology of TPU v6e",
+        "Write one of 1x1, 2x2",
+        tpus_on_autopilot,
+    ),
+    bad(
+        "a run on slices of a version that is not there",
+        put("training.0.tpu.version", "v7"),
+        "training[0].tpu.version",
+        "v7 is no TPU version",
+        "tpu7x",
+        tpus_on_autopilot,
+    ),
+    bad(
+        "a flavor of a slice that is not there",
+        put("queues.flavors.0.tpu.machineType", "ct6e-standard-1t"),
+        "queues.flavors[0].tpu.machineType",
+        "no 4x4 slice of ct6e-standard-1t",
+        "ct6e-standard-4t",
+        tpus_on_autopilot,
+    ),
+    # Who runs where
+    bad(
+        "a job on a pool that is not there",
+        put("batch.0.pool", "host"),
+        "batch[0].pool",
+        "TPU pool host does not exist",
+        "Did you mean hosts?",
+    ),
+    bad(
+        "a run of which one pool is not there",
+        put("training.0.pools.+", "slices"),
+        "training[0].pools[1]",
+        "TPU pool slices does not exist",
+        "Did you mean slice?",
+    ),
+    bad(
+        "a job that says nothing of where it runs",
+        drop("batch.0.pool"),
+        "batch[0].pool",
+        "does not say of which slice",
+        "Set pool (of hosts, slice, flex)",
+    ),
+    bad(
+        "a job on a pool of an Autopilot cluster",
+        both(drop("batch.0.tpu"), put("batch.0.pool", "hosts")),
+        "batch[0].pool",
+        "the cluster is Autopilot and has no pools, so no hosts",
+        "Write tpu:",
+        tpus_on_autopilot,
+    ),
+    bad(
+        "a pool of an Autopilot cluster",
+        put("tpuPools", [{"name": "slice", **SLICE, "zones": ["us-east5-b"]}]),
+        "tpuPools",
+        "the cluster is Autopilot",
+        "leave tpuPools out and name a slice",
+        tpus_on_autopilot,
+    ),
+    # Zones
+    bad(
+        "a slice in two zones",
+        put("tpuPools.1.zones", ["us-east5-a", "us-east5-b"]),
+        "tpuPools[1].zones",
+        "the 4 nodes of a 4x4 slice are in one zone",
+        "zones: [us-east5-a]",
+    ),
+    bad(
+        "a slice in the zones of the cluster",
+        drop("tpuPools.1.zones"),
+        "tpuPools[1].zones",
+        "the pool names no zone and has those of the cluster, us-east5-a, us-east5-b, us-east5-c",
+        "Write one of them",
+    ),
+    bad(
+        "a zone of another region",
+        put("tpuPools.1.zones", ["us-west4-a"]),
+        "tpuPools[1].zones[0]",
+        "us-west4-a is not in us-east5",
+        "Choose from us-east5-a",
+    ),
+    # Sizes
+    bad(
+        "a single-host pool without a size",
+        drop("tpuPools.0.nodesPerZone"),
+        "tpuPools[0].nodesPerZone",
+        "the pool has no size",
+        "Set nodesPerZone, or autoscaling",
+    ),
+    bad(
+        "as many nodes as chips",
+        put("tpuPools.1.nodesPerZone", 16),
+        "tpuPools[1].nodesPerZone",
+        "a 4x4 slice of ct6e-standard-4t is 4 nodes, not 16 — it would be refused: gang mode of size 4",
+        "Leave nodesPerZone out, or set it to 4",
+    ),
+    bad(
+        "a maximum of half a slice",
+        put("tpuPools.2.autoscaling", {"maxNodes": 2}),
+        "tpuPools[2].autoscaling.maxNodes",
+        "is 4 nodes, not 2",
+        "Set it to 4",
+    ),
+    bad(
+        "a maximum of two slices in one pool",
+        put("tpuPools.1.autoscaling", {"maxNodes": 8}),
+        "tpuPools[1].autoscaling.maxNodes",
+        "gang mode of size 4",
+        "a pool for each further slice",
+    ),
+    bad(
+        "a minimum of a part of a slice",
+        put("tpuPools.1.autoscaling", {"minNodes": 1, "maxNodes": 4}),
+        "tpuPools[1].autoscaling.minNodes",
+        "come and go together, and 1 is a part of them",
+        "Set it to 0, or to 4 to keep the slice",
+    ),
+    bad(
+        "a fixed size and bounds",
+        put("tpuPools.0.autoscaling", {"maxNodes": 4}),
+        "tpuPools[0].nodesPerZone",
+        "a fixed size and autoscaling",
+        "Leave out nodesPerZone or autoscaling",
+    ),
+    bad(
+        "a minimum above the maximum",
+        both(drop("tpuPools.0.nodesPerZone"), put("tpuPools.0.autoscaling", {"minNodes": 3, "maxNodes": 2})),
+        "tpuPools[0].autoscaling.minNodes",
+        "minNodes is 3, more than maxNodes, 2",
+        "Set it to 2 or less",
+    ),
+    # Flex-start
+    bad(
+        "flex-start of a fixed size",
+        put("tpuPools.2.nodesPerZone", 4),
+        "tpuPools[2].nodesPerZone",
+        "a flexStart pool can't have a fixed size",
+        "Leave nodesPerZone out",
+    ),
+    bad(
+        "flex-start with nodes at all times",
+        put("tpuPools.2.autoscaling", {"minNodes": 4, "maxNodes": 4}),
+        "tpuPools[2].autoscaling.minNodes",
+        "a flexStart pool starts empty",
+        "set it to 0",
+    ),
+    bad(
+        "flex-start where there is none",
+        put("tpuPools.2.zones", ["us-east5-c"]),
+        "tpuPools[2].zones[0]",
+        "flex-start has no v6e in us-east5-c",
+        "Choose from us-east5-a, us-east5-b",
+    ),
+    bad(
+        "flex-start in a region where there is none",
+        put("tpuPools.2", {"name": "flex", "version": "v5e", "topology": "2x2", "capacity": {"mode": "flexStart"}}),
+        "tpuPools[2].zones",
+        "flex-start has no v5e in us-east5-a, us-east5-b, us-east5-c",
+        "Move the cluster to where it is had: us-west4-a",
+    ),
+    bad(
+        "flex-start of a version that has none",
+        put("tpuPools.0.capacity", {"mode": "queuedFlexStart"}),
+        "tpuPools[0].capacity.mode",
+        "flex-start has no tpu7x",
+        "Choose another mode, or one of v5e, v5p, v6e",
+        ironwood,
+    ),
+    # What else a pool says
+    bad(
+        "a slice of tpu7x without its policy",
+        drop("tpuPools.0.workloadPolicy"),
+        "tpuPools[0].workloadPolicy",
+        "a multi-host slice of tpu7x is placed by a workload policy",
+        "--accelerator-topology=2x2x2",
+        ironwood,
+    ),
+    bad(
+        "a policy for a slice that GKE places",
+        put("tpuPools.1.workloadPolicy", "cube"),
+        "tpuPools[1].workloadPolicy",
+        "GKE itself places a 4x4 slice of v6e",
+        "it is for multi-host slices of tpu7x",
+    ),
+    bad(
+        "a policy for a single host",
+        both(put("tpuPools.0.topology", "2x2x1"), put("tpuPools.0.nodesPerZone", 1)),
+        "tpuPools[0].workloadPolicy",
+        "GKE itself places a 2x2x1 slice of tpu7x",
+        "Leave it out",
+        ironwood,
+    ),
+    bad(
+        "a disk that the machine does not boot from",
+        put("tpuPools.0.diskType", "pd-balanced"),
+        "tpuPools[0].diskType",
+        "ct6e-standard-4t boots from hyperdisk-balanced only",
+        "write hyperdisk-balanced",
+    ),
+    bad(
+        "a disk that is none",
+        put("tpuPools.0.diskType", "ssd"),
+        "tpuPools[0].diskType",
+        "ssd is no type of boot disk",
+        "pd-ssd",
+    ),
+    bad(
+        "a label of GKE's own",
+        put("tpuPools.0.labels", {"cloud.google.com/gke-tpu-topology": "4x4"}),
+        "tpuPools[0].labels",
+        "only Kubernetes and GKE may use",
+        "a prefix of your own",
+    ),
+    bad(
+        "a reservation with no name of one",
+        put("tpuPools.1.capacity", {"mode": "reservation", "reservation": "my tpus"}),
+        "tpuPools[1].capacity.reservation",
+        '"my tpus" is no name of a reservation',
+        "projects/PROJECT/reservations/NAME",
+    ),
+    bad(
+        "two pools of one name",
+        put("tpuPools.+", {"name": "slice", **SLICE, "zones": ["us-east5-b"]}),
+        "tpuPools[3].name",
+        "pool slice is there twice",
+        "another name",
+    ),
+    bad(
+        "a TPU pool with the name of a GPU pool",
+        put("gpuPools", [{"name": "hosts", "machineType": "g2-standard-8", "nodesPerZone": 1}]),
+        "tpuPools[0].name",
+        "pool hosts is there twice",
+        "another name",
+    ),
+    bad(
+        "a TPU pool with the name of the system pool",
+        put("cluster.systemPool", {"name": "slice"}),
+        "tpuPools[1].name",
+        "slice is the name of the system pool",
+        "another name",
+    ),
+    bad(
+        "a system pool of TPUs",
+        put("cluster.systemPool", {"machineType": "ct6e-standard-1t"}),
+        "cluster.systemPool.machineType",
+        "ct6e-standard-1t has 1 chips of tpu-v6e-slice",
+        "put TPUs in gke-ai:tpuPools",
+    ),
+    bad(
+        "quota of slices that no pool has",
+        put("queues.clusterQueues.0.flavors.0.quota", "derive"),
+        "queues.clusterQueues[0].flavors[0].quota",
+        "quota can't be derived",
+        "Write the amounts",
+        tpus_on_autopilot,
+    ),
+]
+
+
+@pytest.mark.parametrize("base", [tpus, tpus_on_autopilot, ironwood], ids=lambda base: base.__name__)
+def test_what_the_mistakes_are_made_in_is_good(base: Any) -> None:
+    load(base(), PROJECT)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_is_found_alone_with_its_way_out(mistake: Mistake) -> None:
+    values = mistake.base()
+    mistake.change(values)
+    (problem,) = problems_of(values)
+    assert problem.path == mistake.path
+    assert mistake.cause in problem.cause
+    assert mistake.way_out in problem.way_out
+
+
+def test_what_refers_to_a_pool_that_is_no_slice_is_not_blamed() -> None:
+    values = tpus()
+    values["tpuPools"][0]["topology"] = "3x3"
+    values["tpuPools"][1]["zones"] = ["us-west4-a"]
+    values["tpuPools"][2]["version"] = 6
+    assert [problem.path for problem in problems_of(values)] == [
+        "gke-ai:tpuPools[2].version",
+        "gke-ai:tpuPools[0].topology",
+        "gke-ai:tpuPools[1].zones[0]",
+    ]
+
+
+def test_what_refers_to_a_flavor_that_is_no_slice_is_not_blamed() -> None:
+    values = tpus_on_autopilot()
+    values["queues"]["flavors"][0]["tpu"]["version"] = "v2"
+    values["training"][0]["tpu"]["topology"] = "4x"
+    values["batch"][0]["tpu"]["topology"] = ""
+    assert {problem.path for problem in problems_of(values)} == {
+        "gke-ai:queues.flavors[0].tpu.version",
+        "gke-ai:training[0].tpu.topology",
+        "gke-ai:batch[0].tpu.topology",
+    }
+
+
+def test_pools_of_gpus_and_of_tpus_go_together() -> None:
+    values = good()
+    values["tpuPools"] = [{"name": "slice", "version": "v5p", "topology": "2x2x2", "zones": ["us-central1-a"]}]
+    assert problems_of(values) == []
