@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -22,17 +23,32 @@ from components import (
     FlexStartTpuPool,
     GkeCluster,
     GpuNodePool,
+    JetStreamAutoscaling,
     JetStreamServer,
     KueueStack,
+    MetricsAdapter,
     ModelBucket,
+    MultisliceJob,
     TgiServer,
+    TpuBatchJob,
     TpuNodePool,
     VllmServer,
     WorkloadNamespace,
 )
 from components.base import arguments
-from settings import BadConfiguration, Problem, Settings, plan
-from settings.model import GpuPool, GpuWorkload, Server, TpuPool, TpuWorkload
+from settings import BadConfiguration, Problem, Settings, plan, scaling
+from settings.model import (
+    Autoscaler,
+    FineTune,
+    GpuPool,
+    GpuWorkload,
+    Multislice,
+    Queues,
+    Server,
+    TpuBatch,
+    TpuPool,
+    TpuWorkload,
+)
 from settings.plan import service_name, workloads
 
 OUTPUTS_VERSION = "1"
@@ -121,8 +137,9 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
 
     classes = {one.name: ComputeClass(one.name, arguments(one), in_cluster()) for one in stack.compute_classes}
 
-    # Kueue's manager runs on the system pool, which comes with the cluster.
-    kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if stack.queues else []
+    # The managers of Kueue and JobSet run on the system pool, which comes with the cluster.
+    needed = stack.queues or any(isinstance(run, Multislice) for run in stack.training)
+    kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if needed else []
 
     # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.
     namespaces = {
@@ -152,15 +169,28 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         )
         for server in stack.serving
     ]
-    jobs: list[FinetuneJob] = []
-    for run in plan.fine_tunes(stack):  # each after the one before it: the list's order is the order of creation
-        jobs.append(
-            FinetuneJob(
-                f"{run.namespace}/{run.name}",
-                arguments(run, node_selector=plan.node_selector(run, stack)),
-                in_cluster(*after(run), *jobs[-1:]),
-            )
+    if stack.autoscaling:
+        # Deleted before any namespace: while an API of the adapter is not answered, no namespace goes.
+        adapter = MetricsAdapter(
+            "metrics-adapter",
+            adapter_arguments(stack, project, cluster.workload_pool),
+            in_cluster(cluster, *namespaces.values()),
         )
+        for autoscaler in stack.autoscaling:
+            own = [
+                made for server, made in zip(stack.serving, servers, strict=True) if server.name == autoscaler.server
+            ]
+            JetStreamAutoscaling(autoscaler.name, autoscaler_arguments(autoscaler, stack), in_cluster(adapter, *own))
+
+    def made_in_order(runs: Sequence[FineTune | Multislice | TpuBatch]) -> list[Any]:
+        made: list[Any] = []
+        for run in runs:  # each after the one before it: the list's order is the order of creation
+            name, before = f"{run.namespace}/{run.name}", [*after(run), *made[-1:]]
+            made.append(run_component(run)(name, run_arguments(run, stack), in_cluster(*before)))
+        return made
+
+    runs = [*stack.training, *stack.batch]
+    jobs = [*made_in_order(stack.training), *made_in_order(stack.batch)]
 
     outputs: dict[str, Any] = {
         "version": OUTPUTS_VERSION,
@@ -177,17 +207,25 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
                 "service": service_name(server),
                 "port": server.port,
                 "url": made.url,
+                "engine": server.engine,
+                "model": server.model,
             }
             for server, made in zip(stack.serving, servers, strict=True)
         ],
         "jobs": [
-            {"name": made.job_name, "namespace": run.namespace}
-            for run, made in zip(plan.fine_tunes(stack), jobs, strict=True)
+            {
+                "name": made.job_name,
+                "namespace": run.namespace,
+                "kind": "JobSet" if isinstance(run, Multislice) else "Job",
+            }
+            for run, made in zip(runs, jobs, strict=True)
         ],
         "buckets": [
             {"name": made.bucket_name, "url": made.url, "onDestroy": bucket.on_destroy}
             for bucket, made in zip(stack.buckets, buckets.values(), strict=True)
         ],
+        "computeClasses": [one.name for one in stack.compute_classes],
+        "autoscalers": autoscaler_outputs(stack),
     }
     for name, value in outputs.items():
         pulumi.export(name, value)
@@ -202,32 +240,77 @@ def pool_component(pool: GpuPool | TpuPool) -> Any:
 
 def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
     """Arguments of a server's component: its section, and what follows from the rest of the stack."""
-    slice_of_it = {"chips": plan.accelerators(server, stack)[1]} if isinstance(server, TpuWorkload) else {}
+    chips: dict[str, int] = {"chips": plan.accelerators(server, stack)[1]} if isinstance(server, TpuWorkload) else {}
     return arguments(
         server,
         node_selector=plan.node_selector(server, stack),
         kubeconfig=kubeconfig,
         autoscaled=plan.autoscaler_of(server, stack) is not None,
-        **slice_of_it,
+        **chips,
+    )
+
+
+def run_component(run: FineTune | Multislice | TpuBatch) -> Any:
+    """The component that makes the run."""
+    return {FineTune: FinetuneJob, Multislice: MultisliceJob, TpuBatch: TpuBatchJob}[type(run)]
+
+
+def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings) -> Any:
+    """Arguments of a run's component: its section, and the nodes that it runs on."""
+    further: dict[str, object] = {"node_selector": plan.node_selector(run, stack)}
+    if seconds := plan.queued_seconds(run, stack):
+        further["queued_seconds"] = seconds
+    if not isinstance(run, FineTune):
+        kind = plan.workload_slice(run, stack)
+        further |= {"hosts": kind.hosts, "chips_per_host": kind.chips_per_host}
+        further["only_pools"] = plan.only_pools(run, stack)
+    if isinstance(run, Multislice):
+        further["pool_of_slice"] = plan.pool_of_slice(run, stack)
+    return arguments(run, **further)
+
+
+def adapter_arguments(stack: Settings, project: str, workload_pool: pulumi.Output[str]) -> Any:
+    """Arguments of the cluster's one `MetricsAdapter`: every autoscaler goes through the same."""
+    return {
+        "adapter": stack.autoscaling[0].adapter,
+        "project": project,
+        "cluster": stack.cluster.name,
+        "workload_pool": workload_pool,
+        "tpu_metrics": scaling.reads_tpu_metrics(stack),
+    }
+
+
+def autoscaler_arguments(autoscaler: Autoscaler, stack: Settings) -> Any:
+    """Arguments of a `JetStreamAutoscaling`: its section, and the Deployment of the server that it names."""
+    server, deployment = scaling.server_of(autoscaler, stack), scaling.scaled(autoscaler, stack)
+    assert deployment is not None
+    return arguments(
+        autoscaler, deployment=deployment.model_dump(), monitored=server is not None and server.pod_monitoring
     )
 
 
 def queue_arguments(stack: Settings) -> Any:
     """Arguments of `KueueStack`: queues as configured, with quotas derived and flavors described by node labels."""
-    assert stack.queues is not None
+    queues = stack.queues or Queues()
     return {
         "namespaces": plan.namespaces(stack),
+        "jobset": any(isinstance(run, Multislice) for run in stack.training),
         "flavors": [
-            {"name": flavor.name, "node_labels": plan.flavor_labels(flavor, stack)} for flavor in stack.queues.flavors
+            {
+                "name": flavor.name,
+                "node_labels": plan.flavor_labels(flavor, stack),
+                "queued_resource": plan.queued_resource(flavor, stack),
+            }
+            for flavor in queues.flavors
         ],
         "cluster_queues": [
             arguments(
                 queue,
                 flavors=[{"flavor": one.flavor, "quota": plan.quota(one, stack)} for one in queue.flavors],
             )
-            for queue in stack.queues.cluster_queues
+            for queue in queues.cluster_queues
         ],
-        "priority_classes": [arguments(one) for one in stack.queues.priority_classes],
+        "priority_classes": [arguments(one) for one in queues.priority_classes],
     }
 
 
@@ -244,6 +327,23 @@ def namespace_arguments(name: str, stack: Settings, token: pulumi.Output[str] | 
             {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name
         ],
     }
+
+
+def autoscaler_outputs(stack: Settings) -> list[dict[str, Any]]:
+    """Each autoscaler: the Deployment that it scales, by what, and between which bounds."""
+    servers = {server.name: server for server in stack.serving}
+    scaled = [(one, one.deployment or servers[one.server or ""]) for one in stack.autoscaling]
+    return [
+        {
+            "name": one.name,
+            "namespace": deployment.namespace,
+            "server": deployment.name,
+            "metrics": [metric.metric for metric in one.metrics],
+            "minReplicas": one.min_replicas,
+            "maxReplicas": one.max_replicas,
+        }
+        for one, deployment in scaled
+    ]
 
 
 def queue_outputs(stack: Settings) -> list[dict[str, Any]]:

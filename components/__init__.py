@@ -17,9 +17,14 @@ from components.compute_class import ComputeClass, ComputeClassArgs
 from components.finetune import FinetuneJob, FinetuneJobArgs
 from components.gpu_pool import GpuNodePool, GpuNodePoolArgs
 from components.jetstream import JetStreamServer, JetStreamServerArgs
+from components.jetstream_autoscaling import JetStreamAutoscaling, JetStreamAutoscalingArgs
 from components.kueue import KueueStack, KueueStackArgs
+from components.metrics_adapter import MetricsAdapter, MetricsAdapterArgs
+from components.multislice import MultisliceJob, MultisliceJobArgs
 from components.namespace import WorkloadNamespace, WorkloadNamespaceArgs
 from components.tgi import TgiServer, TgiServerArgs
+from components.tpu_batch import TpuBatchJob, TpuBatchJobArgs
+from components.tpu_pool import FlexStartTpuPool, TpuNodePool, TpuPoolArgs
 from components.vllm import VllmServer, VllmServerArgs
 
 __all__ = [
@@ -27,18 +32,29 @@ __all__ = [
     "ComputeClassArgs",
     "FinetuneJob",
     "FinetuneJobArgs",
+    "FlexStartTpuPool",
     "GkeCluster",
     "GkeClusterArgs",
     "GpuNodePool",
     "GpuNodePoolArgs",
+    "JetStreamAutoscaling",
+    "JetStreamAutoscalingArgs",
     "JetStreamServer",
     "JetStreamServerArgs",
     "KueueStack",
     "KueueStackArgs",
+    "MetricsAdapter",
+    "MetricsAdapterArgs",
     "ModelBucket",
     "ModelBucketArgs",
+    "MultisliceJob",
+    "MultisliceJobArgs",
     "TgiServer",
     "TgiServerArgs",
+    "TpuBatchJob",
+    "TpuBatchJobArgs",
+    "TpuNodePool",
+    "TpuPoolArgs",
     "VllmServer",
     "VllmServerArgs",
     "WorkloadNamespace",

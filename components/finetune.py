@@ -6,7 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.base import Component, read
-from components.retry import kueue_hook
+from components.runs import options, outlives, queued_annotations, queued_tolerations
 from components.workload import (
     SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
@@ -20,17 +20,6 @@ from settings.model import FineTune
 from settings.plan import run_name, service_name
 
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
-
-# A run's content is in its name, and the spec of a Job can't be changed anyway: what a later release of this program
-# would write differently must not make the same run again.
-SAME_RUN = ["spec"]
-# With a fixed name only what Kueue writes into a Job that it admits, and takes back when it suspends it; a difference
-# in the rest is for the API to refuse.
-OWNED_BY_KUEUE = [
-    "spec.suspend",  # false while admitted
-    "spec.template.spec.nodeSelector",  # node labels of the flavor
-    "spec.template.spec.tolerations",  # tolerations of the flavor
-]
 
 
 class DatasetArgs(TypedDict, total=False):
@@ -83,6 +72,8 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     termination_grace_period_seconds: NotRequired[int]
     fixed_name: NotRequired[bool]
     """The Job is called exactly `name`; else a hash of its content follows."""
+    queued_seconds: NotRequired[int]
+    """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
 
 
 class FinetuneJob(Component):
@@ -109,12 +100,13 @@ class FinetuneJob(Component):
         job = run_name(run)
         # The old run keeps its own Service, by which its pods find each other.
         service = service_name(run) + job.removeprefix(run.name)
+        queued = args.get("queued_seconds")
 
         headless = k8s.core.v1.Service(
             f"{run.namespace}/{service}",
             metadata={"name": service, "namespace": run.namespace},
             spec={"cluster_ip": "None", "selector": {"job-name": job}},
-            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
         )
         made = k8s.batch.v1.Job(
             f"{run.namespace}/{job}",
@@ -122,7 +114,7 @@ class FinetuneJob(Component):
                 "name": job,
                 "namespace": run.namespace,
                 "labels": queue_label(run),
-                "annotations": SKIP_AWAIT,
+                "annotations": {**SKIP_AWAIT, **queued_annotations(queued)},
             },
             spec={
                 "backoff_limit": run.backoff_limit,
@@ -132,39 +124,14 @@ class FinetuneJob(Component):
                 "suspend": run.queue is not None,  # Kueue starts it
                 "template": {
                     "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
-                    "spec": pod(run, job, service, args.get("node_selector", {})),
+                    "spec": pod(run, job, service, args.get("node_selector", {}), queued),
                 },
             },
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[headless],
-                retain_on_delete=True,  # a run that has been replaced goes on, and one that has finished stays
-                # A changed run of the same name is refused by the API. Were the old one deleted first, Pulumi would
-                # forget it, and make even the unchanged run anew.
-                delete_before_replace=False,
-                ignore_changes=OWNED_BY_KUEUE if run.fixed_name else SAME_RUN,
-                hooks=hooks(run, name),
-            ),
+            opts=options(run, name, self, [headless]),
         )
 
         self.job_name = made.metadata.name.apply(lambda found: found or job)
         self.register_outputs({"jobName": self.job_name})
-
-
-def hooks(run: FineTune, name: str) -> pulumi.ResourceHookBinding:
-    """Waits for Kueue, and explains why the API refuses a changed run of a fixed name."""
-
-    def explain(args: pulumi.ErrorHookArgs) -> bool:
-        if run.fixed_name and "already exists" in args.errors[0]:
-            pulumi.log.error(
-                f"There is a Job {run.namespace}/{run.name} already, and a Job can't be changed. To run the changed "
-                "one beside it, give it another `name`, or leave `fixedName` out; to run it instead, delete the old "
-                f"one first: kubectl -n {run.namespace} delete job {run.name}"
-            )
-        return False
-
-    binding = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"job {name}: explain", explain)])
-    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"job {name}")) if run.queue else binding
 
 
 def fuse_annotations(run: FineTune) -> dict[str, str]:
@@ -177,7 +144,9 @@ def fuse_annotations(run: FineTune) -> dict[str, str]:
     }
 
 
-def pod(run: FineTune, job: str, service: str, node_selector: dict[str, str]) -> "k8s.core.v1.PodSpecArgsDict":
+def pod(
+    run: FineTune, job: str, service: str, node_selector: dict[str, str], queued: int | None
+) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the run's pods; pod 0, by its name under the headless Service, is where they meet."""
     variables = {
         "EXPERIMENT": run.experiment,
@@ -223,6 +192,8 @@ def pod(run: FineTune, job: str, service: str, node_selector: dict[str, str]) ->
         spec["priority_class_name"] = run.priority_class
     if node_selector:
         spec["node_selector"] = node_selector
+    if queued:
+        spec["tolerations"] = queued_tolerations(queued)
     return spec
 
 

@@ -1,4 +1,4 @@
-"""Kueue, and what it gives out: flavors, cluster queues and the priorities that decide who goes first."""
+"""Kueue and JobSet, and what Kueue gives out: flavors, cluster queues and the priorities that decide who goes first."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -7,6 +7,10 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from catalog.versions import (
+    JOBSET_CHART,
+    JOBSET_IMAGE,
+    JOBSET_IMAGE_TAG,
+    JOBSET_VERSION,
     KUEUE_API,
     KUEUE_CHART,
     KUEUE_CONFIG_API,
@@ -19,10 +23,17 @@ from components.retry import kueue_hook
 
 NAMESPACE = "kueue-system"
 RELEASE = "kueue"
+JOBSET_NAMESPACE = "jobset-system"
+JOBSET_RELEASE = "jobset"
 # ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are
 # at times written once more by the controller that gathers: then `helm uninstall --wait` waits for ever, and two empty
 # roles stay. So Helm is not asked to wait, and these two are resources of their own, which outlive the release.
 GATHERED_ROLES = ("batch-admin", "batch-user")
+# Who asks the autoscaler for a workload's nodes, and in which way they then come:
+# https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+QUEUED_PROVISIONING = "queued-provisioning.gke.io"
+PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
 # What Kueue may queue; a kind whose CRD isn't installed is left alone until it is.
 FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
 
@@ -33,6 +44,8 @@ class FlavorArgs(TypedDict):
     name: str
     node_labels: NotRequired[dict[str, str]]
     """Labels of such nodes; none: any node."""
+    queued_resource: NotRequired[str]
+    """The resource that such nodes bring, where they come by queued provisioning; none: they come without a request."""
 
 
 class FlavorQuotaArgs(TypedDict):
@@ -59,6 +72,8 @@ class ClusterQueueArgs(TypedDict):
     flavors: list[FlavorQuotaArgs]
     cohort: NotRequired[str]
     preemption: NotRequired[PreemptionArgs]
+    queueing_strategy: NotRequired[str]
+    """`BestEffortFIFO` or `StrictFIFO`; none: Kueue's own, the former."""
 
 
 class PriorityClassArgs(TypedDict):
@@ -81,20 +96,29 @@ class KueueStackArgs(TypedDict):
     flavors: NotRequired[list[FlavorArgs]]
     cluster_queues: NotRequired[list[ClusterQueueArgs]]
     priority_classes: NotRequired[list[PriorityClassArgs]]
+    jobset: NotRequired[bool]
+    """Install JobSet too."""
 
 
 class KueueStack(Component):
-    """Kueue by its Helm chart at the pinned version, resource flavors, cluster queues and priority classes.
+    """Kueue by its Helm chart at the pinned version, resource flavors, cluster queues and priority classes; and JobSet.
+
+    For a flavor whose nodes come by queued provisioning, also the admission check by which Kueue asks for all nodes of
+    a workload at once, and starts it when they are there.
 
     Wait with `depends_on` for the pool that its manager runs on, not for GPU pools; and let namespaces wait for this,
     so that they are deleted while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs with every queue and
-    workload of the cluster.
+    workload of the cluster. JobSet's chart has its CRD in `crds/`, which Helm neither upgrades nor deletes: after this
+    component has gone, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes it, and every JobSet of the cluster.
 
-    Refused: by Helm, a second Kueue of this name in the cluster; by Kueue's webhook, a cluster queue that is not valid.
+    Refused: by Helm, a second Kueue or JobSet of this name in the cluster; by Kueue's webhook, a cluster queue that is
+    not valid.
 
     Sources: https://kueue.sigs.k8s.io/docs/installation/,
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
-    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/
+    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/,
+    https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/,
+    https://jobset.sigs.k8s.io/docs/installation/
     """
 
     version: pulumi.Output[str]
@@ -124,9 +148,18 @@ class KueueStack(Component):
             version=KUEUE_VERSION,
             skip_await=True,  # the hook below waits for what matters: that Kueue answers
             values=chart_values(args["namespaces"]),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace, *self._gathered_roles()]),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
+                depends_on=[namespace, *self._gathered_roles(), *(self._jobset() if args.get("jobset") else [])],
+            ),
         )
         hook = kueue_hook(f"queues of {name}")
+        checks = [
+            self._queued_provisioning(flavor["name"], flavor["queued_resource"], release, hook)
+            for flavor in args.get("flavors", [])
+            if flavor.get("queued_resource")
+        ]
         flavors = {
             flavor["name"]: k8s.apiextensions.CustomResource(
                 flavor["name"],
@@ -138,17 +171,18 @@ class KueueStack(Component):
             )
             for flavor in args.get("flavors", [])
         }
+        queued = {flavor["name"] for flavor in args.get("flavors", []) if flavor.get("queued_resource")}
         for queue in args.get("cluster_queues", []):
             k8s.apiextensions.CustomResource(
                 queue["name"],
                 api_version=KUEUE_API,
                 kind="ClusterQueue",
                 metadata={"name": queue["name"]},
-                spec=cluster_queue(queue),
+                spec=cluster_queue(queue, queued),
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     # Kueue keeps a flavor for as long as a queue uses it.
-                    depends_on=[release, *(flavors[one["flavor"]] for one in queue["flavors"])],
+                    depends_on=[release, *checks, *(flavors[one["flavor"]] for one in queue["flavors"])],
                     hooks=hook,
                 ),
             )
@@ -176,6 +210,61 @@ class KueueStack(Component):
             )
             for role in GATHERED_ROLES
         ]
+
+    def _jobset(self) -> list[pulumi.Resource]:
+        """JobSet's chart, in a namespace of its own."""
+        namespace = k8s.core.v1.Namespace(
+            JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
+        )
+        release = k8s.helm.v3.Release(
+            JOBSET_RELEASE,
+            name=JOBSET_RELEASE,
+            namespace=JOBSET_NAMESPACE,
+            chart=JOBSET_CHART,
+            version=JOBSET_VERSION,
+            skip_await=True,  # each JobSet waits for it to answer
+            # Stated because the chart in JobSet's repository names a staging image.
+            values={"image": {"repository": JOBSET_IMAGE, "tag": JOBSET_IMAGE_TAG, "pullPolicy": "IfNotPresent"}},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+        )
+        return [release]
+
+    def _queued_provisioning(
+        self, flavor: str, resource: str, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
+    ) -> pulumi.Resource:
+        """The admission check of a flavor, of the flavor's name, and how the nodes are asked for."""
+        configuration = k8s.apiextensions.CustomResource(
+            f"{flavor}-provisioning",
+            api_version=KUEUE_API,
+            kind="ProvisioningRequestConfig",
+            metadata={"name": flavor},
+            spec={
+                "provisioningClassName": QUEUED_PROVISIONING,
+                "managedResources": [resource],
+                # The pods go to the very nodes that came for them.
+                "podSetUpdates": {
+                    "nodeSelector": [
+                        {"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"},
+                    ]
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
+        )
+        return k8s.apiextensions.CustomResource(
+            f"{flavor}-check",
+            api_version=KUEUE_API,
+            kind="AdmissionCheck",
+            metadata={"name": flavor},
+            spec={
+                "controllerName": PROVISIONING,
+                "parameters": {
+                    "apiGroup": KUEUE_API.partition("/")[0],
+                    "kind": "ProvisioningRequestConfig",
+                    "name": flavor,
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
+        )
 
 
 def chart_values(namespaces: list[str]) -> dict[str, Any]:
@@ -225,15 +314,23 @@ def manager_configuration(namespaces: list[str]) -> dict[str, Any]:
     }
 
 
-def cluster_queue(queue: ClusterQueueArgs) -> dict[str, Any]:
-    """Spec of a ClusterQueue. Flavors that cover the same resources form one group, tried in the order of the list."""
+def cluster_queue(queue: ClusterQueueArgs, queued: set[str]) -> dict[str, Any]:
+    """Spec of a ClusterQueue. Flavors that cover the same resources form one group, tried in the order of the list.
+
+    Flavors that are `queued` are given out once their admission check, which has their name, has passed.
+    """
     groups: dict[frozenset[str], list[FlavorQuotaArgs]] = {}
     for flavor in queue["flavors"]:
         groups.setdefault(frozenset(flavor["quota"]), []).append(flavor)
     preemption = queue.get("preemption", {})
+    checks = [
+        {"name": one["flavor"], "onFlavors": [one["flavor"]]} for one in queue["flavors"] if one["flavor"] in queued
+    ]
     return {
         "namespaceSelector": {},
         **({"cohortName": queue["cohort"]} if queue.get("cohort") else {}),
+        **({"queueingStrategy": queue["queueing_strategy"]} if queue.get("queueing_strategy") else {}),
+        **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
         "preemption": {
             "withinClusterQueue": preemption.get("within_cluster_queue", "LowerPriority"),
             "reclaimWithinCohort": preemption.get("reclaim_within_cohort", "LowerPriority"),

@@ -1,11 +1,12 @@
-"""Patience with a Kueue that does not answer yet."""
+"""Patience with controllers, Kueue and JobSet, that do not answer yet."""
 
 import asyncio
 
 import pulumi
 
-# Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036); where Autopilot
-# has to make a node for it first, minutes later. So it is asked often at first, then seldom: for ten minutes in all.
+# Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036), JobSet's once it
+# has its certificate; where Autopilot has to make a node for them first, minutes later. So they are asked often at
+# first, then seldom: for ten minutes in all.
 # The engine itself gives up after 100 tries.
 PAUSES = [1.0] * 20 + [5.0] * 20 + [12.0] * 40
 
@@ -21,17 +22,20 @@ NOT_YET = (
     "i/o timeout",
     "the server is currently unable to handle the request",
 )
+# Service of JobSet's webhook, as the API server names it when out of reach; Kueue has a webhook for JobSets too.
+JOBSET_WEBHOOK = "jobset-webhook-service"
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
-    """Whether to try again what Kueue has to admit: for ten minutes, and only while it can't answer."""
+    """Whether to try again what a controller has to admit: for ten minutes, and only while it can't answer."""
     latest = args.errors[0]
     if not any(sign in latest for sign in NOT_YET):
         return False
     if len(args.errors) > len(PAUSES):
+        late, namespace = ("JobSet", "jobset-system") if JOBSET_WEBHOOK in latest else ("Kueue", "kueue-system")
         pulumi.log.error(
-            f"Kueue did not answer within {sum(PAUSES) / 60:.0f} minutes, so {args.name} could not be made. "
-            "Look at `kubectl -n kueue-system get pods` and its logs, then run up again."
+            f"{late} did not answer within {sum(PAUSES) / 60:.0f} minutes, so {args.name} could not be made. "
+            f"Look at `kubectl -n {namespace} get pods` and its logs, then run up again."
         )
         return False
     await asyncio.sleep(PAUSES[len(args.errors) - 1])  # awaited, so that other resources go on meanwhile
@@ -39,5 +43,5 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
 
 
 def kueue_hook(name: str) -> pulumi.ResourceHookBinding:
-    """The binding that waits for Kueue's webhook; `name` is unique in the program."""
-    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: until Kueue answers", until_answered)])
+    """The binding that waits for the webhooks of Kueue and JobSet; `name` is unique in the program."""
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: until it is answered", until_answered)])

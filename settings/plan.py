@@ -38,6 +38,7 @@ from settings.model import (
     JetStream,
     LocalQueue,
     Multislice,
+    QueuedFlexStart,
     Server,
     Settings,
     TpuBatch,
@@ -134,10 +135,10 @@ def bounds(pool: TpuPool) -> tuple[int, int]:
 def largest(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
     """Nodes of the pool at its largest, all zones together."""
     if isinstance(pool, TpuPool):
-        if grows(pool):
-            return bounds(pool)[1]
         if pool_slice(pool).multi_host:
             return pool_slice(pool).hosts
+        if grows(pool):
+            return bounds(pool)[1]
     if pool.autoscaling is not None:
         return pool.autoscaling.max_nodes
     return (pool.nodes_per_zone or 0) * len(pool_zones(pool, cluster))
@@ -213,6 +214,33 @@ def _alike(kind: Slice, settings: Settings) -> list[TpuPool]:
     ]
 
 
+def only_pools(workload: TpuBatch | Multislice, settings: Settings) -> list[str]:
+    """Pools that the workload must be kept on by name: several, where further pools have the same labels."""
+    own = pools_of(workload, settings)
+    others = [pool for pool in _alike(workload_slice(workload, settings), settings) if pool not in own]
+    named = isinstance(workload, Multislice) and pool_of_slice(workload, settings)
+    return [pool.name for pool in own] if len(own) > 1 and others and not named else []
+
+
+def pool_of_slice(run: Multislice, settings: Settings) -> list[str]:
+    """The pool of each slice of a run whose pools grow; none where they are there, and JobSet finds free ones."""
+    own = [pool for pool in pools_of(run, settings) if isinstance(pool, TpuPool)]
+    return [pool.name for pool in own[: run.slices]] if any(grows(pool) for pool in own) else []
+
+
+def queued_seconds(run: FineTune | Multislice | TpuBatch, settings: Settings) -> int | None:
+    """Bound in seconds of a run on nodes that queued provisioning brings; none on other nodes.
+
+    It is what the run says, else the shortest that its pools allow.
+    """
+    modes = [pool.capacity for pool in pools_of(run, settings)]
+    allowed = [mode.max_run_duration_seconds for mode in modes if isinstance(mode, QueuedFlexStart)]
+    if not allowed or len(allowed) < len(modes):
+        return None
+    stated = run.max_run_duration_seconds if isinstance(run, TpuBatch) else None
+    return stated or min(allowed)
+
+
 def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
     """The pools whose nodes the flavor is, in the order of the flavor."""
     by_name = {pool.name: pool for pool in pools(settings)}
@@ -228,6 +256,14 @@ def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
         kind = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
         return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology}
     return {GKE_ACCELERATOR: gpus(own[0])[0]} if own and isinstance(own[0], GpuPool) else {}
+
+
+def queued_resource(flavor: Flavor, settings: Settings) -> str | None:
+    """The resource of a flavor whose nodes queued provisioning brings; none where they come without a request."""
+    own = flavor_pools(flavor, settings)
+    if not own or not all(isinstance(pool.capacity, QueuedFlexStart) for pool in own):
+        return None
+    return GOOGLE_TPU if isinstance(own[0], TpuPool) else NVIDIA_GPU
 
 
 def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:

@@ -1,0 +1,159 @@
+"""What all runs have in common: a Job or JobSet that is made once, never again, and never killed by a newer one."""
+
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+
+from catalog.capacity import MODES
+from catalog.nodes import GKE_NODEPOOL
+from catalog.tpus import GOOGLE_TPU
+from components.retry import kueue_hook
+from components.workload import WorkloadArgs, queue_label, resources, variables
+from settings.model import FineTune, Multislice, TpuBatch
+from settings.plan import DEFAULT_NAMESPACE
+
+Run = FineTune | Multislice | TpuBatch
+
+# A run's content is in its name, and the spec of a Job can't be changed anyway: what a later release of this program
+# would write differently must not make the same run again.
+SAME_RUN = ["spec"]
+# With a fixed name only what Kueue writes into a Job that it admits, and takes back when it suspends it; a difference
+# in the rest is for the API to refuse.
+OWNED_BY_KUEUE = [
+    "spec.suspend",  # false while admitted
+    "spec.template.spec.nodeSelector",  # node labels of the flavor
+    "spec.template.spec.tolerations",  # tolerations of the flavor
+]
+# The same in a JobSet, whose child Jobs have a template each.
+OWNED_BY_KUEUE_IN_JOBSETS = [
+    "spec.suspend",
+    "spec.replicatedJobs[*].template.spec.template.spec.nodeSelector",
+    "spec.replicatedJobs[*].template.spec.template.spec.tolerations",
+]
+
+# https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/
+MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+
+
+class ContainerPortArgs(TypedDict):
+    """A port of a container, in Kubernetes' own words."""
+
+    containerPort: int
+
+
+class TpuRunArgs(WorkloadArgs):
+    """Arguments that every run on TPUs has."""
+
+    chips_per_host: int
+    """TPU chips of one pod, all of its machine's: `settings.plan.workload_slice` has them."""
+    hosts: int
+    """Machines of one slice, each with a pod."""
+    image: NotRequired[str]
+    container: NotRequired[str]
+    command: NotRequired[list[str]]
+    """None: the image's."""
+    args: NotRequired[list[str]]
+    ports: NotRequired[list[int]]
+    """Ports that TPU workers listen on."""
+    privileged: NotRequired[bool]
+    fixed_name: NotRequired[bool]
+    """The run is called exactly `name`; else a hash of its content follows."""
+    only_pools: NotRequired[list[str]]
+    """Node pools to stay on where others have the same labels; none: any with the labels."""
+    queued_seconds: NotRequired[int]
+    """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
+
+
+def options(
+    run: Run, name: str, parent: pulumi.Resource, depends_on: list[pulumi.Resource] | None = None
+) -> pulumi.ResourceOptions:
+    """Options of the run's Job or JobSet, by which it is made once and outlives a change of its configuration."""
+    by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
+    return pulumi.ResourceOptions(
+        parent=parent,
+        depends_on=depends_on,
+        retain_on_delete=outlives(run),
+        # A changed run of the same name is refused by the API. Were the old one deleted first, Pulumi would
+        # forget it, and make even the unchanged run anew.
+        delete_before_replace=False,
+        ignore_changes=by_kueue if run.fixed_name else SAME_RUN,
+        hooks=hooks(run, name),
+    )
+
+
+def outlives(run: Run) -> bool:
+    """Whether the run stays when its configuration goes: one that was replaced goes on, one that finished stays.
+
+    Its namespace takes it along in the end. The default namespace never goes; so what runs there goes with its stack.
+    """
+    return run.namespace != DEFAULT_NAMESPACE
+
+
+def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
+    """Waits for who must admit the run, and explains why the API refuses a changed run of a fixed name."""
+    kind = "JobSet" if isinstance(run, Multislice) else "Job"
+
+    def explain(args: pulumi.ErrorHookArgs) -> bool:
+        if run.fixed_name and any(refusal in args.errors[0] for refusal in ("already exists", "immutable")):
+            pulumi.log.error(
+                f"There is a {kind} {run.namespace}/{run.name} already, and a {kind} can't be changed. To run the "
+                "changed one beside it, give it another `name`, or leave `fixedName` out; to run it instead, delete "
+                f"the old one first: kubectl -n {run.namespace} delete {kind.lower()} {run.name}"
+            )
+        return False
+
+    binding = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{kind.lower()} {name}: explain", explain)])
+    admitted = run.queue is not None or isinstance(run, Multislice)
+    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind.lower()} {name}")) if admitted else binding
+
+
+def queued_annotations(seconds: int | None) -> dict[str, str]:
+    """Annotations of a run on nodes that queued provisioning brings: Kueue passes the bound on with its request."""
+    return {MAX_RUN_DURATION: str(seconds)} if seconds else {}
+
+
+def queued_tolerations(seconds: int | None) -> list[Any]:
+    """Tolerations of such nodes' taints, which keep everything off that didn't ask for them."""
+    taints = MODES["queuedFlexStart"].taints if seconds else ()
+    return [{"key": one.key, "operator": "Equal", "value": one.value, "effect": one.effect} for one in taints]
+
+
+def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
+    """Spec of a TPU run's pods, in the API's own words: a JobSet's fields have no others in the SDK."""
+    container: dict[str, Any] = {
+        "name": run.container,
+        "image": run.image,
+        "resources": resources(run, args["chips_per_host"], GOOGLE_TPU),
+    }
+    ports: list[ContainerPortArgs] = [{"containerPort": port} for port in run.ports]
+    optional = {"ports": ports, "command": run.command, "args": run.args, "env": variables(run.env)}
+    container |= {key: value for key, value in optional.items() if value}
+    if run.privileged:
+        container["securityContext"] = {"privileged": True}
+
+    pod: dict[str, Any] = {"containers": [container]}
+    if args.get("node_selector"):
+        pod["nodeSelector"] = args["node_selector"]
+    if args.get("only_pools"):
+        pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(args["only_pools"])]}}}
+    if args.get("queued_seconds"):
+        pod["tolerations"] = queued_tolerations(args["queued_seconds"])
+    if run.priority_class:
+        pod["priorityClassName"] = run.priority_class
+    if run.service_account != "default":
+        pod["serviceAccountName"] = run.service_account
+    return pod
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def of_pools(names: list[str]) -> dict[str, Any]:
+    """The node selector term of any of these pools."""
+    return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": names}]}
+
+
+def metadata(run: Run, name: str, annotations: dict[str, str]) -> dict[str, Any]:
+    """Metadata of a run's Job or JobSet; the label by which Kueue takes it is on itself, not on its pods."""
+    optional = {"labels": queue_label(run), "annotations": annotations}
+    return {"name": name, "namespace": run.namespace, **{key: value for key, value in optional.items() if value}}

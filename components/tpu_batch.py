@@ -1,0 +1,86 @@
+"""A batch Job on one TPU slice."""
+
+from typing import Any, NotRequired
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components.base import Component, read
+from components.runs import TpuRunArgs, metadata, options, outlives, queued_annotations, tpu_pod
+from components.workload import SKIP_AWAIT, TpuSliceArgs
+from settings.model import TpuBatch
+from settings.plan import run_name, service_name
+
+
+class TpuBatchJobArgs(TpuRunArgs):
+    """Arguments of a `TpuBatchJob`."""
+
+    pool: NotRequired[str]
+    """What the configuration says of it; `node_selector`, `hosts` and `chips_per_host` are what counts."""
+    tpu: NotRequired[TpuSliceArgs]
+    """What the configuration says of it; `node_selector`, `hosts` and `chips_per_host` are what counts."""
+    service: NotRequired[str]
+    """Name of the headless Service of a multi-host Job; none: the name."""
+    backoff_limit: NotRequired[int]
+    """Failed pods after which the Job fails; none: 0 on a multi-host slice, else Kubernetes' default, 6."""
+    max_run_duration_seconds: NotRequired[int]
+    """What the configuration says of it; `queued_seconds` is what counts."""
+
+
+class TpuBatchJob(Component):
+    """A Job with a pod on each machine of one TPU slice; with several machines, also the Service by which they meet.
+
+    On a multi-host slice the Job is Indexed: GKE tells each pod its number and where the others are from that and the
+    headless Service. A pod that fails ends such a run, for the others can't go on without it; on a single-host slice
+    the pod is started again.
+
+    An update doesn't wait for the run: its nodes may be hours away. A run is never run again, and a changed one is made
+    beside the old, as in a `FinetuneJob`.
+
+    Refused: arguments that `settings.model.TpuBatch` refuses; by the API, a changed run of a fixed name.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    """
+
+    job_name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: TpuBatchJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        run = read(TpuBatch, name, args)
+        job, hosts = run_name(run), args["hosts"]
+        pod = tpu_pod(run, args)
+        labels = {"metadata": {"labels": run.labels}} if run.labels else {}
+        spec: dict[str, Any] = {"template": {**labels, "spec": pod}}
+        backoff_limit = run.backoff_limit
+        meeting: list[pulumi.Resource] = []
+        if hosts > 1:
+            # An older run keeps its own Service, by which its pods find each other.
+            service = service_name(run) + job.removeprefix(run.name)
+            headless = k8s.core.v1.Service(
+                f"{run.namespace}/{service}",
+                metadata={"name": service, "namespace": run.namespace},
+                spec={"cluster_ip": "None", "selector": {"job-name": job}},
+                opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
+            )
+            meeting.append(headless)
+            spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
+            backoff_limit = backoff_limit or 0
+            pod |= {"subdomain": service, "restartPolicy": "Never"}
+        else:
+            pod["restartPolicy"] = "OnFailure"
+        if backoff_limit is not None:
+            spec["backoffLimit"] = backoff_limit
+        if run.queue is not None:
+            spec["suspend"] = True  # Kueue starts it
+
+        made = k8s.batch.v1.Job(
+            f"{run.namespace}/{job}",
+            metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(args.get("queued_seconds"))}),
+            spec=spec,
+            opts=options(run, name, self, meeting),
+        )
+
+        self.job_name = made.metadata.name.apply(lambda found: found or job)
+        self.register_outputs({"jobName": self.job_name})
