@@ -1,0 +1,346 @@
+"""What the servers of every engine, compute classes and the default namespace register."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+import pytest
+
+from catalog.engines import ENGINES
+from components import ComputeClass, JetStreamServer, TgiServer, VllmServer, WorkloadNamespace
+from tests.recorder import ROOT, TOKEN, Record, record, run_program, strings
+from tests.test_bad_serving import good
+
+GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
+TPU: dict[str, Any] = {"name": "s", "model": "gemma-7b", "engine": "jetstream", "checkpoint": "gs://b/m", "chips": 8}
+SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "tgi": (TgiServer, GPU),
+    "vllm": (VllmServer, {**GPU, "engine": "vllm"}),
+    "jetstream": (JetStreamServer, TPU),
+}
+every_engine = pytest.mark.parametrize("engine", SERVERS)
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Builds one component alone and gives the record of it."""
+
+    def run(component: Any, values: dict[str, Any], **more: Any) -> Record:
+        return record(lambda: component("x", {**values, **more}), False, monkeypatch)
+
+    return run
+
+
+@pytest.fixture
+def serve(build: Any) -> Any:
+    """Builds the server of an engine alone."""
+
+    def run(engine: str, **more: Any) -> Record:
+        component, values = SERVERS[engine]
+        return build(component, values, **more)  # type: ignore[no-any-return]
+
+    return run
+
+
+def pod(made: Record) -> dict[str, Any]:
+    found: dict[str, Any] = made.one("Deployment").inputs["spec"]["template"]["spec"]
+    return found
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_engine_has_a_server_and_a_section() -> None:
+    assert ENGINES.keys() == SERVERS.keys()
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
+def test_engine_is_asked_and_understood_in_its_own_way(engine: Any) -> None:
+    asked = engine.body("m", "Hello", 7)
+    assert asked["prompt"] == "Hello"
+    assert asked["max_tokens"] == 7
+    answer = {"choices": [{"text": "Hi"}]} if "model" in asked else {"response": "Hi"}
+    assert engine.text(answer) == "Hi"
+    for nothing in ({}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}):
+        with pytest.raises((KeyError, IndexError, TypeError)):
+            engine.text(nothing)
+
+
+def test_third_engine_is_one_short_file() -> None:
+    file = ROOT / "components" / "vllm.py"
+    (server,) = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", "") == "VllmServer"]
+    assert len(file.read_text().splitlines()) < 60
+    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["__init__"]
+
+
+@every_engine
+def test_what_all_servers_share_is_there(engine: str, serve: Any) -> None:
+    made = serve(engine, pod_monitoring=True, queue="lq", priority_class="high", service_account="reader")
+    deployment = made.one("Deployment")
+    assert deployment.inputs["spec"]["replicas"] == 1
+    assert deployment.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
+    assert deployment.hooked
+    assert made.one("Service").inputs["spec"]["selector"] == {"app": "s"}
+    assert made.one("PodDisruptionBudget").inputs["spec"]["selector"] == {"matchLabels": {"app": "s"}}
+    assert (pod(made)["priorityClassName"], pod(made)["serviceAccountName"]) == ("high", "reader")
+
+
+@every_engine
+def test_metrics_are_scraped_at_a_port_by_name(engine: str, serve: Any) -> None:
+    made = serve(engine, pod_monitoring=True)
+    (endpoint,) = made.one("PodMonitoring").inputs["spec"]["endpoints"]
+    named = {port.get("name"): port["containerPort"] for one in pod(made)["containers"] for port in one["ports"]}
+    assert named[endpoint["port"]] == (ENGINES[engine].metrics_port or 8000)
+    assert endpoint["path"] == ENGINES[engine].metrics_path
+
+
+@every_engine
+def test_probes_can_be_left_out(engine: str, serve: Any) -> None:
+    probes = {"startupProbe", "readinessProbe", "livenessProbe"}
+    model = pod(serve(engine))["containers"][0]
+    assert probes <= model.keys()
+    assert not any(probes & one.keys() for one in pod(serve(engine, probes=False))["containers"])
+
+
+@every_engine
+def test_autoscaled_server_writes_no_replicas(engine: str, serve: Any) -> None:
+    deployment = serve(engine, autoscaled=True).one("Deployment").inputs
+    assert "replicas" not in deployment["spec"]
+    assert "pulumi.com/patchForce" not in deployment["metadata"]["annotations"], (
+        "it would take them from the autoscaler"
+    )
+
+
+@every_engine
+def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> None:
+    scratch = {"mount_path": "/data", "size": "200Gi", "storage_class": "hyperdisk-balanced"}
+    spec = pod(serve(engine, scratch=scratch))
+    (volume,) = (one for one in spec["volumes"] if one["name"] == "ephemeral-volume")
+    assert volume["ephemeral"]["volumeClaimTemplate"] == {
+        "metadata": {"labels": {"type": "ephemeral"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "hyperdisk-balanced",
+            "resources": {"requests": {"storage": "200Gi"}},
+        },
+    }
+    assert {"name": "ephemeral-volume", "mountPath": "/data"} in spec["containers"][0]["volumeMounts"]
+    assert not any("volumeMounts" in one for one in spec["containers"][1:])
+    assert "ephemeral-volume" not in strings(pod(serve(engine)))
+
+
+# --- vLLM -------------------------------------------------------------------------------------------------------------
+
+
+def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
+    made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", arguments=["--max-model-len=4096"])
+    (container,) = pod(made)["containers"]
+    assert container["command"] == ["vllm", "serve"]
+    assert container["args"] == [
+        "google/gemma-2-9b-it",
+        "--port=8080",
+        "--tensor-parallel-size=2",
+        "--quantization=awq_marlin",
+        "--max-model-len=4096",
+    ]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
+    assert [one["name"] for one in container["env"]] == ["HF_TOKEN"]
+    assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+
+
+def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
+    # Of a Service called vllm Kubernetes writes VLLM_PORT into every pod of the namespace.
+    assert pod(serve("vllm"))["enableServiceLinks"] is False
+    assert "enableServiceLinks" not in pod(serve("tgi"))
+
+
+# --- JetStream --------------------------------------------------------------------------------------------------------
+
+
+def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
+    made = serve(
+        "jetstream",
+        name="maxengine-server",
+        service="jetstream-svc",
+        checkpoint="gs://BUCKET/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
+        probes=False,
+        node_selector={
+            "cloud.google.com/gke-tpu-topology": "2x4",
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        },
+    )
+    assert pod(made) == {
+        "nodeSelector": {
+            "cloud.google.com/gke-tpu-topology": "2x4",
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        },
+        "containers": [
+            {
+                "name": "maxengine-server",
+                "image": "us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
+                "args": [
+                    "model_name=gemma-7b",
+                    "tokenizer_path=assets/tokenizer.gemma",
+                    "per_device_batch_size=4",
+                    "max_prefill_predict_length=1024",
+                    "max_target_length=2048",
+                    "async_checkpointing=false",
+                    "ici_fsdp_parallelism=1",
+                    "ici_autoregressive_parallelism=-1",
+                    "ici_tensor_parallelism=1",
+                    "scan_layers=false",
+                    "weight_dtype=bfloat16",
+                    "load_parameters_path=gs://BUCKET/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
+                    "prometheus_port=9100",
+                ],
+                "ports": [{"containerPort": 9000}, {"name": "metrics", "containerPort": 9100}],
+                "resources": {"requests": {"google.com/tpu": "8"}, "limits": {"google.com/tpu": "8"}},
+            },
+            {
+                "name": "jetstream-http",
+                "image": "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2",
+                "ports": [{"containerPort": 8000}],
+            },
+        ],
+    }
+    service = made.one("Service")
+    assert service.object_name == "jetstream-svc"
+    assert [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]] == [
+        ("http", 8000, 8000),
+        ("grpc", 9000, 9000),
+    ]
+
+
+def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> None:
+    told = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))["containers"][0]
+    assert "ici_tensor_parallelism=8" in told["args"]
+    assert "ici_tensor_parallelism=1" not in told["args"]
+    assert told["args"][-1] == "quantization=int8"
+
+
+def test_jetstream_is_ready_when_its_model_is_loaded(serve: Any) -> None:
+    model, front = pod(serve("jetstream"))["containers"]
+    # The HTTP front answers at once; the gRPC port is opened after the model has been loaded.
+    assert model["readinessProbe"]["tcpSocket"] == {"port": 9000}
+    assert front["readinessProbe"]["httpGet"] == {"path": "/", "port": 8000}
+
+
+def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
+    (http, _) = serve("jetstream", port=80).one("Service").inputs["spec"]["ports"]
+    assert (http["port"], http["targetPort"]) == (80, 8000)
+
+
+# --- compute classes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capacity", "entry"),
+    [
+        ({"mode": "onDemand"}, {}),
+        ({"mode": "spot"}, {"spot": True}),
+        ({"mode": "flexStart"}, {"flexStart": {"enabled": True}}),
+        (
+            {"mode": "flexStart", "max_run_duration_seconds": 86400, "recycle_lead_time_seconds": 600},
+            {
+                "flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 600}},
+                "maxRunDurationSeconds": 86400,
+            },
+        ),
+        (
+            {"mode": "reservation", "reservation": "mine"},
+            {"reservations": {"affinity": "Specific", "specific": [{"name": "mine"}]}},
+        ),
+        (
+            {"mode": "reservation", "reservation": "projects/other/reservations/theirs"},
+            {"reservations": {"affinity": "Specific", "specific": [{"name": "theirs", "project": "other"}]}},
+        ),
+    ],
+)
+def test_choice_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:
+    priorities = [{"machine_type": "g2-standard-24", "capacity": capacity}]
+    made = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
+    assert made.inputs["apiVersion"] == "cloud.google.com/v1"
+    assert made.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", **entry}]
+    assert made.hooked, "a cluster that was just made may not serve the kind yet"
+
+
+def test_what_happens_without_capacity_is_always_written(build: Any) -> None:
+    values = {"name": "cheap", "priorities": [{"machine_type": "g2-standard-24", "driver": "latest"}]}
+    spec = build(ComputeClass, values).one("ComputeClass", "cheap").inputs["spec"]
+    assert spec["whenUnsatisfiable"] == "DoNotScaleUp"
+    assert spec["nodePoolAutoCreation"] == {"enabled": True}
+    assert spec["priorities"][0]["gpu"] == {"type": "nvidia-l4", "count": 2, "driverVersion": "latest"}
+    changed = build(ComputeClass, values, when_unsatisfiable="ScaleUpAnyway", auto_create_pools=False)
+    assert changed.one("ComputeClass", "cheap").inputs["spec"]["whenUnsatisfiable"] == "ScaleUpAnyway"
+    assert changed.one("ComputeClass", "cheap").inputs["spec"]["nodePoolAutoCreation"] == {"enabled": False}
+
+
+# --- the whole program ------------------------------------------------------------------------------------------------
+
+
+def program(preview: bool, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Record:
+    sections = {**copy.deepcopy(good()), **changes}
+    return run_program({f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
+
+
+@both
+def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(preview, monkeypatch)
+    for name in ("mixtral", "llama"):
+        before = made.waits_for(made.one("Deployment", name))
+        assert "ComputeClass cheap" in before
+        assert "NodePool v5e" not in before
+        assert not any(one.startswith("Deployment") for one in before)
+    before = made.waits_for(made.one("Deployment", "gemma"))
+    assert "NodePool v5e" in before
+    assert "ComputeClass cheap" not in before
+
+
+@both
+def test_default_namespace_is_not_made_and_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {**good()["serving"][0], "serviceAccount": "reader"}
+    made = program(preview, monkeypatch, serving=[server])
+    assert not made.all("Namespace")
+    before = made.waits_for(made.one("Deployment"))
+    assert {"Secret hf-secret", "ServiceAccount reader"} <= before
+    for kind in ("Secret", "ServiceAccount"):
+        assert made.one(kind).inputs["metadata"]["namespace"] == "default"
+    if not preview:
+        assert made.outputs["namespaces"] == ["default"]
+
+
+def test_namespace_default_alone_is_there_already(build: Any) -> None:
+    assert not build(WorkloadNamespace, {"name": "default"}).all("Namespace")
+    assert build(WorkloadNamespace, {"name": "llm"}).one("Namespace").object_name == "llm"
+
+
+def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(False, monkeypatch, serving=good()["serving"][2:], computeClasses=[])
+    assert not made.all("Secret")
+    assert not any(TOKEN in text for one in made.resources.values() for text in strings(one.inputs))
+
+
+def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = program(False, monkeypatch).outputs["servers"]
+    assert [(one["namespace"], one["service"], one["url"]) for one in servers] == [
+        ("default", "mixtral", "http://mixtral.default.svc.cluster.local:8000"),
+        ("llm", "llama", "http://llama.llm.svc.cluster.local:8000"),
+        ("llm", "gemma", "http://gemma.llm.svc.cluster.local:8000"),
+    ]
+
+
+def test_autoscaled_server_of_a_stack_leaves_its_replicas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {key: value for key, value in good()["serving"][2].items() if key != "replicas"}
+    scaler = {
+        "name": "hpa",
+        "server": "gemma",
+        "adapter": "prometheus",
+        "maxReplicas": 2,
+        "metrics": [{"metric": "prefillBacklog", "target": 10}],
+    }
+    made = program(False, monkeypatch, serving=[server], computeClasses=[], autoscaling=[scaler])
+    assert "replicas" not in made.one("Deployment", "gemma").inputs["spec"]
