@@ -202,6 +202,35 @@ MISTAKES = [
         "leave tpuPools out and name a slice",
         tpus_on_autopilot,
     ),
+    bad(
+        "a pool and a slice",
+        put("batch.0.tpu", {"version": "v6e", "topology": "2x2"}),
+        "batch[0].tpu",
+        "names a pool and a slice",
+        "Leave one of them out",
+    ),
+    bad(
+        "a slice that no pool of the cluster has",
+        both(drop("batch.0.pool"), put("batch.0.tpu", {"version": "v6e", "topology": "1x1"})),
+        "batch[0].tpu",
+        "no pool of the cluster has v6e 1x1 slices: its pools have v6e 2x2, v6e 4x4",
+        "Add a pool with v6e 1x1 to gke-ai:tpuPools",
+    ),
+    bad(
+        "flex-start slices in a region where there are none",
+        put("training.0.tpu", {"version": "v5e", "topology": "4x4", "capacity": "flexStart"}),
+        "training[0].tpu.capacity",
+        "flex-start has no v5e in us-east5",
+        "move the cluster to where it is had: us-west4-a",
+        tpus_on_autopilot,
+    ),
+    bad(
+        "a flavor of a pool that is not there",
+        put("queues.flavors.0.pools.+", "slices"),
+        "queues.flavors[0].pools[1]",
+        "pool slices does not exist",
+        "Did you mean slice?",
+    ),
     # Zones
     bad(
         "a slice in two zones",
@@ -388,7 +417,7 @@ MISTAKES = [
         "a system pool of TPUs",
         put("cluster.systemPool", {"machineType": "ct6e-standard-1t"}),
         "cluster.systemPool.machineType",
-        "ct6e-standard-1t has 1 chips of tpu-v6e-slice",
+        "ct6e-standard-1t has a tpu-v6e-slice",
         "put TPUs in gke-ai:tpuPools",
     ),
     bad(
@@ -427,6 +456,12 @@ def test_what_refers_to_a_pool_that_is_no_slice_is_not_blamed() -> None:
         "gke-ai:tpuPools[0].topology",
         "gke-ai:tpuPools[1].zones[0]",
     ]
+
+
+def test_what_refers_to_a_pool_without_a_name_is_not_blamed() -> None:
+    values = tpus()
+    del values["tpuPools"][1]["name"]
+    assert [problem.path for problem in problems_of(values)] == ["gke-ai:tpuPools[1].name"]
 
 
 def test_what_refers_to_a_flavor_that_is_no_slice_is_not_blamed() -> None:

@@ -92,7 +92,7 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
         cause = f"{pool.machine_type} is no machine type of the catalogue — GKE would refuse the pool"
         yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
     elif kind.gpu is not None or kind.tpu is not None:
-        has = f"{kind.gpus} {kind.gpu}" if kind.gpu else f"{kind.chips} chips of {kind.tpu}"
+        has = f"{kind.gpus} {kind.gpu}" if kind.gpu else f"a {kind.tpu}"
         noun, section = ("GPUs", "gpuPools") if kind.gpu else ("TPUs", "tpuPools")
         cause = f"{kind.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
         way_out = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"

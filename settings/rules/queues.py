@@ -55,7 +55,9 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
         for index, name in enumerate(flavor.pools):
             consequence = "no node would be of this flavor"
             path = flavor.at(f"pools[{index}]")
-            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", name, known, consequence)
+            if not settings.unread.may_have("gke-ai:tpuPools", name):
+                section = "gke-ai:gpuPools" if settings.gpu_pools or not settings.tpu_pools else "gke-ai:tpuPools"
+                yield from unknown(settings, path, section, "pool", name, known, consequence)
         kinds = dict.fromkeys(_kind(pool) for pool in flavor_pools(flavor, settings))
         if len(kinds) > 1:
             yield Problem(
@@ -120,7 +122,7 @@ def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
                     yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
 
 
-@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
 def quota_can_be_derived(settings: Settings) -> Iterator[Problem]:
     """`derive` needs the pools whose nodes it adds up."""
     flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
@@ -132,9 +134,8 @@ def quota_can_be_derived(settings: Settings) -> Iterator[Problem]:
             path = queue.at(f"flavors[{index}].quota")
             if is_autopilot(settings.cluster):
                 cause = "quota can't be derived: the cluster is Autopilot, which has no pools to add up"
-                yield Problem(
-                    path, cause, "Write the amounts, for example {cpu: '24', memory: 96Gi, nvidia.com/gpu: '2'}"
-                )
+                amounts = "google.com/tpu: '8'" if flavor.tpu else "cpu: '24', memory: 96Gi, nvidia.com/gpu: '2'"
+                yield Problem(path, cause, f"Write the amounts, for example {{{amounts}}}")
             elif not flavor.pools:
                 cause = f"quota can't be derived: flavor {flavor.name} names no pools"
                 yield Problem(path, cause, f"Name them in {flavor.at('pools')}, or write the amounts")
