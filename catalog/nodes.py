@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from types import MappingProxyType
 
 from catalog.capacity import MODES, Taint
@@ -141,7 +142,7 @@ def node_taints(shape: NodeShape) -> list[Taint]:
 
 def capacity_of(shape: NodeShape) -> dict[str, str]:
     """What such a node has in all, as Kubernetes quantities."""
-    return _written(_capacity(shape))
+    return _written(_capacity(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
 
 
 def allocatable(shape: NodeShape) -> dict[str, str]:
@@ -150,7 +151,12 @@ def allocatable(shape: NodeShape) -> dict[str, str]:
     The formulas are GKE's for versions below 1.37; later ones reserve no more memory than these. Pods of GKE's own
     DaemonSets take their share of the result. Local SSDs are not counted as ephemeral storage.
     """
-    have = _capacity(shape)
+    return dict(_allocatable(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
+
+
+@cache
+def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, str]:
+    have = _capacity(machine_type, gpu, gpus, disk_gb)
     disk = have["ephemeral-storage"]
     return _written(
         {
@@ -197,21 +203,19 @@ def _bare_shape(kind: Machine) -> NodeShape:
     return NodeShape("", kind.name, kind.gpu, kind.gpus, "default", "onDemand", "", 100, MappingProxyType({}), True)
 
 
-def _capacity(shape: NodeShape) -> dict[str, Fraction]:
-    kind = machine(shape.machine_type)
-    if (shape.gpu, shape.gpus) != (kind.gpu, kind.gpus) and shape.gpus not in ATTACHABLE.get(kind.name, {}).get(
-        shape.gpu or "", ()
-    ):
-        raise ValueError(f"{kind.name} can't have {shape.gpus} of {shape.gpu}")
+def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, Fraction]:
+    kind = machine(machine_type)
+    if (gpu, gpus) != (kind.gpu, kind.gpus) and gpus not in ATTACHABLE.get(kind.name, {}).get(gpu or "", ()):
+        raise ValueError(f"{kind.name} can't have {gpus} of {gpu}")
     memory = Fraction(kind.memory_gb) * GI * (1 - _KERNEL_SHARE)
     have = {
         "cpu": Fraction(kind.vcpus),
         "memory": memory // KI * Fraction(KI),
-        "ephemeral-storage": Fraction(shape.disk_gb) * GI,
+        "ephemeral-storage": Fraction(disk_gb) * GI,
         "pods": Fraction(MAX_PODS),
     }
-    if shape.gpus:
-        have[NVIDIA_GPU] = Fraction(shape.gpus)
+    if gpus:
+        have[NVIDIA_GPU] = Fraction(gpus)
     if kind.chips:
         have[GOOGLE_TPU] = Fraction(kind.chips)
     return have

@@ -214,14 +214,16 @@ def _pods_per_node(request: Amounts, free: Amounts) -> int:
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues")
 def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
     """Some flavor that the workload may run on has quota for all pods of a run, or for one replica of a server."""
+    if not _queues_are_sound(settings):
+        return
     for workload in workloads(settings):
         queue = cluster_queue_of(workload, settings)
-        if queue is None or not _queues_are_sound(settings):
+        if queue is None:
             continue
         pools = pools_of(workload, settings)
         if not pools and (getattr(workload, "pool", None) is not None or settings.cluster.mode == "standard"):
             continue
-        usable = {flavor.name for flavor in usable_flavors(queue, {pool.name for pool in pools}, settings)}
+        usable = {flavor.name for flavor in usable_flavors(queue, workload, settings)}
         quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
         noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
         if not quotas:

@@ -6,8 +6,20 @@ from collections.abc import Iterator
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
-from catalog.tpus import GOOGLE_TPU
-from settings.model import ClusterQueue, Flavor, GpuPool, Queues, Settings, TpuPool
+from catalog.tpus import GOOGLE_TPU, Slice
+from settings.model import (
+    ClusterQueue,
+    Flavor,
+    GpuPool,
+    JetStream,
+    Multislice,
+    Queues,
+    Server,
+    Settings,
+    TpuBatch,
+    TpuPool,
+    Workload,
+)
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     cluster_queue_of,
@@ -16,8 +28,10 @@ from settings.plan import (
     is_autopilot,
     pool_slice,
     pools,
+    pools_of,
     priority,
     quota,
+    workload_slice,
 )
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, listed, needs, repeated
@@ -44,7 +58,10 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 def _kind(pool: GpuPool | TpuPool) -> str:
     if isinstance(pool, GpuPool):
         return gpus(pool)[0]
-    kind = pool_slice(pool)
+    return _kind_of(pool_slice(pool))
+
+
+def _kind_of(kind: Slice) -> str:
     return f"{kind.accelerator} {kind.topology}"
 
 
@@ -172,15 +189,16 @@ def priority_classes_are_kubernetes_classes(settings: Settings) -> Iterator[Prob
 def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
     """Where a server and a run share a cluster queue that preempts by priority, the server's is the higher."""
     known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
+    servers: dict[str, list[Server]] = {}  # by cluster queue, found once: a large stack has many pairs
+    for one in settings.serving:
+        if shared := cluster_queue_of(one, settings):
+            servers.setdefault(shared.name, []).append(one)
     for job in settings.training:
         queue = cluster_queue_of(job, settings)
         if queue is None or queue.preemption.within_cluster_queue == "Never":
             continue
-        for server in settings.serving:
-            if (
-                cluster_queue_of(server, settings) is not queue
-                or not {job.priority_class, server.priority_class} <= known
-            ):
+        for server in servers.get(queue.name, []):
+            if not {job.priority_class, server.priority_class} <= known:
                 continue
             mine, theirs = priority(job, settings), priority(server, settings)
             if mine >= theirs:
@@ -194,17 +212,24 @@ def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
                 break
 
 
-def usable_flavors(queue: ClusterQueue, pool_names: set[str], settings: Settings) -> list[Flavor]:
-    """Flavors of the queue whose nodes include those of one of these pools; with no pools, those of any node."""
+def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) -> list[Flavor]:
+    """Flavors of the queue whose nodes the workload may run on; where the stack has no such pools, by what they say."""
     flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
-    kinds = {_kind(pool) for pool in pools(settings) if pool.name in pool_names}
+    own = pools_of(workload, settings)
+    names, kinds = {pool.name for pool in own}, {_kind(pool) for pool in own}
+    if isinstance(workload, JetStream | TpuBatch | Multislice):
+        kinds.add(_kind_of(workload_slice(workload, settings)))
     usable = []
     for one in queue.flavors:
         flavor = flavors.get(one.flavor)
         if flavor is None:
             continue
-        several = len(flavor.pools) > 1 and kinds & {_kind(pool) for pool in flavor_pools(flavor, settings)}
-        if not flavor.pools or pool_names & set(flavor.pools) or several:
+        if flavor.tpu is not None:
+            fits = _kind_of(pool_slice(flavor.tpu)) in kinds
+        else:
+            several = len(flavor.pools) > 1 and kinds & {_kind(pool) for pool in flavor_pools(flavor, settings)}
+            fits = not flavor.pools or bool(names & set(flavor.pools)) or bool(several)
+        if fits:
             usable.append(flavor)
     return usable
 

@@ -9,7 +9,18 @@ from pathlib import PurePosixPath
 from catalog.machines import GPUS, machine
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import FINE_TUNE_IMAGE
-from settings.model import FineTune, GpuServer, LocalQueue, Multislice, Server, Settings, Tgi, TpuBatch, Workload
+from settings.model import (
+    FineTune,
+    GpuPool,
+    GpuServer,
+    LocalQueue,
+    Multislice,
+    Server,
+    Settings,
+    Tgi,
+    TpuBatch,
+    Workload,
+)
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
@@ -192,18 +203,10 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
 
 
 def pools_can_serve(settings: Settings) -> Iterator[Problem]:
-    """Pools whose nodes this stack's workloads could never get, or could not run on."""
+    """Pools on whose nodes this stack's workloads could not run."""
     for workload in gpu_workloads(settings):
-        for pool in settings.gpu_pools:
-            if pool not in pools_of(workload, settings) or workload.pool is None:
-                continue
-            if pool.capacity.mode == "queuedFlexStart":
-                yield Problem(
-                    workload.at("pool"),
-                    f"the nodes of pool {pool.name} come only for a ProvisioningRequest, and this stack makes none — "
-                    "the pods would stay pending",
-                    f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool",
-                )
+        for pool in pools_of(workload, settings) if workload.pool is not None else ():
+            assert isinstance(pool, GpuPool)
             pinned = workload.image in (None, FINE_TUNE_IMAGE)
             if machine(pool.machine_type).arch == "arm64" and pinned:
                 yield Problem(
