@@ -203,6 +203,21 @@ MISTAKES = [
         tpus_on_autopilot,
     ),
     bad(
+        "a slice that no pool of the cluster has",
+        both(drop("batch.0.pool"), put("batch.0.tpu", {"version": "v6e", "topology": "1x1"})),
+        "batch[0].tpu",
+        "no pool of the cluster has v6e 1x1 slices: its pools have v6e 2x2, v6e 4x4",
+        "Add a pool with v6e 1x1 to gke-ai:tpuPools",
+    ),
+    bad(
+        "flex-start slices in a region where there are none",
+        put("training.0.tpu", {"version": "v5e", "topology": "4x4", "capacity": "flexStart"}),
+        "training[0].tpu.capacity",
+        "flex-start has no v5e in us-east5",
+        "move the cluster to where it is had: us-west4-a",
+        tpus_on_autopilot,
+    ),
+    bad(
         "a flavor of a pool that is not there",
         put("queues.flavors.0.pools.+", "slices"),
         "queues.flavors[0].pools[1]",

@@ -15,8 +15,9 @@ from pydantic.alias_generators import to_camel
 from catalog.capacity import MODES
 from catalog.nodes import region_of
 from catalog.tpus import MOST_CHIPS_3D, VERSIONS, NoSuchSlice
+from catalog.zones import is_zone
 from settings.model import JetStream, Multislice, Section, Settings, TpuBatch, TpuPool, TpuSlice
-from settings.plan import is_autopilot, pool_slice, pool_zones, workload_slice, workloads
+from settings.plan import is_autopilot, pool_slice, pool_zones, pools_of, workload_slice, workloads
 from settings.problems import Problem, unknown
 from settings.rules.common import Rule, listed, needs
 
@@ -100,6 +101,38 @@ def _pools_named(one: SliceWorkload) -> dict[str, str]:
     if isinstance(one, Multislice):
         return {one.at(f"pools[{index}]"): name for index, name in enumerate(one.pools)}
     return {} if one.pool is None else {one.at("pool"): one.pool}
+
+
+@needs("gke-ai:cluster.mode", "gke-ai:tpuPools")
+def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
+    """A new Standard cluster has the slices of its pools and no others."""
+    for one in slice_workloads(settings):
+        if settings.cluster.mode != "standard" or one.tpu is None or _pools_named(one) or pools_of(one, settings):
+            continue
+        kinds = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in settings.tpu_pools)
+        have = f"its pools have {listed(kinds)}" if kinds else "it has no TPU pools"
+        wanted = f"{one.tpu.version} {one.tpu.topology}"
+        yield Problem(
+            one.at("tpu"),
+            f"no pool of the cluster has {wanted} slices: {have} — the pods would stay pending",
+            f"Add a pool with {wanted} to gke-ai:tpuPools, or name one that is there",
+        )
+
+
+@needs("gke-ai:cluster.location")
+def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]:
+    """Nodes that Google makes come to the region of the cluster, by flex-start where it is had there."""
+    flavors = settings.queues.flavors if settings.queues else []
+    location = settings.cluster.location
+    region = region_of(location) if is_zone(location) else location
+    for one in [*slice_workloads(settings), *flavors]:
+        if one.tpu is None or not MODES[one.tpu.capacity].elastic:
+            continue
+        there = VERSIONS[one.tpu.version].flex_start_zones
+        if region not in map(region_of, there):
+            cause = f"flex-start has no {one.tpu.version} in {region} — the nodes would never come"
+            where = f"move the cluster to where it is had: {listed(there)}" if there else "choose another version"
+            yield Problem(one.at("tpu.capacity"), cause, f"Choose another capacity, or {where}")
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
@@ -201,6 +234,8 @@ def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
+    slices_are_in_a_pool,
+    flex_start_slices_are_in_the_region,
     slices_are_in_one_zone,
     slices_are_whole,
     flex_start_begins_with_nothing,
