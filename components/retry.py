@@ -1,4 +1,4 @@
-"""Patience with controllers, Kueue and JobSet, that do not answer yet."""
+"""Patience with what does not answer yet: the controllers Kueue and JobSet, and a cluster that was just made."""
 
 import asyncio
 
@@ -24,6 +24,8 @@ NOT_YET = (
 )
 # Service of JobSet's webhook, as the API server names it when out of reach; Kueue has a webhook for JobSets too.
 JOBSET_WEBHOOK = "jobset-webhook-service"
+# What it says where it does not serve the kind.
+COMPUTE_CLASS_KIND = 'kind "ComputeClass"'
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
@@ -32,10 +34,14 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
     if not any(sign in latest for sign in NOT_YET):
         return False
     if len(args.errors) > len(PAUSES):
-        late, namespace = ("JobSet", "jobset-system") if JOBSET_WEBHOOK in latest else ("Kueue", "kueue-system")
+        late, advice = "Kueue", "Look at `kubectl -n kueue-system get pods` and its logs"
+        if JOBSET_WEBHOOK in latest:
+            late, advice = "JobSet", "Look at `kubectl -n jobset-system get pods` and its logs"
+        elif COMPUTE_CLASS_KIND in latest:
+            late, advice = "GKE", "ComputeClass needs GKE 1.30.3-gke.1451000 or newer: upgrade the cluster"
         pulumi.log.error(
             f"{late} did not answer within {sum(PAUSES) / 60:.0f} minutes, so {args.name} could not be made. "
-            f"Look at `kubectl -n {namespace} get pods` and its logs, then run up again."
+            f"{advice}, then run up again."
         )
         return False
     await asyncio.sleep(PAUSES[len(args.errors) - 1])  # awaited, so that other resources go on meanwhile
@@ -43,5 +49,5 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
 
 
 def kueue_hook(name: str) -> pulumi.ResourceHookBinding:
-    """The binding that waits for the webhooks of Kueue and JobSet; `name` is unique in the program."""
+    """The binding that waits for webhooks and for kinds that are served late; `name` is unique in the program."""
     return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: until it is answered", until_answered)])

@@ -32,7 +32,7 @@ from components import (
     readiness,
     retry,
 )
-from components.finetune import hooks
+from components.runs import hooks
 from settings import model
 from tests.recorder import PROJECT, Record, record
 
@@ -92,7 +92,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
         (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
         (ComputeClassArgs, model.ComputeClass, set(), set()),
-        (FinetuneJobArgs, model.FineTune, {"node_selector"}, set()),
+        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds"}, set()),
     ],
 )
 def test_a_setting_that_no_component_takes_is_noticed(

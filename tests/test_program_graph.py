@@ -197,9 +197,13 @@ def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
                 "service": "llm-service",
                 "port": 8000,
                 "url": "http://llm-service.llm.svc.cluster.local:8000",
+                "engine": "tgi",
+                "model": "google/gemma-2-9b-it",
             }
         ],
-        "jobs": [{"name": "finetune-gemma-l4", "namespace": "llm"}],
+        "jobs": [{"name": "finetune-gemma-l4", "namespace": "llm", "kind": "Job"}],
+        "computeClasses": [],
+        "autoscalers": [],
         "buckets": [{"name": "model-bucket-my-project", "url": "gs://model-bucket-my-project", "onDestroy": "delete"}],
     }
 
