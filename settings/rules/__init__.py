@@ -18,6 +18,7 @@ from settings.rules import (
     queues,
     serving,
     tpu_pools,
+    tpu_workloads,
     workloads,
 )
 
@@ -29,6 +30,7 @@ RULES = (
     *queues.RULES,
     *compute_classes.RULES,
     *workloads.RULES,
+    *tpu_workloads.RULES,
     *serving.RULES,
     *fit.RULES,
     *autoscaling.RULES,

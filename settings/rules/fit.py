@@ -22,6 +22,7 @@ from settings.plan import (
     node_request,
     pod_request,
     pods_at_once,
+    pool_of_slice,
     pool_slice,
     pool_zones,
     pools_of,
@@ -174,8 +175,11 @@ def _free_of(kind: Machine) -> Amounts:
 
 @needs("gke-ai:cluster")
 def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
-    """All pods of a run, or one replica of a server, find room in the pool at its largest."""
-    for workload in workloads(settings):
+    """All pods of a run, or one replica of a server, find room in the pool at its largest.
+
+    Whether there is a pool for each slice of a Multislice run stands in `tpu_workloads`.
+    """
+    for workload in (one for one in workloads(settings) if not isinstance(one, Multislice)):
         pools = pools_of(workload, settings)
         request = node_request(workload, settings)
         fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
@@ -211,7 +215,7 @@ def _pods_per_node(request: Amounts, free: Amounts) -> int:
     return int(min(free.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
 
 
-@needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues")
+@needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues")
 def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
     """Some flavor that the workload may run on has quota for all pods of a run, or for one replica of a server."""
     if not _queues_are_sound(settings):
@@ -225,6 +229,8 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
             continue
         usable = {flavor.name for flavor in usable_flavors(queue, workload, settings)}
         quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
+        if isinstance(workload, Multislice) and pool_of_slice(workload, settings):
+            quotas = [_sum(quotas)] if quotas else []  # Kueue finds a flavor for each slice by itself
         noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
         if not quotas:
             where = f"pool {listed(pool.name for pool in pools)}" if pools else "the nodes"
@@ -256,6 +262,10 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
                 f"{_said(resource, best[resource])} — Kueue would never admit it",
                 f"Ask for less, or raise the quota at {queue.at('flavors')}",
             )
+
+
+def _sum(quotas: list[Amounts]) -> Amounts:
+    return {resource: sum((one.get(resource, Fraction(0)) for one in quotas), Fraction(0)) for resource in quotas[0]}
 
 
 def _queues_are_sound(settings: Settings) -> bool:

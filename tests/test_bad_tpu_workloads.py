@@ -1,0 +1,348 @@
+"""Mistakes with batch Jobs and Multislice runs on TPUs: each is found, alone, at its path, with a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from settings import load
+from tests.test_bad_configuration import PROJECT, Configuration, Mistake, both, drop, good, problems_of, put
+
+V6E, V5E = {"version": "v6e", "topology": "4x4"}, {"version": "v5e", "topology": "2x4"}
+OF_4_CHIPS = {"machineType": "ct5lp-hightpu-4t"}
+QUOTA = "queues.clusterQueues.0.flavors.0.quota"
+
+
+def slices() -> Configuration:
+    """Three slices shared by three runs that together want more than there is, and a Job on a slice by itself."""
+    pool = {**V5E, **OF_4_CHIPS, "zones": ["us-west4-a"]}
+    run = {"kind": "multislice", "namespace": "team", "queue": "lq", "pools": ["one", "two", "three"]}
+    return {
+        "cluster": {"mode": "standard", "location": "us-west4"},
+        "tpuPools": [
+            *({"name": name, **pool} for name in ("one", "two", "three")),
+            {"name": "single", **V5E, "zones": ["us-west4-a"], "nodesPerZone": 1},
+            {"name": "flex", **pool, "topology": "4x4", "capacity": {"mode": "flexStart"}},
+        ],
+        "queues": {
+            "flavors": [{"name": "v5e", "pools": ["one", "two", "three"]}],
+            "clusterQueues": [{"name": "tpus", "flavors": [{"flavor": "v5e", "quota": {"google.com/tpu": 24}}]}],
+            "localQueues": [{"name": "lq", "namespace": "team", "clusterQueue": "tpus"}],
+        },
+        "training": [{**run, "name": f"train-{count}", "slices": count} for count in (3, 1, 2)],
+        "batch": [
+            {"name": "host", "namespace": "team", "pool": "single"},
+            {"name": "hosts", "namespace": "team", "pool": "flex"},
+        ],
+    }
+
+
+def queued() -> Configuration:
+    """A slice that comes by queued provisioning, for a Job and a run that wait for it in a queue."""
+    pool = {**V6E, "zones": ["us-east5-b"], "capacity": {"mode": "queuedFlexStart", "maxRunDurationSeconds": 7200}}
+    return {
+        "cluster": {"mode": "standard", "location": "us-east5"},
+        "tpuPools": [{"name": "dws", **pool}, {"name": "there", **V6E, "zones": ["us-east5-b"]}],
+        "queues": {
+            "flavors": [{"name": "dws", "pools": ["dws"]}],
+            "clusterQueues": [{"name": "tpus", "flavors": [{"flavor": "dws", "quota": {"google.com/tpu": 16}}]}],
+            "localQueues": [{"name": "lq", "namespace": "team", "clusterQueue": "tpus"}],
+        },
+        "training": [
+            {"kind": "multislice", "name": "train", "namespace": "team", "queue": "lq", "slices": 1, "pools": ["dws"]}
+        ],
+        "batch": [
+            {"name": "batch", "namespace": "team", "queue": "lq", "pool": "dws", "maxRunDurationSeconds": 3600},
+        ],
+    }
+
+
+def growing() -> Configuration:
+    """Two runs that share two slices which grow from zero, each slice counted by itself."""
+    values = slices()
+    for pool in values["tpuPools"][:2]:
+        pool["capacity"] = {"mode": "flexStart"}
+    values["queues"]["flavors"] = [{"name": name, "pools": [name]} for name in ("one", "two")]
+    quota = {"google.com/tpu": 8}
+    values["queues"]["clusterQueues"][0]["flavors"] = [{"flavor": name, "quota": quota} for name in ("one", "two")]
+    del values["training"][0]
+    for run in values["training"]:
+        run["pools"] = ["one", "two"]
+    return values
+
+
+def on_autopilot() -> Configuration:
+    """The same where Google makes the nodes."""
+    values = slices()
+    values["cluster"] = {"mode": "autopilot", "location": "us-west4"}
+    del values["tpuPools"]
+    tpu = {**V5E, **OF_4_CHIPS}
+    values["queues"]["flavors"] = [{"name": "v5e", "tpu": tpu}]
+    for one in [*values["training"], *values["batch"]]:
+        one.pop("pools", None)
+        one.pop("pool", None)
+        one["tpu"] = dict(tpu)
+    return values
+
+
+def bad(id: str, change: Any, path: str, cause: str, way_out: str, base: Any = slices) -> Mistake:
+    return Mistake(id, change, f"gke-ai:{path}", cause, way_out, base)
+
+
+MIXED = {"name": "gpus", "machineType": "g2-standard-24", "nodesPerZone": 1, "zones": ["us-west4-a"]}
+
+MISTAKES = [
+    # Which slices
+    bad(
+        "pools and a slice of a flavor",
+        put("queues.flavors.0.tpu", V5E | OF_4_CHIPS),
+        "queues.flavors[0].tpu",
+        "flavor v5e names pools and describes a slice",
+        "Leave out tpu, or pools",
+    ),
+    bad(
+        "a pool that is named twice",
+        put("training.1.pools", ["one", "two", "one"]),
+        "training[1].pools[2]",
+        "one is there twice — it is one slice",
+        "Write it once",
+    ),
+    bad(
+        "more slices than pools",
+        both(put("training.0.slices", 4), put(QUOTA, {"google.com/tpu": 32})),
+        "training[0].slices",
+        "4 slices need as many pools, and train-3 has 3",
+        "Set it to 3 or less",
+    ),
+    bad(
+        "slices of two topologies",
+        put("training.2.pools", ["one", "flex"]),
+        "training[2].pools",
+        "the pools of train-2 differ (one: v5e 2x4 of ct5lp-hightpu-4t, flex: v5e 4x4 of ct5lp-hightpu-4t)",
+        "Name pools of one version, topology and machine type",
+    ),
+    bad(
+        "slices of two machines",
+        put("training.1.pools", ["one", "single"]),
+        "training[1].pools",
+        "single: v5e 2x4 of ct5lp-hightpu-8t",
+        "one version, topology and machine type",
+    ),
+    bad(
+        "a run over single-host slices",
+        both(put("training.1.pools", ["single"]), put("queues.flavors.0.pools.+", "single")),
+        "training[1].pools",
+        "a 2x4 slice of ct5lp-hightpu-8t is one machine",
+        "Take a larger topology, or a machine with 4 chips",
+    ),
+    bad(
+        "a run over slices of one machine where Google has the nodes",
+        put("training.1.tpu", dict(V5E)),
+        "training[1].tpu",
+        "a 2x4 slice of ct5lp-hightpu-8t is one machine",
+        "a machine with 4 chips",
+        on_autopilot,
+    ),
+    bad(
+        "a Job on a GPU pool",
+        both(put("gpuPools", [MIXED]), put("batch.0.pool", "gpus")),
+        "batch[0].pool",
+        "TPU pool gpus does not exist",
+        "Write one of: flex, one, single, three, two",
+    ),
+    # What a pod may
+    bad(
+        "a privileged container on Autopilot",
+        put("batch.0.privileged", True),
+        "batch[0].privileged",
+        "the cluster is Autopilot, which has no privileged containers",
+        "Leave it out",
+        on_autopilot,
+    ),
+    bad(
+        "the node's network on Autopilot",
+        put("training.0.hostNetwork", True),
+        "training[0].hostNetwork",
+        "the cluster is Autopilot, whose pods don't get the network of their node",
+        "Leave it out",
+        on_autopilot,
+    ),
+    bad(
+        "a service account on the node's network",
+        both(put("training.0.hostNetwork", True), put("training.0.serviceAccount", "trainer")),
+        "training[0].serviceAccount",
+        "service account trainer has no workload identity",
+        "Leave out hostNetwork, or serviceAccount",
+    ),
+    bad(
+        "a port above all ports",
+        put("batch.0.ports", [8471, 84310]),
+        "batch[0].ports[1]",
+        "84310 is no port",
+        "Write a number from 1 to 65535",
+    ),
+    bad(
+        "a port twice",
+        put("training.0.ports", [8471, 8471]),
+        "training[0].ports[1]",
+        "port 8471 is there twice",
+        "Write it once",
+    ),
+    # Names
+    bad(
+        "a Service for a single pod",
+        put("batch.0.service", "meet"),
+        "batch[0].service",
+        "the Job runs one pod, on a single-host slice",
+        "Leave it out, or choose a multi-host slice",
+    ),
+    bad(
+        "two batch Jobs of one name",
+        put("batch.0.name", "hosts"),
+        "batch[1].name",
+        "batch Job team/hosts is there twice",
+        "Give one another name",
+    ),
+    bad(
+        "two runs of one name",
+        put("training.1.name", "train-3"),
+        "training[1].name",
+        "training team/train-3 is there twice",
+        "Give one another name",
+    ),
+    bad(
+        "a JobSet with the name of a Job's Service",
+        both(put("training.0.fixedName", True), put("batch.1.service", "train-3")),
+        "training[0].name",
+        "the Service by which its pods meet would be called train-3, as that of hosts is",
+        "Set another name",
+    ),
+    bad(
+        "a run whose pods have too long names",
+        put("training.0.name", "a-name-that-says-all-of-what-the-run-is-about"),
+        "training[0].name",
+        "names of the training's pods would have 68 characters — 63 are allowed",
+        "Shorten the name by 5 characters",
+    ),
+    bad(
+        "a run whose name begins with a digit",
+        put("training.0.name", "3-slices"),
+        "training[0].name",
+        "3-slices begins with a digit — JobSet would refuse it",
+        "Begin with a letter",
+    ),
+    bad(
+        "a run without a fixed name in the default namespace",
+        put("batch.0.namespace", "default"),
+        "batch[0].namespace",
+        "namespace default never does",
+        "Set fixedName: true",
+    ),
+    # Quota
+    bad(
+        "a run that is larger than its queue",
+        put(QUOTA, {"google.com/tpu": 16}),
+        "training[0].slices",
+        "together ask for 24 TPU chips, more than all of cluster queue tpus, 16 TPU chips",
+        "raise the quota",
+    ),
+    bad(
+        "a run whose slices no flavor of its queue is",
+        put("training.1.tpu", {"version": "v5e", "topology": "4x4"}),
+        "training[1].queue",
+        "cluster queue tpus gives quota on no flavor of the nodes",
+        "Add the pool to a flavor",
+        on_autopilot,
+    ),
+    bad(
+        "growing pools that are counted as one",
+        both(
+            put("queues.flavors", [{"name": "both", "pools": ["one", "two"]}]),
+            put("queues.clusterQueues.0.flavors", [{"flavor": "both", "quota": {"google.com/tpu": 16}}]),
+        ),
+        "training[1].pools",
+        "train-1 and train-2 share pools that grow from zero",
+        "Make a flavor of each pool",
+        growing,
+    ),
+    # Queued provisioning
+    bad(
+        "a Job on a queued pool under no queue",
+        drop("batch.0.queue"),
+        "batch[0].pool",
+        "which Kueue makes, and it is under no queue",
+        "pools: [dws]",
+        queued,
+    ),
+    bad(
+        "a run on a queued pool in a queue that knows no such nodes",
+        both(put("queues.flavors.0.pools", []), put("batch", [])),
+        "training[0].pools",
+        "no flavor of its queue is of that pool",
+        "pools: [dws]",
+        queued,
+    ),
+    bad(
+        "a flavor of which some nodes are queued",
+        put("queues.flavors.0.pools", ["dws", "there"]),
+        "queues.flavors[0].pools",
+        "dws come by queued provisioning and the others don't",
+        "Make a flavor of each kind",
+        queued,
+    ),
+    bad(
+        "a run over slices of which some are queued",
+        both(put("training.0.pools", ["dws", "there"]), put("training.0.slices", 1)),
+        "training[0].pools",
+        "some pools of train come by queued provisioning and some don't",
+        "Name pools of one capacity mode",
+        queued,
+    ),
+    bad(
+        "a run that takes longer than its nodes live",
+        put("batch.0.maxRunDurationSeconds", 10000),
+        "batch[0].maxRunDurationSeconds",
+        "the run may take 10000 s, and the nodes of its pool live for 7200 s",
+        "Set it to 7200 or less",
+        queued,
+    ),
+    bad(
+        "a bound of the run where nothing reads it",
+        put("batch.1.maxRunDurationSeconds", 3600),
+        "batch[1].maxRunDurationSeconds",
+        "only queued provisioning asks how long a run takes",
+        "Leave it out",
+    ),
+]
+
+
+@pytest.mark.parametrize("base", [slices, queued, growing, on_autopilot], ids=lambda base: base.__name__)
+def test_good_configuration_has_no_problem(base: Any) -> None:
+    # The runs of `slices` together want twice the quota: they take turns.
+    load(base(), PROJECT, token_given=False)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_is_found_alone_with_its_way_out(mistake: Mistake) -> None:
+    values = mistake.base()
+    mistake.change(values)
+    (problem,) = problems_of(values)
+    assert problem.path == mistake.path
+    assert mistake.cause in problem.cause
+    assert mistake.way_out in problem.way_out
+
+
+def test_fine_tune_on_a_queued_pool_waits_in_a_queue() -> None:
+    values = good()
+    capacity = {"mode": "queuedFlexStart"}
+    pool = {"name": "dws", "machineType": "g2-standard-24", "autoscaling": {"maxNodes": 2}, "capacity": capacity}
+    values["gpuPools"].append(pool)
+    values["training"][0]["pool"] = "dws"
+    del values["training"][0]["queue"]
+    (problem,) = problems_of(values)
+    assert problem.path == "gke-ai:training[0].pool"
+    values["training"][0]["queue"] = "lq"
+    values["queues"]["flavors"].append({"name": "dws", "pools": ["dws"]})
+    values["queues"]["clusterQueues"][0]["flavors"].append({"flavor": "dws", "quota": "derive"})
+    assert problems_of(values) == []
