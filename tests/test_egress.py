@@ -107,6 +107,40 @@ def test_the_proxy_is_no_other_kind_of_proxy(tmp_path: Path) -> None:
     assert answered.startswith(b"HTTP/1.1 405 ")
 
 
+def test_a_local_port_leads_to_where_a_target_is_at_the_time() -> None:
+    async def through() -> list[bytes]:
+        async def name(writer: asyncio.StreamWriter, text: bytes) -> None:
+            writer.write(text)
+            writer.close()
+
+        async def said(port: int) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            answered = await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+            return answered
+
+        old = await asyncio.start_server(lambda _, w: name(w, b"old"), "127.0.0.1", 0)
+        new = await asyncio.start_server(lambda _, w: name(w, b"new"), "127.0.0.1", 0)
+        ports: dict[str, int] = {}
+        async with old, new:
+            waiting = asyncio.create_task(egress.forward("pod:1", ports.get))
+            await asyncio.sleep(0.3)
+            assert not waiting.done()  # nothing is there yet
+            ports["pod:1"] = old.sockets[0].getsockname()[1]
+            async with await asyncio.wait_for(waiting, 5) as server:
+                port = server.sockets[0].getsockname()[1]
+                first = await said(port)
+                ports["pod:1"] = new.sockets[0].getsockname()[1]
+                return [first, await said(port)]
+
+    assert asyncio.run(through()) == [b"old", b"new"]
+
+
+def test_a_headless_service_is_found_by_its_name() -> None:
+    given = {"services": [service(ip="None")]}
+    assert resolve("hook.sys.svc:443", **given) == 21000
+
+
 def test_a_socket_may_lie_deeper_than_the_kernel_allows_its_path(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 120)
     deep.mkdir()

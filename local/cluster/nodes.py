@@ -49,6 +49,7 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
         },
         "spec": {"providerID": f"gce://{cluster.project}/{shape.zone}/{name}", "taints": own + declared},
         "status": {
+            "addresses": [{"type": "InternalIP", "address": _address(name)}],
             "capacity": capacity_of(shape),
             "allocatable": allocatable(shape),
             "nodeInfo": {
@@ -65,6 +66,12 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
             },
         },
     }
+
+
+def _address(name: str) -> str:
+    """An address in GKE's default subnets, of the node itself and of its pods with host network."""
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big")
+    return f"10.128.{number // 256}.{number % 256}"
 
 
 def fingerprint(pool: PoolRecord) -> str:

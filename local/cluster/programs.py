@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ class Container:
         return result
 
 
-Command = Callable[[Container], Awaitable[list[str]]]
+Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,17 @@ async def _kueue(container: Container) -> list[str]:
     return _manage(container, "kueue", settings)
 
 
+# JobSet waits until this is there, although its webhook server reads certificates where its configuration says.
+JOBSET_AWAITS = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
+
+
 async def _jobset(container: Container) -> list[str]:
     """https://jobset.sigs.k8s.io/docs/reference/
 
-    Its namespace it reads from the ServiceAccount's folder, which is not here: it takes `jobset-system`, its chart's.
+    Its namespace it reads from the ServiceAccount's folder, which is not here: it takes `jobset-system`.
     """
+    JOBSET_AWAITS.parent.mkdir(parents=True, exist_ok=True)
+    JOBSET_AWAITS.touch()
     return _manage(container, "jobset", _manager(container))
 
 

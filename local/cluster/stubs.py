@@ -16,6 +16,7 @@ import ssl
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -60,13 +61,22 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
 
         def do_POST(self) -> None:
             try:
-                request = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                request = json.loads(self._body())
             except ValueError:
                 request = None
             if isinstance(request, dict):
                 self._answer(request)
             else:
                 self._reply(400, {"error": "the request is no JSON object"})
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            return body
 
         def _answer(self, request: Object) -> None:
             path = self.path.partition("?")[0]
@@ -159,25 +169,30 @@ class Engine:
 
     def __init__(self, slots: int, changed: Callable[[float], None]) -> None:
         self.slots = slots
-        self.backlog = 0
         self.used = 0
+        self.backlog: deque[threading.Event] = deque()
         self._changed = changed
-        self._turn = threading.Condition()
+        self._lock = threading.Lock()
         self._use(0)
 
     def generate(self, tokens: object) -> None:
         """Wait for a slot, and hold it for as long as the tokens take."""
-        with self._turn:
-            self.backlog += 1
-            self._turn.wait_for(lambda: self.used < self.slots)
-            self.backlog -= 1
-            self._use(1)
+        turn = threading.Event()
+        with self._lock:
+            if self.used < self.slots:
+                self._use(1)
+                turn.set()
+            else:
+                self.backlog.append(turn)
+        turn.wait()
         try:
             _take(tokens)
         finally:
-            with self._turn:
-                self._use(-1)
-                self._turn.notify()
+            with self._lock:
+                if self.backlog:
+                    self.backlog.popleft().set()  # the slot goes straight to the next
+                else:
+                    self._use(-1)
 
     def _use(self, more: int) -> None:
         self.used += more
@@ -186,9 +201,9 @@ class Engine:
     def metrics(self, pod: str) -> str:
         """https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py"""
         used = {f'id="{pod}",idx="0"': self.used / self.slots}
-        return metric("jetstream_prefill_backlog_size", "Requests that wait", {f'id="{pod}"': self.backlog}) + metric(
-            "jetstream_slots_used_percentage", "Share of decoding slots in use, 0 to 1", used
-        )
+        return metric(
+            "jetstream_prefill_backlog_size", "Requests that wait", {f'id="{pod}"': len(self.backlog)}
+        ) + metric("jetstream_slots_used_percentage", "Share of decoding slots in use, 0 to 1", used)
 
 
 # Share of the chips' memory that the model takes, and what full slots add to it.
@@ -270,16 +285,18 @@ def _held(sandboxes: Path, node: str) -> list[Object]:
 def metrics_api(port: int, certificate: str, key: str) -> None:
     """A metrics API that has no metric, in place of the Stackdriver adapter: there is no Cloud Monitoring here."""
 
-    def discovery(request: Object) -> Answer:
-        empty, apis, *group_version = request["path"].split("/")
-        if (empty, apis, len(group_version)) != ("", "apis", 2):
-            raise Failed(404, "no metrics: a stub stands in for the Stackdriver adapter")
-        group = "/".join(group_version)
-        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []}
-
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     serve(port, {"GET /healthz": lambda _: "ok", "GET": discovery}, tls)
+
+
+def discovery(request: Object) -> Answer:
+    """An aggregated API without a resource, and nothing below it."""
+    empty, apis, *group_version = request["path"].split("/")
+    if (empty, apis, len(group_version)) != ("", "apis", 2):
+        raise Failed(404, "no metrics: a stub stands in for the Stackdriver adapter")
+    group = "/".join(group_version)
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []}
 
 
 STUBS = {stub.__name__: stub for stub in (tgi, vllm, maxengine, jetstream_http, device_plugin, metrics_api)}
