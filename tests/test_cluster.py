@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from catalog.versions import KUEUE_VERSION
-from local import auth_plugin, cluster, paths
+from local import auth_plugin, capacity, cluster, paths
 from local.cluster import ClusterRecord, PoolRecord, controllers, processes
 from local.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from local.cluster.folder import Folder
@@ -35,6 +35,7 @@ SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-4", [ZONE], nodes_per_zone
 GPU_POOL = PoolRecord("gpupool", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, driver="latest", nodes_per_zone=3)
 PODS = "/api/v1/namespaces/llm/pods"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+CLASSES = "/apis/cloud.google.com/v1/computeclasses"
 DEFAULT_PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/llm/jobs"
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
@@ -242,6 +243,101 @@ def test_a_pod_monitoring_with_a_misplaced_field_is_refused(api: httpx.Client) -
         create(api, path, "PodMonitoring", "wrong", spec=spec, selector=selector)
 
 
+def test_a_compute_class_gives_a_pod_its_node_its_toleration_and_its_disk(api: httpx.Client) -> None:
+    spec = {
+        "priorities": [{"machineType": "g2-standard-24", "spot": True}],
+        "nodePoolAutoCreation": {"enabled": True},
+    }
+    create(api, CLASSES, "ComputeClass", "cheap", spec=spec)
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "premium-rwo",
+        "resources": {"requests": {"storage": "100Gi"}},
+    }
+    pod = {
+        "nodeSelector": {"cloud.google.com/compute-class": "cheap"},
+        "containers": [container(2)],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
+    }
+    made = create(api, DEFAULT_PODS, "Pod", "scratch", spec=pod)
+    taint = {"key": "cloud.google.com/compute-class", "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
+    assert taint in made["spec"]["tolerations"]
+    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/scratch"))["status"]["phase"] == "Running")
+    node = answer(api.get(f"/api/v1/nodes/{answer(api.get(f'{DEFAULT_PODS}/scratch'))['spec']['nodeName']}"))
+    assert node["metadata"]["labels"]["cloud.google.com/gke-spot"] == "true"
+    (volume,) = answer(api.get("/api/v1/persistentvolumes"))["items"]
+    assert (volume["status"]["phase"], volume["spec"]["capacity"]) == ("Bound", {"storage": "100Gi"})
+    api.delete(f"{DEFAULT_PODS}/scratch")
+    eventually(lambda: answer(api.get("/api/v1/persistentvolumes"))["items"] == [])
+
+
+@pytest.mark.parametrize(
+    ("priority", "cause"),
+    [
+        ({"machineTyp": "g2-standard-24"}, "unknown field"),
+        ({"machineType": "g2-standard-24", "machineFamily": "g2"}, "machineType and machineFamily exclude each other"),
+        ({"machineType": "g2-standard-24", "minCores": 8}, "machineType excludes minCores"),
+        ({"machineType": "a", "spot": True, "flexStart": {"enabled": True}}, "flexStart and spot exclude each other"),
+        ({"flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 0}}}, "greater than or equal to 1"),
+        ({"machineType": "a", "reservations": {"affinity": "Specific"}}, "specific reservations are named"),
+        ({"nodepools": ["a"], "spot": True}, "nodepools stands alone"),
+    ],
+)
+def test_a_compute_class_against_googles_rules_is_refused(api: httpx.Client, priority: Object, cause: str) -> None:
+    with pytest.raises(Refused, match=cause):
+        create(api, CLASSES, "ComputeClass", "wrong", spec={"priorities": [priority]})
+
+
+def test_kueue_asks_for_queued_nodes_and_its_job_runs_on_them(api: httpx.Client) -> None:
+    queued = PoolRecord(
+        "queued", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=2
+    )
+    cluster.set_pool(STANDARD.name, queued)
+    flavor = {
+        "nodeLabels": {"cloud.google.com/gke-nodepool": "queued"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "queued", spec=flavor)
+    config = {"provisioningClassName": "queued-provisioning.gke.io", "managedResources": ["nvidia.com/gpu"]}
+    create(api, f"{KUEUE}/provisioningrequestconfigs", "ProvisioningRequestConfig", "dws", spec=config)
+    check = {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "dws"},
+    }
+    create(api, f"{KUEUE}/admissionchecks", "AdmissionCheck", "dws", spec=check)
+    quota = [{"name": "nvidia.com/gpu", "nominalQuota": "8"}, {"name": "cpu", "nominalQuota": "99"}]
+    group = {"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "queued", "resources": quota}]}
+    spec = {
+        "namespaceSelector": {},
+        "resourceGroups": [group],
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "dws"}]},
+    }
+    create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "dws", spec=spec)
+    create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "dws", spec={"clusterQueue": "dws"})
+    capacity.declare({"queuedFlexStart": False})
+    job = {
+        "parallelism": 2,
+        "completions": 2,
+        "suspend": True,
+        "template": {"spec": {"containers": [container(2)], "restartPolicy": "Never"}},
+    }
+    labels = {"kueue.x-k8s.io/queue-name": "dws"}
+    create(api, JOBS, "Job", "dws", metadata={"labels": labels}, spec=job)
+
+    def waits() -> list[str]:
+        found = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
+        conditions = [c for one in found for c in one.get("status", {}).get("conditions", [])]
+        return [c["message"] for c in conditions if (c["type"], c["status"]) == ("Provisioned", "False")]
+
+    eventually(lambda: waits() == ["queued: no queuedFlexStart capacity (GCE_STOCKOUT)"])
+    assert phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == []
+    capacity.declare({"queuedFlexStart": True})
+    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == ["Running"] * 2)
+    selector = {"labelSelector": "autoscaling.gke.io/provisioning-request"}
+    assert len(answer(api.get("/api/v1/nodes", params=selector))["items"]) == 2
+    assert cluster.finish_job(STANDARD.name, "llm", "dws") == 2
+
+
 def test_the_auth_plugin_hands_out_a_credential_quickly(api: httpx.Client, state: Path) -> None:
     def ask(server: str) -> subprocess.CompletedProcess[str]:
         spec = {"interactive": False, "cluster": {"server": server}}
@@ -280,19 +376,21 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
 
 
 def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
-    for path in (DEPLOYMENT, f"{JOBS}/finetune"):
+    for path in (DEPLOYMENT, f"{JOBS}/finetune", f"{JOBS}/dws"):
         answer(api.request("DELETE", path, json={"propagationPolicy": "Foreground"}))
         await_gone(api, path)
     answer(api.delete("/api/v1/namespaces/llm"))
-    for path in (f"{KUEUE}/clusterqueues/queue", f"{KUEUE}/resourceflavors/l4"):
-        answer(api.delete(path))
-        await_gone(api, path)
+    kinds = {"clusterqueues": ("queue", "dws"), "resourceflavors": ("l4", "queued"), "admissionchecks": ("dws",)}
+    for kind, names in kinds.items():
+        for name in names:
+            answer(api.delete(f"{KUEUE}/{kind}/{name}"))
+            await_gone(api, f"{KUEUE}/{kind}/{name}")
     helm("uninstall", "kueue")
     answer(api.delete("/api/v1/namespaces/kueue-system"))
     # Each takes five seconds at least, by the namespace controller's own rule: so both at a time.
     for namespace in ("llm", "kueue-system"):
         await_gone(api, f"/api/v1/namespaces/{namespace}")
-    eventually(lambda: crd_groups(api) == {"monitoring.googleapis.com"})
+    eventually(lambda: crd_groups(api) == {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io"})
     eventually(lambda: commands() == ALL_RUN_ONCE)
     cluster.delete(STANDARD.name)
     assert commands() == {}
