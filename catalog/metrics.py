@@ -23,6 +23,9 @@ TPU_MEMORY = "tpuMemory"
 # What the device plugin's metrics call the namespace of the pod that holds the chips; `namespace` is the plugin's own.
 POD_NAMESPACE = "exported_namespace"
 
+# A JetStream pod's containers. Its chips are held by the first; the source document selects their memory by the second.
+TPU_CONTAINERS = ("maxengine-server", "jetstream-http")
+
 # A ratio within this of 1 changes nothing; Kubernetes' default, and GKE's.
 TOLERANCE = Fraction(1, 10)
 # Managed collection scrapes system metrics no more often: https://cloud.google.com/stackdriver/docs/managed-prometheus

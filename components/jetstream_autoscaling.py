@@ -6,7 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog.engines import ENGINES
-from catalog.metrics import METRICS, POD_NAMESPACE, PROMETHEUS, STACKDRIVER, in_bytes
+from catalog.metrics import METRICS, POD_NAMESPACE, PROMETHEUS, STACKDRIVER, TPU_CONTAINERS, in_bytes
 from catalog.quantities import format_bytes, format_cpu, parse_quantity
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, read
@@ -41,6 +41,8 @@ class JetStreamAutoscalingArgs(TypedDict):
     name: str
     """Name of the HorizontalPodAutoscaler."""
     deployment: ScaledDeploymentArgs
+    cluster: str
+    """Name of the cluster, by which metrics are selected."""
     adapter: str
     """`stackdriver` or `prometheus`: the one that the cluster has."""
     max_replicas: int
@@ -54,7 +56,9 @@ class JetStreamAutoscalingArgs(TypedDict):
     scale_out_window_seconds: NotRequired[int]
     scale_in_window_seconds: NotRequired[int]
     tpu_container: NotRequired[str]
-    """Container by which TPU memory is selected."""
+    """Container by which TPU memory is selected; none: any of `tpu_containers`."""
+    tpu_containers: NotRequired[list[str]]
+    """Containers one of which holds the chips; none: those of a JetStream pod."""
     monitored: NotRequired[bool]
     """The server has a PodMonitoring of its own, so none is made."""
 
@@ -87,6 +91,7 @@ class JetStreamAutoscaling(Component):
         super().__init__(name, opts)
         spec = read(Autoscaler, name, args)
         target = read(ExistingDeployment, name, args["deployment"])
+        containers = [spec.tpu_container] if spec.tpu_container else args.get("tpu_containers", [*TPU_CONTAINERS])
         inside = pulumi.ResourceOptions(parent=self)
 
         if any(METRICS[one.metric].of_server for one in spec.metrics) and not args.get("monitored"):
@@ -115,7 +120,7 @@ class JetStreamAutoscaling(Component):
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
                 "min_replicas": spec.min_replicas,
                 "max_replicas": spec.max_replicas,
-                "metrics": [metric(one, spec, target.namespace) for one in spec.metrics],
+                "metrics": [metric(one, spec, args["cluster"], target.namespace, containers) for one in spec.metrics],
                 "behavior": {
                     "scale_up": {"stabilization_window_seconds": spec.scale_out_window_seconds},
                     "scale_down": {"stabilization_window_seconds": spec.scale_in_window_seconds},
@@ -127,8 +132,8 @@ class JetStreamAutoscaling(Component):
         self.register_outputs({"autoscalerName": self.autoscaler_name})
 
 
-def metric(one: ScaledMetric, spec: Autoscaler, namespace: str) -> Any:
-    """An entry of the autoscaler's metrics, as its adapter names and selects it."""
+def metric(one: ScaledMetric, spec: Autoscaler, cluster: str, namespace: str, containers: list[str]) -> Any:
+    """An entry of the autoscaler's metrics, as its adapter names and selects it; `containers` may hold the TPUs."""
     known = METRICS[one.metric]
     named: dict[str, Any] = {"name": known.name(spec.adapter)}
     amount = parse_quantity(one.target)
@@ -137,12 +142,22 @@ def metric(one: ScaledMetric, spec: Autoscaler, namespace: str) -> Any:
     if known.of_server and spec.adapter == STACKDRIVER:
         return {"type": "Pods", "pods": {"metric": named, "target": average(written)}}
     if not known.of_server:
-        labels = {"container": spec.tpu_container}
-        if spec.adapter == STACKDRIVER:
-            labels = {f"metric.labels.{key}": value for key, value in {**labels, POD_NAMESPACE: namespace}.items()}
-        named["selector"] = {"match_labels": labels}
+        named["selector"] = tpu_selector(spec.adapter, cluster, namespace, containers)
     target = {"type": "Value", "value": written} if spec.adapter == PROMETHEUS else average(written)
     return {"type": "External", "external": {"metric": named, "target": target}}
+
+
+def tpu_selector(adapter: str, cluster: str, namespace: str, containers: list[str]) -> dict[str, Any]:
+    """Selects metrics of TPUs; prometheus-adapter adds cluster and namespace itself, Stackdriver's looks everywhere."""
+    prefix = "metric.labels." if adapter == STACKDRIVER else ""
+    labels = {}
+    if adapter == STACKDRIVER:
+        labels = {"resource.labels.cluster": cluster, f"{prefix}{POD_NAMESPACE}": namespace}
+    # Stackdriver's adapter makes no good filter of a list of one.
+    if len(containers) == 1:
+        return {"match_labels": {**labels, f"{prefix}container": containers[0]}}
+    several = [{"key": f"{prefix}container", "operator": "In", "values": containers}]
+    return {**({"match_labels": labels} if labels else {}), "match_expressions": several}
 
 
 def average(written: str) -> dict[str, str]:

@@ -561,7 +561,9 @@ class Autoscaler(Section):
     scale_in_window_seconds: int = Field(
         default=300, ge=0, le=3600, description="the most that was asked for within it is what is scaled in to"
     )
-    tpu_container: str = Field(default="jetstream-http", description="container by which TPU memory is selected")
+    tpu_container: DnsLabel | None = Field(
+        default=None, description="container by which TPU memory is selected; none: either of a JetStream pod"
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog.metrics import TPU_MEMORY, Range, range_of
+from catalog.metrics import TPU_CONTAINERS, TPU_MEMORY, Range, range_of
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
 from settings.model import Autoscaler, ExistingDeployment, JetStream, ScaledMetric, Settings
@@ -38,6 +38,14 @@ def values(metric: ScaledMetric, autoscaler: Autoscaler, settings: Settings) -> 
             slots = server.batch_size * kind.chips
             memory = kind.chips * VERSIONS[kind.version].memory_gib * GI
     return range_of(metric.metric, autoscaler.adapter, slots, memory)
+
+
+def tpu_containers(autoscaler: Autoscaler, settings: Settings) -> list[str]:
+    """The containers one of which the TPUs' memory is said to be of."""
+    if autoscaler.tpu_container is not None:
+        return [autoscaler.tpu_container]
+    server = server_of(autoscaler, settings)
+    return list(dict.fromkeys([*([server.container] if server else []), *TPU_CONTAINERS]))
 
 
 def reads_tpu_metrics(settings: Settings) -> bool:

@@ -1,0 +1,352 @@
+"""What scales a JetStream server: HPA's arithmetic, names through each adapter, objects and the order they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+
+from catalog.metrics import METRICS, TOLERANCE, in_bytes, query, range_of, replicas
+from catalog.quantities import GI
+from components import JetStreamAutoscaling, JetStreamAutoscalingArgs, MetricsAdapter
+from components.metrics_adapter import explain
+from settings import model
+from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
+from tests.test_bad_autoscaling import existing, good, scaler, server
+from tests.test_bad_configuration import problems_of
+
+ADAPTER: dict[str, Any] = {
+    "adapter": "stackdriver",
+    "project": PROJECT,
+    "cluster": "jetstream",
+    "workload_pool": f"{PROJECT}.svc.id.goog",
+}
+AUTOSCALER: dict[str, Any] = {
+    "name": "hpa",
+    "deployment": {"name": "maxengine-server", "app": "maxengine", "namespace": "llm", "metrics_port": "metrics"},
+    "cluster": "jetstream",
+    "adapter": "stackdriver",
+    "max_replicas": 4,
+    "metrics": [{"metric": "prefillBacklog", "target": "10"}],
+}
+ADAPTERS = ("stackdriver", "prometheus")
+
+Build = Callable[..., Record]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Builds one component alone and gives the record of it."""
+
+    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
+        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
+
+    return run
+
+
+def program(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, preview: bool = False) -> Record:
+    return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "value", "target", "wanted"),
+    [
+        (1, "40", "10", 4),
+        (2, "40", "10", 8),
+        (1, "11", "10", 1),  # 10 % are tolerated
+        (1, "11.1", "10", 2),
+        (2, "9", "10", 2),
+        (2, "8.9", "10", 2),  # 1.78 replicas
+        (2, "5", "10", 1),
+        (2, "0", "10", 0),
+        (1, "1", "0.8", 2),
+        (2, "1", "0.8", 3),
+        (8, "1", "0.95", 8),
+    ],
+)
+def test_replicas_are_those_that_the_controller_asks_for(now: int, value: str, target: str, wanted: int) -> None:
+    assert replicas(now, Fraction(value), Fraction(target)) == wanted
+
+
+def reached(least: int, most: int, value: Fraction, target: Fraction) -> int:
+    """Where an autoscaler ends that begins with the least and sees one value on every replica."""
+    now = least
+    while (then := max(least, min(most, replicas(now, value, target)))) != now:
+        now = then
+    return now
+
+
+@pytest.mark.parametrize("most", [2, 3, 8])
+@pytest.mark.parametrize("metric", ["slotsUsed", "tpuMemory"])
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_target_is_refused_exactly_if_it_never_or_always_calls_for_the_most(
+    adapter: str, metric: str, most: int
+) -> None:
+    values = good()
+    values["tpuPools"][0]["nodesPerZone"] = 8
+    values["autoscaling"] = [scaler("jetstream", adapter=adapter, maxReplicas=most)]
+    known = range_of(metric, adapter, slots=32, memory=128 * GI)
+    assert known.least is not None
+    assert known.most is not None
+    for thousandth in (1, 3, 5, 8, 9, 15, 20, 28, 29, 31, 50, 300, 800, 909, 910, 950, 1000, 1100):
+        target = known.most * thousandth / 1000
+        text = f"{int(target)}" if in_bytes(metric, adapter) else str(float(target))
+        values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": text}]
+        works = reached(1, most, known.most, Fraction(text)) == most
+        rests = replicas(1, known.least, Fraction(text)) < most
+        problems = problems_of(values)
+        assert (problems == []) == (works and rests), (text, problems)
+
+
+def test_advised_target_is_one_that_works() -> None:
+    for metric, target in (("slotsUsed", "80"), ("slotsUsed", "0.01"), ("tpuMemory", "127Gi"), ("tpuMemory", "0.5")):
+        values = good()
+        values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": target}]
+        (problem,) = problems_of(values)
+        values["autoscaling"][0]["metrics"][0]["target"] = problem.way_out.split()[-1]
+        assert problems_of(values) == [], problem
+
+
+def test_bounds_that_leave_nothing_to_decide_need_no_target_that_works() -> None:
+    values = good()
+    values["autoscaling"][0] |= {"minReplicas": 2, "metrics": [{"metric": "slotsUsed", "target": 0.95}]}
+    assert problems_of(values) == []
+
+
+def test_existing_deployment_of_unknown_size_is_taken_at_its_word() -> None:
+    values = existing()
+    values["autoscaling"][0] |= {"adapter": "stackdriver", "metrics": [{"metric": "tpuMemory", "target": "900Gi"}]}
+    assert problems_of(values) == []
+
+
+def test_tolerance_is_ten_percent() -> None:
+    assert Fraction(1, 10) == TOLERANCE
+
+
+# --- the adapter ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_query_selects_by_cluster_and_by_what_the_adapter_adds(name: str) -> None:
+    text = query(name, "c")
+    assert text.count("avg(") == text.count('{<<.LabelMatchers>>,cluster="c"}') == (2 if name == "tpuMemory" else 1)
+
+
+def test_namespace_of_the_autoscaler_is_matched_by_the_label_that_each_metric_has_it_in(build: Build) -> None:
+    rules = yaml.safe_load(
+        build(MetricsAdapter, ADAPTER, adapter="prometheus").one("ConfigMap").inputs["data"]["config.yaml"]
+    )
+    labels = {rule["name"]["as"]: rule["resources"] for rule in rules["externalRules"]}
+    assert labels["memory_used_percentage"] == {"overrides": {"exported_namespace": {"resource": "namespace"}}}
+    assert labels["jetstream_prefill_backlog_size"] == {"template": "<<.Resource>>"}
+
+
+def test_adapter_asks_where_the_frontend_is_and_soon(build: Build) -> None:
+    built = build(MetricsAdapter, ADAPTER, adapter="prometheus")
+    (container,) = built.one("Deployment", "example-release-prometheus-adapter").inputs["spec"]["template"]["spec"][
+        "containers"
+    ]
+    service = built.one("Service", "prometheus").inputs
+    url = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}.svc:{9090}/"
+    assert f"--prometheus-url={url}" in container["args"]
+    assert service["spec"]["ports"][0]["port"] == 9090
+    assert "--metrics-relist-interval=15s" in container["args"]
+
+
+def test_changed_rules_restart_the_adapter(build: Build) -> None:
+    def annotations(cluster: str) -> Any:
+        built = build(MetricsAdapter, ADAPTER, adapter="prometheus", cluster=cluster)
+        deployment = built.one("Deployment", "example-release-prometheus-adapter")
+        return deployment.inputs["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations("a") == annotations("a")
+    assert annotations("a") != annotations("b")
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_apis_come_after_what_serves_them_and_tpu_metrics_on_request(build: Build, adapter: str) -> None:
+    built = build(MetricsAdapter, ADAPTER, adapter=adapter)
+    name = {"stackdriver": "custom-metrics-stackdriver-adapter", "prometheus": "example-release-prometheus-adapter"}
+    apis = built.all("APIService")
+    assert {one.object_name for one in apis} >= {"v1beta1.external.metrics.k8s.io"}
+    for api in apis:
+        assert api.hooked
+        assert {f"Deployment {name[adapter]}", f"Service {name[adapter]}"} <= built.waits_for(api)
+        assert api.inputs["spec"]["service"]["name"] == name[adapter]
+    assert built.all("PodMonitoring") == []
+    monitoring = build(MetricsAdapter, ADAPTER, adapter=adapter, tpu_metrics=True).one("PodMonitoring")
+    assert monitoring.inputs["spec"]["endpoints"] == [{"port": 2112, "interval": "15s"}]
+
+
+def test_adapter_reads_as_its_own_principal_by_the_projects_number(build: Build) -> None:
+    member = build(MetricsAdapter, ADAPTER).one("IAMMember").inputs["member"]
+    assert f"projects/{PROJECT_NUMBER}/" in member
+    assert member.endswith(f"{PROJECT}.svc.id.goog/subject/ns/custom-metrics/sa/custom-metrics-stackdriver-adapter")
+
+
+def test_unknown_adapter_is_refused(build: Build) -> None:
+    with pytest.raises(ValueError, match="neither stackdriver nor prometheus"):
+        build(MetricsAdapter, ADAPTER, adapter="keda")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "said"),
+    [
+        ("kubernetes:apiregistration.k8s.io/v1:APIService", 'apiservices "x" already exists', "a cluster has one"),
+        ("gcp:serviceaccount/account:Account", "Error 409: Already exists: sa., alreadyExists", "another stack"),
+        ("kubernetes:apps/v1:Deployment", "connection refused", ""),
+    ],
+)
+def test_what_is_there_already_is_explained_once_and_not_tried_again(
+    kind: str, error: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(pulumi.log, "error", texts.append)
+    args = pulumi.ErrorHookArgs(urn="u", id="", name="x", type=kind, failed_operation="create", errors=[error])
+    assert explain(args) is False
+    assert bool(texts) == bool(said)
+    assert said in "".join(texts)
+
+
+# --- the autoscaler ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("adapter", "metric", "target", "wanted"),
+    [
+        (
+            "stackdriver",
+            "slotsUsed",
+            "0.8",
+            ("pods", "prometheus.googleapis.com|jetstream_slots_used_percentage|gauge", "averageValue", "800m"),
+        ),
+        (
+            "stackdriver",
+            "tpuMemory",
+            "102.4Gi",
+            ("external", "prometheus.googleapis.com|memory_used|gauge", "averageValue", "107374182Ki"),
+        ),
+        ("prometheus", "slotsUsed", "0.8", ("external", "jetstream_slots_used_percentage", "value", "800m")),
+        ("prometheus", "tpuMemory", "0.8", ("external", "memory_used_percentage", "value", "800m")),
+        ("prometheus", "prefillBacklog", "10", ("external", "jetstream_prefill_backlog_size", "value", "10")),
+    ],
+)
+def test_metric_has_the_name_and_the_target_of_its_adapter(
+    build: Build, adapter: str, metric: str, target: str, wanted: tuple[str, str, str, str]
+) -> None:
+    built = build(JetStreamAutoscaling, AUTOSCALER, adapter=adapter, metrics=[{"metric": metric, "target": target}])
+    (found,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
+    source, name, key, amount = wanted
+    assert found["type"] == source.capitalize()
+    assert found[source]["metric"]["name"] == name
+    assert found[source]["target"] == {"type": key[0].upper() + key[1:], key: amount}
+
+
+def test_both_windows_are_always_written(build: Build) -> None:
+    spec = build(JetStreamAutoscaling, AUTOSCALER).one("HorizontalPodAutoscaler").inputs["spec"]
+    assert spec["behavior"] == {
+        "scaleUp": {"stabilizationWindowSeconds": 0},
+        "scaleDown": {"stabilizationWindowSeconds": 300},
+    }
+    spec = build(JetStreamAutoscaling, AUTOSCALER, scale_out_window_seconds=60, scale_in_window_seconds=0)
+    assert spec.one("HorizontalPodAutoscaler").inputs["spec"]["behavior"] == {
+        "scaleUp": {"stabilizationWindowSeconds": 60},
+        "scaleDown": {"stabilizationWindowSeconds": 0},
+    }
+
+
+def test_server_is_measured_at_its_port_by_name(build: Build) -> None:
+    spec = build(JetStreamAutoscaling, AUTOSCALER, scrape_interval_seconds=5).one("PodMonitoring").inputs["spec"]
+    assert spec["selector"] == {"matchLabels": {"app": "maxengine"}}
+    assert spec["endpoints"] == [{"port": "metrics", "path": "/", "interval": "5s"}]
+
+
+def test_server_is_not_measured_twice_nor_for_nothing(build: Build) -> None:
+    assert build(JetStreamAutoscaling, AUTOSCALER, monitored=True).all("PodMonitoring") == []
+    memory = [{"metric": "tpuMemory", "target": "100Gi"}]
+    assert build(JetStreamAutoscaling, AUTOSCALER, metrics=memory).all("PodMonitoring") == []
+
+
+def test_memory_is_selected_by_a_container_that_is_named(build: Build) -> None:
+    memory = [{"metric": "tpuMemory", "target": "100Gi"}]
+    built = build(JetStreamAutoscaling, AUTOSCALER, metrics=memory, tpu_container="server")
+    (found,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
+    assert found["external"]["metric"]["selector"] == {
+        "matchLabels": {
+            "metric.labels.container": "server",
+            "metric.labels.exported_namespace": "llm",
+            "resource.labels.cluster": "jetstream",
+        }
+    }
+
+
+def test_a_setting_that_the_component_does_not_take_is_noticed() -> None:
+    keys = set(JetStreamAutoscalingArgs.__annotations__)
+    assert keys - {"cluster", "monitored", "tpu_containers"} == model.Autoscaler.model_fields.keys()
+
+
+# --- the program ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_autoscaler_comes_after_its_server_and_the_adapters_api(adapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = good()
+    values["autoscaling"][0]["adapter"] = adapter
+    built = program(values, monkeypatch)
+    waits = built.waits_for(built.one("HorizontalPodAutoscaler"))
+    assert {"Deployment jetstream", "APIService v1beta1.external.metrics.k8s.io"} <= waits
+    assert "replicas" not in built.one("Deployment", "jetstream").inputs["spec"]
+    # An API that nobody answers holds up namespaces: so each is deleted, and made, with the namespace still there.
+    assert "Namespace llm" in built.waits_for(built.one("APIService", "v1beta1.external.metrics.k8s.io"))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_grants_wait_for_the_cluster_that_brings_the_identity_pool(
+    adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = good()
+    values["autoscaling"][0]["adapter"] = adapter
+    built = program(values, monkeypatch, preview=True)
+    pool = f"{PROJECT}.svc.id.goog"
+    (grant,) = (one for one in built.all("IAMMember") if pool in str(one.inputs.get("member", pool)))
+    assert "Cluster jetstream" in built.waits_for(grant)
+
+
+def test_one_adapter_serves_every_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = good()
+    values["serving"].append(server("second", "other", namespace="second"))
+    memory = [{"metric": "tpuMemory", "target": "50Gi"}]
+    values["autoscaling"].append(scaler("second", maxReplicas=1, metrics=memory))
+    built = program(values, monkeypatch)
+    assert len(built.all("MetricsAdapter")) == 1
+    assert len(built.all("HorizontalPodAutoscaler")) == 2
+    assert {one.object_name for one in built.all("PodMonitoring")} == {
+        "jetstream-podmonitoring",
+        "tpu-metrics-exporter",
+    }
+
+
+def test_existing_deployment_is_scaled_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = existing()
+    values["autoscaling"][0]["metrics"].append({"metric": "prefillBacklog", "target": 10})
+    built = program(values, monkeypatch)
+    assert "maxengine-server" not in {one.object_name for one in built.all("Deployment")}
+    target = built.one("HorizontalPodAutoscaler").inputs["spec"]["scaleTargetRef"]
+    assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "maxengine-server"}
+    assert built.one("PodMonitoring", "jetstream-podmonitoring").inputs["spec"]["endpoints"][0]["port"] == "metrics"
+
+
+@pytest.mark.parametrize("example", ["jetstream-autoscaling", "jetstream-autoscaling-prometheus"])
+def test_preview_shows_every_object(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = configuration(f"examples/{example}.yaml")
+    assert (
+        run_program(values, True, monkeypatch).resources.keys()
+        == run_program(values, False, monkeypatch).resources.keys()
+    )

@@ -1,0 +1,321 @@
+"""Mistakes in autoscaling: each is found, alone, at its path, with its cause and a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, problems_of, put
+
+SCALER = "autoscaling.0"
+TARGET = "autoscaling.0.metrics.0.target"
+
+
+def good() -> Configuration:
+    """A JetStream server on two slices of eight chips, scaled by its backlog through Stackdriver."""
+    return {
+        "cluster": {"name": "jetstream", "mode": "standard", "location": "us-west4"},
+        "tpuPools": [
+            {"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 2},
+            {"name": "other", "version": "v5e", "topology": "2x2", "zones": ["us-west4-a"], "nodesPerZone": 1},
+        ],
+        "serving": [server("jetstream", "v5e")],
+        "autoscaling": [scaler("jetstream")],
+    }
+
+
+def server(name: str, pool: str, **more: Any) -> Configuration:
+    return {
+        "name": name,
+        "engine": "jetstream",
+        "model": "gemma-7b",
+        "checkpoint": "gs://bucket/checkpoint",
+        "pool": pool,
+        **more,
+    }
+
+
+def scaler(of: str, **more: Any) -> Configuration:
+    return {
+        "name": f"{of}-hpa",
+        "server": of,
+        "adapter": "stackdriver",
+        "maxReplicas": 2,
+        "metrics": [{"metric": "prefillBacklog", "target": 10}],
+        **more,
+    }
+
+
+def existing() -> Configuration:
+    """A Deployment that is in an existing cluster, scaled by the memory of its TPUs through Prometheus."""
+    return {
+        "cluster": {"name": "jetstream", "mode": "existing", "location": "us-west4"},
+        "autoscaling": [
+            {
+                "name": "hpa",
+                "deployment": {"name": "maxengine-server", "app": "maxengine-server"},
+                "adapter": "prometheus",
+                "maxReplicas": 4,
+                "metrics": [{"metric": "tpuMemory", "target": 0.8}],
+            }
+        ],
+    }
+
+
+def two() -> Configuration:
+    """Two servers in namespaces of their own, each scaled."""
+    values = good()
+    values["serving"].append(server("second", "other", namespace="second", batchSize=8))
+    values["autoscaling"].append(scaler("second", maxReplicas=1))
+    return values
+
+
+def metrics(*pairs: tuple[str, Any]) -> Any:
+    return put(f"{SCALER}.metrics", [{"metric": metric, "target": target} for metric, target in pairs])
+
+
+MISTAKES = [
+    Mistake(
+        "a server and an existing Deployment",
+        both(put("cluster.mode", "existing"), put(f"{SCALER}.deployment", {"name": "d", "app": "d"})),
+        "gke-ai:autoscaling[0].deployment",
+        "names a server and an existing Deployment",
+        "Leave one of them out",
+    ),
+    Mistake(
+        "nothing to scale",
+        drop(f"{SCALER}.server"),
+        "gke-ai:autoscaling[0].server",
+        "does not say what it scales",
+        "Set server, or deployment",
+    ),
+    Mistake(
+        "a server that is not there",
+        put(f"{SCALER}.server", "jetsteam"),
+        "gke-ai:autoscaling[0].server",
+        "JetStream server jetsteam does not exist — nothing would ever be scaled",
+        "Did you mean jetstream?",
+    ),
+    Mistake(
+        "a server of another engine",
+        both(
+            put("serving.+", {"name": "gemma", "model": "google/gemma-2-2b", "pool": "l4"}),
+            put(
+                "gpuPools", [{"name": "l4", "machineType": "g2-standard-8", "zones": ["us-west4-a"], "nodesPerZone": 1}]
+            ),
+            put(f"{SCALER}.server", "gemma"),
+        ),
+        "gke-ai:autoscaling[0].server",
+        "gemma is a server of tgi, which has none of JetStream's metrics",
+        "Name a server of engine jetstream",
+    ),
+    Mistake(
+        "two autoscalers of one server",
+        put("autoscaling.+", scaler("jetstream", name="again")),
+        "gke-ai:autoscaling[1].server",
+        "llm/jetstream has two autoscalers — each would undo what the other does",
+        "Put the metrics of both into one",
+    ),
+    Mistake(
+        "a server of the stack as an existing Deployment",
+        both(
+            put("cluster.mode", "existing"),
+            drop(f"{SCALER}.server"),
+            put(f"{SCALER}.deployment", {"name": "jetstream", "namespace": "llm", "app": "jetstream"}),
+        ),
+        "gke-ai:autoscaling[0].deployment.name",
+        "jetstream is a server of this stack",
+        "Write server: jetstream instead",
+    ),
+    Mistake(
+        "both adapters",
+        put("autoscaling.1.adapter", "prometheus"),
+        "gke-ai:autoscaling[1].adapter",
+        "a cluster has one metrics adapter",
+        "Write adapter: stackdriver",
+        two,
+    ),
+    Mistake(
+        "two autoscaled servers in a namespace",
+        put("serving.1.namespace", "llm"),
+        "gke-ai:autoscaling[1].server",
+        "jetstream and second are in namespace llm, by which their metrics are told apart",
+        "Put one of them into another namespace",
+        two,
+    ),
+    Mistake(
+        "a measured server beside a scaled one",
+        both(
+            put("autoscaling.0.adapter", "prometheus"),
+            put("serving.+", server("second", "other", podMonitoring=True)),
+        ),
+        "gke-ai:autoscaling[0].server",
+        "the load of one would scale the other",
+        "Put one of them into another namespace",
+    ),
+    Mistake(
+        "an existing Deployment in a new cluster",
+        put("cluster.mode", "standard"),
+        "gke-ai:autoscaling[0].deployment",
+        "the stack makes the cluster, so maxengine-server can't be in it yet",
+        "mode: existing",
+        existing,
+    ),
+    Mistake(
+        "an existing Deployment of the system",
+        put(f"{SCALER}.deployment.namespace", "kube-system"),
+        "gke-ai:autoscaling[0].deployment.namespace",
+        "namespace kube-system belongs to the cluster",
+        "a namespace of your own",
+        existing,
+    ),
+    Mistake(
+        "more at least than at most",
+        put(f"{SCALER}.minReplicas", 3),
+        "gke-ai:autoscaling[0].minReplicas",
+        "at least 3 and at most 2 — Kubernetes would refuse the autoscaler",
+        "Write 2 or less",
+    ),
+    Mistake(
+        "more replicas than nodes",
+        put(f"{SCALER}.maxReplicas", 5),
+        "gke-ai:autoscaling[0].maxReplicas",
+        "pool v5e has 2 nodes at its largest, and a replica takes a whole one — of 5 replicas 3 would stay pending",
+        "Write 2, or make the pool larger",
+    ),
+    Mistake(
+        "replicas of the server's own",
+        put("serving.0.replicas", 1),
+        "gke-ai:serving[0].replicas",
+        "autoscaler jetstream-hpa decides the replicas of jetstream",
+        "set gke-ai:autoscaling[0].minReplicas",
+    ),
+    Mistake(
+        "a metric twice",
+        metrics(("prefillBacklog", 10), ("prefillBacklog", 20)),
+        "gke-ai:autoscaling[0].metrics[1].metric",
+        "prefillBacklog is there twice",
+        "Leave one of them out",
+    ),
+    Mistake(
+        "an unknown metric",
+        metrics(("backlog", 10)),
+        "gke-ai:autoscaling[0].metrics[0].metric",
+        "backlog",
+        "prefillBacklog",
+    ),
+    Mistake(
+        "TPU metrics on Autopilot",
+        put("cluster.existingMode", "autopilot"),
+        "gke-ai:autoscaling[0].metrics",
+        "an object in kube-system, where Autopilot lets nobody create any",
+        "Use prefillBacklog or slotsUsed",
+        existing,
+    ),
+    Mistake(
+        "TPU metrics more often than there are any",
+        put(f"{SCALER}.scrapeIntervalSeconds", 5),
+        "gke-ai:autoscaling[0].scrapeIntervalSeconds",
+        "collected every 15 seconds",
+        "Leave it out",
+        existing,
+    ),
+    Mistake(
+        "a percentage for a fraction",
+        metrics(("slotsUsed", 80)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "slotsUsed is at most 1 on a replica, and 1 ÷ 80 = 0.0125 is not above 1.1, where scaling out begins",
+        "Write 0.8",
+    ),
+    Mistake(
+        "a fraction that full slots don't exceed by the tolerance",
+        metrics(("slotsUsed", 0.95)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "1 ÷ 0.95 = 1.053 is not above 1.1, where scaling out begins — no replica would ever be added",
+        "Write 0.8",
+    ),
+    Mistake(
+        "a fraction that one slot exceeds",
+        metrics(("slotsUsed", 0.02)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "one busy slot of 32 is 0.03125, and 1 × 0.03125 ÷ 0.02 asks for 2 replicas, with maxReplicas 2",
+        "Write 0.8",
+    ),
+    Mistake(
+        "a backlog of less than a request",
+        metrics(("prefillBacklog", 0.5)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "a backlog is whole requests, and below 1 a single one that waits is more than 0.5",
+        "Write 1 or more",
+    ),
+    Mistake(
+        "a fraction for bytes",
+        metrics(("tpuMemory", 0.8)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "through stackdriver tpuMemory is in bytes, and 0.8 looks like a fraction",
+        "for example 102.4Gi",
+    ),
+    Mistake(
+        "bytes for a fraction",
+        put(TARGET, "100Gi"),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "through prometheus tpuMemory is a fraction, from 0 to 1, and 100Gi looks like bytes",
+        "for example 0.8",
+        existing,
+    ),
+    Mistake(
+        "more bytes than the chips have",
+        metrics(("tpuMemory", "120Gi")),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "tpuMemory is at most 128Gi on a replica, and 128Gi ÷ 120Gi = 1.067 is not above 1.1",
+        "Write 102.4Gi",
+    ),
+    Mistake(
+        "fewer bytes than any model takes",
+        metrics(("tpuMemory", "1Gi")),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "a loaded model takes at least 1.28Gi, and 1 × 1.28Gi ÷ 1Gi asks for 2 replicas",
+        "Write 102Gi",
+    ),
+    Mistake(
+        "a target of nothing",
+        metrics(("prefillBacklog", 0)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "above zero",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize("base", [good, existing, two])
+def test_what_is_right_is_taken(base: Any) -> None:
+    assert problems_of(base()) == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.id for mistake in MISTAKES])
+def test_mistake_is_the_one_problem(mistake: Mistake) -> None:
+    values = mistake.base() if mistake.base.__module__ == __name__ else good()
+    mistake.change(values)
+    problems = problems_of(values)
+    assert len(problems) == 1, problems
+    (problem,) = problems
+    assert problem.path == mistake.path
+    assert mistake.cause in problem.cause
+    assert mistake.way_out in problem.way_out
+
+
+def test_names_that_clash_are_told_beside_the_namespace_that_they_share() -> None:
+    values = two()
+    values["serving"][1]["namespace"] = "llm"
+    values["autoscaling"][1]["name"] = "jetstream-hpa"
+    causes = [problem.cause for problem in problems_of(values)]
+    assert len(causes) == 2
+    assert "autoscaler llm/jetstream-hpa is there twice — the second could not be created" in causes
+
+
+@pytest.mark.parametrize("section", ["serving", "tpuPools", "cluster"])
+def test_autoscaler_is_not_blamed_for_a_section_that_can_not_be_read(section: str) -> None:
+    values = good()
+    values[section] = "oops"
+    assert [problem.path for problem in problems_of(values)] == [f"gke-ai:{section}"]

@@ -1,0 +1,238 @@
+"""Both JetStream examples register the objects of their source document, but for the differences named here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from components.jetstream_autoscaling import metric
+from settings.model import Autoscaler, ScaledMetric
+from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, run_program
+
+SOURCE: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text())
+EXAMPLES = {
+    "stackdriver": "examples/jetstream-autoscaling.yaml",
+    "prometheus": "examples/jetstream-autoscaling-prometheus.yaml",
+}
+CHOSEN: dict[str, Any] = {
+    "PROJECT_ID": PROJECT,
+    "PROJECT_NUMBER": PROJECT_NUMBER,
+    "CLUSTER_NAME": "jetstream",
+    "PROMETHEUS_PORT": "metrics",
+    "METRIC": "prefill_backlog_size",
+    "MIN_REPLICAS": 1,
+    "MAX_REPLICAS": 2,
+    "TARGET": "10",
+    "EXTERNAL_METRIC_TARGET": "800m",
+}
+Object = dict[str, Any]
+CONTAINERS = {"key": "container", "operator": "In", "values": ["maxengine-server", "jetstream-http"]}
+
+
+def selectors_are_in_the_spec(item: Object) -> None:
+    """The document has the server's selector beside the spec, where the API refuses it."""
+    if "selector" in item:
+        item["spec"]["selector"] = item.pop("selector")
+
+
+def namespaces_are_stated(item: Object) -> None:
+    """The document's commands run in the default namespace."""
+    if item["kind"] in ("PodMonitoring", "Deployment", "Service"):
+        item["metadata"].setdefault("namespace", "default")
+
+
+def one_account_is_bound(item: Object) -> None:
+    """The document makes prom-frontend-sa, and binds and grants to jetstream-iam-sa, which nobody makes."""
+    annotations = item["metadata"].get("annotations", {})
+    for key, value in annotations.items():
+        annotations[key] = value.replace("jetstream-iam-sa", "prom-frontend-sa")
+
+
+def ports_of_adapters_are_stated(item: Object) -> None:
+    """443 is the default."""
+    if item["kind"] == "APIService":
+        item["spec"]["service"]["port"] = 443
+
+
+def windows_are_stated(item: Object) -> None:
+    """Kubernetes' defaults, written because they are a choice."""
+    if item["kind"] == "HorizontalPodAutoscaler":
+        windows = {"scaleUp": 0, "scaleDown": 300}
+        item["spec"]["behavior"] = {way: {"stabilizationWindowSeconds": window} for way, window in windows.items()}
+
+
+def several_metrics_are_of_one_adapter(item: Object) -> None:
+    """The document has targets outside `target`, and takes one metric of each adapter, of which there is one."""
+    if item["metadata"]["name"] == "jetstream-hpa-multiple-metrics":
+        for entry in item["spec"]["metrics"]:
+            entry["external"] = entry.pop("pods", None) or entry["external"]
+            entry["type"] = "External"
+            entry["external"]["target"]["averageValue"] = entry.pop("averageValue")
+            averages_are_compared(entry)
+
+
+def averages_are_compared(entry: Object) -> None:
+    """Through Prometheus the value is an average already: the target is of the average, not of each replica's share.
+
+    What the TPUs' query selects by, the document has in the query, for one container of one namespace.
+    """
+    external = entry["external"]
+    if "|" not in external["metric"]["name"]:
+        external["target"] = {"type": "Value", "value": external["target"]["averageValue"]}
+        if external["metric"]["name"] == "memory_used_percentage":
+            external["metric"]["selector"] = {"matchExpressions": [CONTAINERS]}
+
+
+def chips_of_either_container_in_this_cluster(entry: Object) -> None:
+    """The document selects TPU memory by jetstream-http, which has no chips, in all clusters of the project."""
+    selector = entry["external"]["metric"].get("selector", {})
+    if selector.get("matchLabels", {}).pop("metric.labels.container", None):
+        selector["matchLabels"]["resource.labels.cluster"] = "jetstream"
+        selector["matchExpressions"] = [{**CONTAINERS, "key": "metric.labels.container"}]
+
+
+DIFFERENCES: list[Callable[[Object], None]] = [
+    selectors_are_in_the_spec,
+    namespaces_are_stated,
+    one_account_is_bound,
+    ports_of_adapters_are_stated,
+    windows_are_stated,
+    several_metrics_are_of_one_adapter,
+]
+# The server is taken for granted by the document, as is its disruption budget; and prometheus-adapter is installed by
+# its chart there: its rules are compared below, its names with those of the chart.
+NOT_IN_THE_SOURCE = {
+    ("Deployment", "maxengine-server"),
+    ("Service", "jetstream-svc"),
+    ("PodDisruptionBudget", "maxengine-server"),
+}
+OF_THE_CHART = {
+    ("ServiceAccount", "example-release-prometheus-adapter"),
+    ("ConfigMap", "example-release-prometheus-adapter"),
+    ("Deployment", "example-release-prometheus-adapter"),
+    ("Service", "example-release-prometheus-adapter"),
+    ("APIService", "v1beta1.external.metrics.k8s.io"),
+    ("ClusterRole", "prometheus-adapter-external-metrics"),
+    ("ClusterRoleBinding", "prometheus-adapter-hpa-controller-external-metrics"),
+    ("ClusterRoleBinding", "prometheus-adapter-system-auth-delegator"),
+    ("RoleBinding", "prometheus-adapter-auth-reader"),
+    ("ClusterRole", "prometheus-adapter-resource-reader"),
+    ("ClusterRoleBinding", "prometheus-adapter-resource-reader"),
+}
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
+    return {adapter: run_program(configuration(path), False, monkeypatch) for adapter, path in EXAMPLES.items()}
+
+
+def test_kubernetes_objects_are_those_of_the_source(records: dict[str, Record]) -> None:
+    for adapter, further in (("stackdriver", []), ("prometheus", SOURCE["tpu"])):
+        expected = {}
+        for item in filled([*SOURCE["both"], *further, *SOURCE[adapter]]):
+            for difference in DIFFERENCES:
+                difference(item)
+            expected[identity(item)] = item
+        registered = {identity(one.inputs): one.inputs for one in objects(records[adapter])}
+        others = NOT_IN_THE_SOURCE | (OF_THE_CHART if adapter == "prometheus" else set())
+        assert registered.keys() == expected.keys() | others
+        for key, wanted in expected.items():
+            assert registered[key] == wanted, key
+
+
+def test_rules_of_prometheus_adapter_are_those_of_the_source(records: dict[str, Record]) -> None:
+    wanted = filled(SOURCE["rules"])
+    # The document writes namespace and container of one server into the query; here the adapter adds the namespace of
+    # the autoscaler that asks, under the label that TPU metrics have it in, and its selector the container.
+    memory = wanted[-1]
+    memory["resources"] = {"overrides": {"exported_namespace": {"resource": "namespace"}}}
+    query = memory["metricsQuery"]
+    selected = 'cluster="jetstream",exported_namespace="default",container="jetstream-http"'
+    memory["metricsQuery"] = query.replace(selected, '<<.LabelMatchers>>,cluster="jetstream"')
+    found = records["prometheus"].one("ConfigMap").inputs["data"]["config.yaml"]
+    assert yaml.safe_load(found) == {"externalRules": wanted}
+
+
+@pytest.mark.parametrize("key", SOURCE["metrics"])
+def test_autoscalers_of_one_metric_are_those_of_the_source(key: str) -> None:
+    adapter, name = key.split()
+    wanted = filled(SOURCE["metrics"][key])
+    averages_are_compared(wanted)
+    chips_of_either_container_in_this_cluster(wanted)
+    one = ScaledMetric.model_validate({"metric": name, "target": "10Ki" if key == "stackdriver tpuMemory" else "10"})
+    if one.target == "10Ki":
+        wanted["external"]["target"]["averageValue"] = "10Ki"  # bytes
+    spec = Autoscaler.model_validate({"name": "x", "adapter": adapter, "maxReplicas": 2, "metrics": [one.model_dump()]})
+    assert camel(metric(one, spec, "jetstream", "default", [*CONTAINERS["values"]])) == wanted
+
+
+@pytest.mark.parametrize("adapter", EXAMPLES)
+def test_cloud_resources_are_those_of_the_source(adapter: str, records: dict[str, Record]) -> None:
+    text = yaml.safe_dump(filled(SOURCE["cloud"][adapter])).replace("jetstream-iam-sa", "prom-frontend-sa")
+    kinds = ("gcp:projects/", "gcp:serviceaccount/")
+    registered = [
+        {"type": one.type, **one.inputs} for one in records[adapter].resources.values() if one.type.startswith(kinds)
+    ]
+    for one in registered:
+        one.pop("displayName", None)
+    assert sorted(registered, key=kind_of) == sorted(yaml.safe_load(text), key=kind_of)
+
+
+@pytest.mark.parametrize("adapter", EXAMPLES)
+def test_server_is_the_one_that_the_source_takes_for_granted(adapter: str, records: dict[str, Record]) -> None:
+    wanted, record = filled(SOURCE["server"]), records[adapter]
+    deployment = record.one("Deployment", "maxengine-server").inputs
+    assert "replicas" not in deployment["spec"], "the autoscaler decides them"
+    spec = deployment["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == wanted["nodeSelector"]
+    assert {one["name"] for one in spec["containers"]} == wanted["containers"].keys()
+    for container in spec["containers"]:
+        expected = wanted["containers"][container["name"]]
+        assert container["image"] == expected["image"]
+        assert container.get("args") == expected.get("args")
+        assert [port["containerPort"] for port in container["ports"]] == expected["ports"]
+        assert container.get("resources", {}).get("limits", {}).get("google.com/tpu") == expected.get("chips")
+    for name, ports in wanted["services"].items():
+        assert [port["port"] for port in record.one("Service", name).inputs["spec"]["ports"]] == ports
+    pool = record.one("NodePool").inputs
+    assert (pool["nodeCount"], pool["nodeConfig"]["machineType"]) == (2, "ct5lp-hightpu-8t")
+    roles = {one.inputs["role"] for one in record.all("BucketIAMMember")}
+    assert roles == {"roles/storage.objectUser", "roles/storage.insightsCollectorService"}
+
+
+def objects(record: Record) -> list[Any]:
+    return [one for one in record.resources.values() if one.type.startswith("kubernetes:")]
+
+
+def identity(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def kind_of(resource: Mapping[str, Any]) -> str:
+    return str(resource["type"])
+
+
+def filled(value: Any) -> Any:
+    """The document with its variables filled in."""
+    if isinstance(value, str):
+        if value in CHOSEN:
+            return CHOSEN[value]
+        for variable in ("PROJECT_ID", "PROJECT_NUMBER", "CLUSTER_NAME"):
+            value = value.replace(variable, CHOSEN[variable])
+        return value.replace("jetstream_METRIC", f"jetstream_{CHOSEN['METRIC']}")
+    if isinstance(value, list):
+        return [filled(item) for item in value]
+    if isinstance(value, dict):
+        return {key: filled(item) for key, item in value.items()}
+    return value
+
+
+def camel(value: Any) -> Any:
+    """Keys as the API has them."""
+    names = {"match_labels": "matchLabels", "match_expressions": "matchExpressions", "average_value": "averageValue"}
+    if isinstance(value, dict):
+        return {names.get(key, key): camel(item) for key, item in value.items()}
+    return value
