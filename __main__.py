@@ -285,7 +285,11 @@ def autoscaler_arguments(autoscaler: Autoscaler, stack: Settings) -> Any:
     server, deployment = scaling.server_of(autoscaler, stack), scaling.scaled(autoscaler, stack)
     assert deployment is not None
     return arguments(
-        autoscaler, deployment=deployment.model_dump(), monitored=server is not None and server.pod_monitoring
+        autoscaler,
+        deployment=deployment.model_dump(),
+        cluster=stack.cluster.name,
+        monitored=server is not None and server.pod_monitoring,
+        tpu_containers=scaling.tpu_containers(autoscaler, stack),
     )
 
 
