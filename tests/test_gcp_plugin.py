@@ -562,6 +562,57 @@ def test_a_grant_with_another_project_s_number_is_refused(standard: Engine) -> N
         standard.create(MEMBER, but(GRANT, member=principal(number="123456789012")))
 
 
+ACCOUNT_INPUTS: Values = {"accountId": "prom-frontend-sa", "project": PROJECT, "displayName": "Frontend"}
+EMAIL = f"prom-frontend-sa@{PROJECT}.iam.gserviceaccount.com"
+ACCOUNT_ID = f"projects/{PROJECT}/serviceAccounts/{EMAIL}"
+BINDING: Values = {
+    "serviceAccountId": ACCOUNT_ID,
+    "role": "roles/iam.workloadIdentityUser",
+    "member": f"serviceAccount:{PROJECT}.svc.id.goog[default/prom-frontend-sa]",
+}
+VIEWER: Values = {"project": PROJECT, "role": "roles/monitoring.viewer", "member": f"serviceAccount:{EMAIL}"}
+
+
+def test_a_service_account_has_its_address_and_takes_its_name(cloud: Engine) -> None:
+    planned = cloud.create(ACCOUNT, ACCOUNT_INPUTS, preview=True)[1]
+    assert planned["member"] is UNKNOWN
+    id, outputs = cloud.create(ACCOUNT, ACCOUNT_INPUTS)
+    assert id == outputs["name"] == ACCOUNT_ID
+    assert (outputs["email"], outputs["member"]) == (EMAIL, f"serviceAccount:{EMAIL}")
+    with pytest.raises(Refused, match="Error 409: Already exists"):
+        cloud.create(ACCOUNT, ACCOUNT_INPUTS)
+    assert cloud.check(ACCOUNT, ACCOUNT_INPUTS | {"accountId": "sa"})[1][0][0] == "accountId"
+    assert cloud.read(ACCOUNT, EMAIL)[0] == ACCOUNT_ID
+
+
+def test_a_service_account_is_bound_once_it_and_the_identity_pool_are_there(cloud: Engine) -> None:
+    with pytest.raises(Refused, match="Error 404: Unknown service account"):
+        cloud.create(ACCOUNT_MEMBER, BINDING)
+    cloud.create(ACCOUNT, ACCOUNT_INPUTS)
+    with pytest.raises(Refused, match=f"Identity Pool does not exist \\({PROJECT}.svc.id.goog\\)"):
+        cloud.create(ACCOUNT_MEMBER, BINDING)
+    cloud.create(CLUSTER, STANDARD)
+    id, _ = cloud.create(ACCOUNT_MEMBER, BINDING)
+    assert id == f"{ACCOUNT_ID}/{BINDING['role']}/{BINDING['member']}"
+    assert cloud.read(ACCOUNT_MEMBER, id.replace("/roles/", " roles/").replace("User/", "User "))[0] == id
+    cloud.delete(ACCOUNT, ACCOUNT_ID, ACCOUNT_INPUTS)
+    assert cloud.store.get(id) is None, "its bindings go with it"
+
+
+def test_a_role_on_a_project_needs_the_account_or_the_pool_of_its_member(cloud: Engine) -> None:
+    with pytest.raises(Refused, match=f"Service account {EMAIL} does not exist"):
+        cloud.create(PROJECT_MEMBER, VIEWER)
+    with pytest.raises(Refused, match="Identity Pool does not exist"):
+        cloud.create(PROJECT_MEMBER, VIEWER | {"member": principal()})
+    cloud.create(ACCOUNT, ACCOUNT_INPUTS)
+    id, outputs = cloud.create(PROJECT_MEMBER, VIEWER)
+    assert id == f"{PROJECT}/roles/monitoring.viewer/serviceAccount:{EMAIL}"
+    assert outputs["role"] == VIEWER["role"]
+    assert cloud.read(PROJECT_MEMBER, id.replace("/roles/", " roles/").replace("viewer/", "viewer "))[0] == id
+    assert cloud.check(PROJECT_MEMBER, VIEWER | {"role": "viewer"})[1][0][0] == "role"
+    assert cloud.check(PROJECT_MEMBER, VIEWER | {"member": EMAIL})[1][0][0] == "member"
+
+
 # ------------------------------------------------------------------------------------------------- killed creations
 @pytest.mark.parametrize("id", [CLUSTER_ID, f"{PROJECT}/us-central1/llm-cluster", "us-central1/llm-cluster"])
 def test_a_killed_creation_of_a_cluster_is_finished_by_a_read(cloud: Engine, id: str) -> None:
