@@ -25,6 +25,7 @@ from local.cluster import ClusterRecord, PoolRecord, controllers, processes
 from local.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from local.cluster.folder import Folder
 from local.cluster.kwok import COMPONENTS
+from local.cluster.planner import PROVISIONING_REQUEST
 
 pytestmark = pytest.mark.cluster
 
@@ -298,7 +299,13 @@ def test_kueue_asks_for_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     }
     create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "queued", spec=flavor)
-    config = {"provisioningClassName": "queued-provisioning.gke.io", "managedResources": ["nvidia.com/gpu"]}
+    # The pods are sent to the nodes that came for them.
+    chosen = {"key": PROVISIONING_REQUEST, "valueFromProvisioningClassDetail": "ResizeRequestName"}
+    config = {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": ["nvidia.com/gpu"],
+        "podSetUpdates": {"nodeSelector": [chosen]},
+    }
     create(api, f"{KUEUE}/provisioningrequestconfigs", "ProvisioningRequestConfig", "dws", spec=config)
     check = {
         "controllerName": "kueue.x-k8s.io/provisioning-request",
@@ -333,8 +340,11 @@ def test_kueue_asks_for_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     assert phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == []
     capacity.declare({"queuedFlexStart": True})
     eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == ["Running"] * 2)
-    selector = {"labelSelector": "autoscaling.gke.io/provisioning-request"}
-    assert len(answer(api.get("/api/v1/nodes", params=selector))["items"]) == 2
+    nodes = answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"]
+    assert len(nodes) == 2
+    pods = answer(api.get(PODS, params={"labelSelector": "batch.kubernetes.io/job-name=dws"}))["items"]
+    names = {node["metadata"]["labels"][PROVISIONING_REQUEST] for node in nodes}
+    assert {pod["spec"]["nodeSelector"][PROVISIONING_REQUEST] for pod in pods} == names
     assert cluster.finish_job(STANDARD.name, "llm", "dws") == 2
 
 

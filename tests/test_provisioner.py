@@ -228,9 +228,9 @@ def class_pod(uid: str, **spec: Any) -> Object:
 
 
 def of_class(
-    pods: list[Object], out: Iterable[str] = (), cluster: ClusterRecord = STANDARD, **changes: Any
+    pods: list[Object], out: Iterable[str] = (), cluster: ClusterRecord = STANDARD, changes: Object | None = None
 ) -> planner.Plan:
-    classes = {"cheap": {"spec": CLASS["spec"] | changes}}
+    classes = {"cheap": {"spec": CLASS["spec"] | (changes or {})}}
     return planner.plan(cluster, [SYSTEM_POOL], nodes_of(SYSTEM_POOL, 1), pods, classes, frozenset(out))
 
 
@@ -269,16 +269,16 @@ def test_with_every_priority_out_the_pod_is_told_for_what_it_waits() -> None:
 
 def test_scale_up_anyway_takes_any_machine_that_there_is() -> None:
     anyway = {"whenUnsatisfiable": "ScaleUpAnyway"}
-    plan = of_class([class_pod("p")], out=["spot", "flexStart"], **anyway)
+    plan = of_class([class_pod("p")], out=["spot", "flexStart"], changes=anyway)
     assert provisioning(plan) == ["standard"]
     assert nodes.label(plan.make[0].node, COMPUTE_CLASS) == "cheap"
-    refused = of_class([class_pod("p")], out=["spot", "flexStart", "onDemand"], **anyway).refused["p"]
+    refused = of_class([class_pod("p")], out=["spot", "flexStart", "onDemand"], changes=anyway).refused["p"]
     assert "any machine for cheap (g2-standard-24): no onDemand capacity (GCE_STOCKOUT)" in refused
 
 
 def test_a_class_that_makes_no_pools_uses_those_that_are_there() -> None:
     manual = {"nodePoolAutoCreation": {"enabled": False}}
-    assert "no label cloud.google.com/compute-class=cheap" in of_class([class_pod("p")], **manual).refused["p"]
+    assert "no label cloud.google.com/compute-class=cheap" in of_class([class_pod("p")], changes=manual).refused["p"]
     taint = {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"}
     own = PoolRecord(**{**vars(GPU_POOL), "labels": {COMPUTE_CLASS: "cheap"}, "taints": [taint]})
     plan = planner.plan(STANDARD, [own], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | manual}})

@@ -60,11 +60,11 @@ def refusal(pod: Object, node: Object, free: Amounts) -> str | None:
     return shortage(requests(pod), free)
 
 
-def wrong_label(pod: Object, node: Object) -> str | None:
-    """The first label of the pod's node selector that a node lacks, as a reason; None if it has them all."""
+def wrong_label(pod: Object, node: Object, but: str = "") -> str | None:
+    """The first label of the pod's node selector (`but` one) that a node lacks, as a reason; None if it has all."""
     labels = node["metadata"].get("labels", {})
     for key, value in pod["spec"].get("nodeSelector", {}).items():
-        if labels.get(key) != value:
+        if key != but and labels.get(key) != value:
             return f"it has no label {key}={value}"
     return None
 

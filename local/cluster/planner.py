@@ -75,6 +75,7 @@ class _Rooms:
     def __init__(self, present: Iterable[Object] = ()) -> None:
         self.nodes: dict[str, Object] = {}
         self._free: dict[str, fit.Amounts] = {}
+        self._samples: dict[str, Object] = {}
         self.placed: list[tuple[Object, Object]] = []
         for node in present:
             self.add(node)
@@ -85,6 +86,12 @@ class _Rooms:
 
     def of_pool(self, pool: str) -> list[Object]:
         return [node for node in self.nodes.values() if nodes.pool_of(node) == pool]
+
+    def sample(self, cluster: ClusterRecord, pool: PoolRecord) -> Object:
+        """A node as the pool makes it, in any of its zones; made once, as every pod looks at every pool."""
+        if pool.name not in self._samples:
+            (self._samples[pool.name],) = nodes.new_nodes(cluster, pool, [], 1)
+        return self._samples[pool.name]
 
     def find(self, pod: Object) -> str | None:
         """A node that the pod could run on."""
@@ -207,7 +214,8 @@ def _first(
     cluster: ClusterRecord, choices: Iterable[Choice], rooms: _Rooms, waiting: list[Object], out: Collection[str]
 ) -> list[Object]:
     """The nodes of the first choice that can be had for the first of those that wait; LookupError says why of none."""
-    near, far = [], []
+    near: list[str] = []
+    far: list[str] = []
     for choice in choices:
         try:
             return _grown(cluster, choice, rooms, waiting, out)
@@ -223,6 +231,8 @@ def _grown(
 ) -> list[Object]:
     """New nodes of a pool, one of which would take the first of those that wait. Raises LookupError with the reason."""
     pool, pod = choice.pool, waiting[0]
+    if refusal := fit.wrong_label(pod, rooms.sample(cluster, pool), but=ZONE):
+        raise _OtherKind(refusal)
     of_pool = rooms.of_pool(pool.name)
     zones = [zone for zone in pool.zones if zone == pod["spec"].get("nodeSelector", {}).get(ZONE, zone)]
     if not zones:
@@ -258,8 +268,6 @@ class _OtherKind(LookupError):
 
 
 def _check_fits(pod: Object, node: Object) -> None:
-    if refusal := fit.wrong_label(pod, node):
-        raise _OtherKind(refusal)
     if refusal := fit.refusal(pod, node, fit.allocatable(node)):
         raise LookupError(refusal)
 

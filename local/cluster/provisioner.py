@@ -95,7 +95,9 @@ class Provisioner:
 
     async def _serve(self, request: Object, pools: list[PoolRecord], out: frozenset[str]) -> None:
         """Give a ProvisioningRequest all its nodes, or say in its status why it waits."""
-        metadata, templates = request["metadata"], {}
+        metadata = request["metadata"]
+        templates: dict[str, Object] = {}
+        details: dict[str, str] = {}
         try:
             for one in request["spec"]["podSets"]:
                 name = one["podTemplateRef"]["name"]
@@ -109,10 +111,12 @@ class Provisioner:
                 await self._make(node)
             message = f"{len(made)} nodes of {nodes.pool_of(made[0])} are provisioned"
             provisioned = _condition("Provisioned", True, "Provisioned", message)
+            # By it Kueue can send the pods to the nodes that came for them, as it is the value of their label.
+            details = {"ResizeRequestName": metadata["name"]}
         if _message(request) != provisioned["message"]:
             accepted = _condition("Accepted", True, "Accepted", "the request is accepted")
             path = f"/apis/{planner.REQUEST_API}/namespaces/{metadata['namespace']}/provisioningrequests"
-            status = {"status": {"conditions": [accepted, provisioned]}}
+            status = {"status": {"conditions": [accepted, provisioned], "provisioningClassDetails": details}}
             answered = await self._api.patch(f"{path}/{metadata['name']}/status", json=status, headers=MERGE_PATCH)
             self._views.requests.objects[metadata["namespace"], metadata["name"]] = answer(answered)
 
