@@ -18,11 +18,13 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from tests.bench.scale import POOLS, TEAMS, WORKLOADS, sections
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.standin import ROOT, StandIn, eventually, until_none
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+EMPTY = "tests/bench/empty.yaml"
 ROUNDS = 5
 BARE = Path(__file__).parent / "bare"
 
@@ -68,6 +70,22 @@ def previews(stand_in: StandIn) -> tuple[float, float]:
         assert re.search(rf"\+ {len(listed) + 2} to create", said), said  # and the stack and its provider
 
     return pairs(lambda: stand_in.pulumi("preview"), preview_bare)
+
+
+def of_any_size(stand_in: StandIn) -> tuple[float, float]:
+    """Seconds a resource of a preview of the generated stack at its full size, and at half of it."""
+    half = StandIn(stand_in.state, "half")
+    counts = [generated(stand_in, TEAMS), generated(half, TEAMS // 2)]
+    times = pairs(lambda: stand_in.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
+    return times[0] / counts[0], times[1] / counts[1]
+
+
+def generated(stand_in: StandIn, teams: int) -> int:
+    """Makes the stack of so many teams, and returns how many resources it has."""
+    said = stand_in.make("preview", stand_in.configure(EMPTY, **sections(teams)))
+    found = re.search(r"\+ (\d+) to create", said)
+    assert found, said
+    return int(found[1])
 
 
 def in_cluster(stand_in: StandIn) -> tuple[float, float]:
@@ -210,6 +228,16 @@ def main() -> None:
             "–",
             "–",
             "at most 1 s",
+        )
+    with fresh() as stand_in:
+        progress.print(f"a stack of {TEAMS * POOLS} pools and {TEAMS * WORKLOADS} workloads, and half of it …")
+        full, half = of_any_size(stand_in)
+        table.add_row(
+            f"preview of {TEAMS * POOLS} pools, {TEAMS} queues, {TEAMS * WORKLOADS} workloads; of half, a resource",
+            f"{full * 1000:.1f} ms",
+            f"{half * 1000:.1f} ms",
+            f"{full / half:.2f}×",
+            "1.1×",
         )
     with fresh() as stand_in:
         progress.print("in-cluster part of up against helm and kubectl …")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +10,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import ROOT, StandIn, eventually, until_none
+from tests.end_to_end.standin import ROOT, StandIn, eventually, killed_up, recovered, settled, until_none
 
 pytestmark = pytest.mark.cluster
 
@@ -49,9 +46,7 @@ def gated(stand_in: StandIn) -> int:
 
 
 def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: StandIn) -> None:
-    assert deployed.planned() == {}
-    deployed.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
-    assert deployed.planned() == {}
+    settled(deployed)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +90,6 @@ def assert_nothing_left(stand_in: StandIn) -> None:
     assert json.loads(stand_in.run("pulumi", "stack", "ls", "--json")) == []
 
 
-def of_an_update(stand_in: StandIn) -> dict[int, str]:
-    """The processes of the stand-in that belong to an update, not to its cluster."""
-    parts = ("pulumi ", "pulumi-language", "language_host", "_plugin", "bin/helm")
-    return {pid: command for pid, command in stand_in.processes().items() if any(part in command for part in parts)}
-
-
 @pytest.mark.parametrize("run", [1, 2, 3, *(pytest.param(number, marks=LONG) for number in range(4, 11))])
 def test_first_up_from_nothing_succeeds(run: int, stand_in_with: Callable[..., StandIn]) -> None:
     # Kueue's Deployment is ready before its webhook answers; every run but the first makes that gap wider.
@@ -132,24 +121,8 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
 ) -> None:
     stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     config = stand_in.configure(EXAMPLE)
-    up = stand_in.start("python", "-m", "local.stack", "up", "--stack", stand_in.stack, "--config", str(config))
-    assert up.stdout
-    for line in up.stdout:
-        if f" {point} " in line and "creating" in line:
-            break
-    else:
-        pytest.fail(f"the up ended before {point} was being created")
-    (engine,) = (pid for pid, command in stand_in.processes().items() if "pulumi up" in command)
-    os.kill(engine, signal.SIGKILL)
-    up.communicate()
-
-    until_none(lambda: of_an_update(stand_in), "plugins, Helm and language host end with their engine", 15)
-    stand_in.make("recover")
-    stand_in.make("up", config)
-    assert stand_in.planned() == {}
-    names = Counter(resource["urn"] for resource in stand_in.exported()["resources"])
-    assert set(names.values()) == {1}
-    assert not stand_in.exported().get("pending_operations")
+    killed_up(stand_in, config, point)
+    recovered(stand_in, config)
     assert len(stand_in.get("deployments,jobs,services", "-n", "llm")) == 4
 
 

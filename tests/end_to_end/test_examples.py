@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.standin import ROOT, StandIn, begun, gone, settled
+from catalog.versions import JOBSET_API
+from tests.end_to_end.standin import ROOT, StandIn, begun, gone, killed_up, recovered, settled
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
 # Examples whose whole life another file goes through, with what is to be seen on the way.
 ELSEWHERE: dict[str, str] = {
+    "cost-optimized-serving.yaml": "test_cost_optimized.py",
+    "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
     "mixed-training-inference.yaml": "test_convergence.py",
 }
 
@@ -30,5 +34,16 @@ def test_example_comes_up_stays_as_it_is_and_goes(example: str, stand_in: StandI
 def test_example_that_is_left_to_another_file_is_gone_through_there(example: str, file: str) -> None:
     assert example in EXAMPLES
     text = (Path(__file__).parent / file).read_text()
-    for part in (f"examples/{example}", "--expect-no-changes", "nothing_left"):
-        assert part in text, f"{file} says nothing of {part}"
+    assert f'"examples/{example}"' in text
+    assert "settled(" in text
+    assert "gone(" in text or "assert_nothing_left(" in text
+
+
+@pytest.mark.cluster
+def test_killed_up_of_a_jobset_recovers_with_each_run_once(stand_in_with: Callable[..., StandIn]) -> None:
+    stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
+    config = stand_in.configure("examples/multislice-training.yaml")
+    killed_up(stand_in, config, f"kubernetes:{JOBSET_API}:JobSet")
+    recovered(stand_in, config)
+    names = [one["metadata"]["name"] for one in stand_in.get("jobsets", "-n", "default")]
+    assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
