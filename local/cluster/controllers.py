@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import ctypes
 import logging
 import os
@@ -165,6 +166,8 @@ class Standin:
             for server in self._forwards:
                 server.close()
             shutil.rmtree(self.sandbox.root, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.sandbox.root.parent.rmdir()  # fails while another container of the pod is there
 
     async def _forward(self, target: str) -> int:
         server = await egress.forward(target, self._find)
