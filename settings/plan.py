@@ -248,14 +248,17 @@ def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
 
 
 def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
-    """Node labels of the flavor: none (any node), the pool's name (one pool) or the accelerator (several of a kind)."""
+    """Node labels of the flavor: none (any node), or the accelerator, and with a single pool that pool's name.
+
+    Of what a workload names Kueue looks only at what the flavor has: one with the pool's name alone would be taken for
+    nodes of any accelerator.
+    """
     own = flavor_pools(flavor, settings)
-    if len(own) == 1:
-        return {GKE_NODEPOOL: own[0].name}
+    pool = {GKE_NODEPOOL: own[0].name} if len(own) == 1 else {}
     if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
         kind = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
-        return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology}
-    return {GKE_ACCELERATOR: gpus(own[0])[0]} if own and isinstance(own[0], GpuPool) else {}
+        return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology, **pool}
+    return {GKE_ACCELERATOR: gpus(own[0])[0], **pool} if own and isinstance(own[0], GpuPool) else {}
 
 
 def queued_resource(flavor: Flavor, settings: Settings) -> str | None:

@@ -87,7 +87,10 @@ def test_selector_on_autopilot_is_the_accelerator() -> None:
 def test_flavor_labels_tell_its_pools_from_others() -> None:
     settings = loaded(with_second_pool())
     assert plan.flavor_labels(Flavor(name="any"), settings) == {}
-    assert plan.flavor_labels(Flavor(name="one", pools=["l4-big"]), settings) == {GKE_NODEPOOL: "l4-big"}
+    assert plan.flavor_labels(Flavor(name="one", pools=["l4-big"]), settings) == {
+        GKE_ACCELERATOR: "nvidia-l4",
+        GKE_NODEPOOL: "l4-big",
+    }
     assert plan.flavor_labels(Flavor(name="two", pools=["l4", "l4-big"]), settings) == {GKE_ACCELERATOR: "nvidia-l4"}
 
 

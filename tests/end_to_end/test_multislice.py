@@ -1,0 +1,143 @@
+"""JobSets over several TPU slices, on the real JobSet and the real Kueue: turns, slices of their own, restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from catalog.nodes import GKE_NODEPOOL
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import Found, StandIn, eventually, gone, settled
+from tests.end_to_end.test_convergence import section
+from tests.end_to_end.test_flex_start import finish, running
+from tests.end_to_end.test_mixed import holds
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLE = "examples/multislice-training.yaml"
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[StandIn]:
+    """The example, up; the tests below use it in order, and each leaves it for the next."""
+    with fresh() as stand_in:
+        stand_in.make("up", stand_in.configure(EXAMPLE))
+        yield stand_in
+
+
+def children(name: str, slices: int) -> list[str]:
+    """The child Jobs of a JobSet with one replicated Job."""
+    return [f"multislice-{name}-slice-{index}" for index in range(slices)]
+
+
+THREE, ONE, TWO = children("3slice", 3), children("1slice", 1), children("2slice", 2)
+
+
+def run_fully(stand_in: StandIn, jobs: list[str], pods: int = 2) -> bool:
+    """Whether all pods of these child Jobs run."""
+    return all(len(running(stand_in, job)) == pods for job in jobs)
+
+
+def pools(stand_in: StandIn, jobs: list[str]) -> list[set[str]]:
+    """For each child Job the node pools that its pods are on."""
+    of_node = {one["metadata"]["name"]: one["metadata"]["labels"][GKE_NODEPOOL] for one in stand_in.get("nodes")}
+    return [{of_node[pod["spec"]["nodeName"]] for pod in running(stand_in, job)} for job in jobs]
+
+
+def jobset(stand_in: StandIn, name: str) -> dict[str, Any]:
+    """The JobSet of that name."""
+    (found,) = stand_in.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
+    return found
+
+
+def workload(stand_in: StandIn, name: str) -> dict[str, Any]:
+    """The Kueue workload of a JobSet."""
+    found = stand_in.get("workloads", "-n", "default")
+    (own,) = (one for one in found if one["metadata"]["ownerReferences"][0]["name"] == name)
+    return own
+
+
+def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: StandIn) -> None:
+    eventually(lambda: run_fully(example, THREE), "the first JobSet has all slices")
+    each = pools(example, THREE)
+    assert all(len(own) == 1 for own in each)
+    assert set().union(*each) == {"nodepool1", "nodepool2", "nodepool3"}
+    for waiting in (*ONE, *TWO):
+        assert not running(example, waiting)
+    assert jobset(example, "multislice-1slice")["spec"]["suspend"] is True
+    settled(example)
+
+
+def test_the_others_run_together_when_it_has_finished(example: StandIn) -> None:
+    for job in THREE:
+        finish(example, job)
+    eventually(lambda: run_fully(example, [*ONE, *TWO]), "both others run")
+    assert holds(jobset(example, "multislice-3slice"), "Completed")
+    each = pools(example, [*ONE, *TWO])
+    assert all(len(own) == 1 for own in each)
+    assert set().union(*each) == {"nodepool1", "nodepool2", "nodepool3"}
+
+
+def test_failed_slice_restarts_the_jobset_four_times_at_most(example: StandIn) -> None:
+    for restarts in range(1, 5):
+        eventually(lambda: run_fully(example, ONE), "the slice runs")
+        finish(example, ONE[0], succeeded=False)
+        eventually(
+            lambda restarts=restarts: jobset(example, "multislice-1slice")["status"].get("restarts") == restarts,  # type: ignore[misc]
+            f"the JobSet is restarted for time {restarts}",
+        )
+    eventually(lambda: run_fully(example, ONE), "the slice runs for the last time")
+    finish(example, ONE[0], succeeded=False)
+    eventually(lambda: holds(jobset(example, "multislice-1slice"), "Failed"), "the JobSet has failed")
+    assert jobset(example, "multislice-1slice")["status"]["restarts"] == 4
+
+
+def grown() -> dict[str, Any]:
+    """Sections with two more slices that grow from zero and a JobSet over them, and two JobSets with priorities."""
+    training, queues = section("training", EXAMPLE), section("queues", EXAMPLE)
+    tpu_pools = section("tpuPools", EXAMPLE)
+    flex = [
+        {**tpu_pools[0], "name": name, "topology": "4x4", "capacity": {"mode": "flexStart"}}
+        for name in ("flex1", "flex2")
+    ]
+    queues["flavors"] += [{"name": pool["name"], "pools": [pool["name"]]} for pool in flex]
+    quota = {"google.com/tpu": 16}
+    queues["clusterQueues"][0]["flavors"] += [{"flavor": pool["name"], "quota": quota} for pool in flex]
+    queues["priorityClasses"].append({"name": "high-priority", "value": 200})
+    like = {key: value for key, value in training[0].items() if key != "name"}
+    return {
+        "tpuPools": [*tpu_pools, *flex],
+        "queues": queues,
+        "training": [
+            *training,
+            {**like, "name": "low-priority", "slices": 1, "priorityClass": "low-priority"},
+            {**like, "name": "high-priority", "slices": 3, "priorityClass": "high-priority"},
+            {**like, "name": "growing", "slices": 2, "pools": ["flex1", "flex2"]},
+        ],
+    }
+
+
+def test_lower_priority_gives_way_and_comes_back_and_slices_grow_from_zero(example: StandIn) -> None:
+    example.make("up", example.configure(EXAMPLE, **grown()))
+    urgent = [f"high-priority-slice-{index}" for index in range(3)]
+    eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")
+    low = workload(example, "low-priority")
+    assert next(one["reason"] for one in low["status"]["conditions"] if one["type"] == "Evicted") == "Preempted"
+    assert not running(example, "low-priority-slice-0")
+    assert not running(example, TWO[0])
+
+    growing = ["growing-slice-0-0", "growing-slice-1-0"]
+    eventually(lambda: run_fully(example, growing, 4), "the slices that grow from zero have come")
+    assert pools(example, growing) == [{"flex1"}, {"flex2"}]
+
+    for job in urgent:
+        finish(example, job)
+    eventually(lambda: run_fully(example, ["low-priority-slice-0", *TWO]), "those of lower priority are back")
+    assert example.planned() == {}
+
+
+def test_down_leaves_nothing(example: StandIn) -> None:
+    example.make("down")
+    gone(example, Found(frozenset(), frozenset()))
