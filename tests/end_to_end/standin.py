@@ -200,7 +200,7 @@ def killed_up(stand_in: StandIn, config: Path, point: str) -> None:
 
 def of_an_update(stand_in: StandIn) -> dict[int, str]:
     """The processes of the stand-in that belong to an update, not to its cluster."""
-    parts = ("pulumi ", "pulumi-language", "language_host", "_plugin", "bin/helm")
+    parts = ("pulumi ", "pulumi-", "language_host", "local.gcp_plugin", "local.kubernetes_plugin", "bin/helm")
     return {pid: command for pid, command in stand_in.processes().items() if any(part in command for part in parts)}
 
 

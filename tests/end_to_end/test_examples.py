@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from catalog.versions import JOBSET_API
+from ops.down import JOBSET_CRD
 from tests.end_to_end.standin import ROOT, StandIn, begun, gone, killed_up, recovered, settled
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
 # Examples whose whole life another file goes through, with what is to be seen on the way.
 ELSEWHERE: dict[str, str] = {
     "cost-optimized-serving.yaml": "test_cost_optimized.py",
+    "flex-start-tpu.yaml": "test_flex_start.py",
+    "flex-start-tpu-autopilot.yaml": "test_flex_start.py",
     "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
     "mixed-training-inference.yaml": "test_convergence.py",
+    "multislice-training.yaml": "test_multislice.py",
 }
 
 
@@ -40,10 +44,16 @@ def test_example_that_is_left_to_another_file_is_gone_through_there(example: str
 
 
 @pytest.mark.cluster
-def test_killed_up_of_a_jobset_recovers_with_each_run_once(stand_in_with: Callable[..., StandIn]) -> None:
+def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
+    stand_in_with: Callable[..., StandIn],
+) -> None:
     stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
-    config = stand_in.configure("examples/multislice-training.yaml")
+    cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-west4"}
+    config = stand_in.configure("examples/multislice-training.yaml", cluster=cluster)
+    found = begun(stand_in, config)
     killed_up(stand_in, config, f"kubernetes:{JOBSET_API}:JobSet")
     recovered(stand_in, config)
     names = [one["metadata"]["name"] for one in stand_in.get("jobsets", "-n", "default")]
     assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
+    assert JOBSET_CRD in stand_in.make("down")  # which Helm would leave behind
+    gone(stand_in, found)
