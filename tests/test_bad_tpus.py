@@ -203,6 +203,13 @@ MISTAKES = [
         tpus_on_autopilot,
     ),
     bad(
+        "a pool and a slice",
+        put("batch.0.tpu", {"version": "v6e", "topology": "2x2"}),
+        "batch[0].tpu",
+        "names a pool and a slice",
+        "Leave one of them out",
+    ),
+    bad(
         "a slice that no pool of the cluster has",
         both(drop("batch.0.pool"), put("batch.0.tpu", {"version": "v6e", "topology": "1x1"})),
         "batch[0].tpu",
@@ -211,8 +218,8 @@ MISTAKES = [
     ),
     bad(
         "flex-start slices in a region where there are none",
-        put("training.0.tpu", {"version": "v5e", "topology": "4x4", "capacity": "flexStart"}),
-        "training[0].tpu.capacity",
+        put("batch.0.tpu", {"version": "v5e", "topology": "2x2", "capacity": "flexStart"}),
+        "batch[0].tpu.capacity",
         "flex-start has no v5e in us-east5",
         "move the cluster to where it is had: us-west4-a",
         tpus_on_autopilot,

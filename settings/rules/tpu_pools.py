@@ -103,6 +103,14 @@ def _pools_named(one: SliceWorkload) -> dict[str, str]:
     return {} if one.pool is None else {one.at("pool"): one.pool}
 
 
+def slices_are_said_once(settings: Settings) -> Iterator[Problem]:
+    """A Job or a JobSet names TPU pools of this stack, or a slice."""
+    for one in slice_workloads(settings):
+        if one.tpu is not None and _pools_named(one) and not isinstance(one, JetStream):
+            cause = f"{one.name} names a pool and a slice — the pool has its own, and the two could disagree"
+            yield Problem(one.at("tpu"), cause, "Leave one of them out")
+
+
 @needs("gke-ai:cluster.mode", "gke-ai:tpuPools")
 def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
     """A new Standard cluster has the slices of its pools and no others."""
@@ -234,6 +242,7 @@ def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
+    slices_are_said_once,
     slices_are_in_a_pool,
     flex_start_slices_are_in_the_region,
     slices_are_in_one_zone,
