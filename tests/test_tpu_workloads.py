@@ -1,0 +1,304 @@
+"""Batch Jobs and Multislice runs: where their pods go, what makes a run one, and what queued provisioning adds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, retry
+from components.runs import hooks
+from settings import Settings, load, model, plan
+from tests.recorder import PROJECT, Record, record, run_program
+from tests.test_bad_tpu_workloads import growing, on_autopilot, queued, slices
+from tests.test_components import failed
+
+QUEUED = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+POOL = "cloud.google.com/gke-nodepool"
+JOB: dict[str, Any] = {"name": "j", "namespace": "team", "pool": "p", "hosts": 4, "chips_per_host": 4}
+SET: dict[str, Any] = {
+    "name": "s", "namespace": "team", "queue": "lq", "kind": "multislice", "slices": 2, "pools": ["a", "b"],
+    "hosts": 2, "chips_per_host": 4, "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
+}
+Build = Callable[..., Record]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Build:
+    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
+        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
+
+    return run
+
+
+@pytest.fixture
+def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Record]:
+    def run(values: dict[str, Any]) -> Record:
+        given = {f"gke-ai:{key}": value for key, value in values.items()}
+        return run_program(given, False, monkeypatch)
+
+    return run
+
+
+def loaded(values: dict[str, Any]) -> Settings:
+    return load(values, PROJECT, token_given=False)
+
+
+def pod(record: Record, index: int = 0) -> dict[str, Any]:
+    """Spec of the pods of a JobSet's replicated Job."""
+    job = record.one("JobSet").inputs["spec"]["replicatedJobs"][index]
+    spec: dict[str, Any] = job["template"]["spec"]["template"]["spec"]
+    return spec
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_kept_off_pools_that_only_look_alike() -> None:
+    stack = loaded(slices())
+    three, one, _ = stack.training
+    assert isinstance(three, model.Multislice)
+    assert isinstance(one, model.Multislice)
+    # A single-host pool of 8-chip machines has the same labels of accelerator and topology.
+    assert plan.only_pools(three, stack) == ["one", "two", "three"]
+    values = slices()
+    del values["tpuPools"][3], values["batch"][0]
+    alone = loaded(values)
+    assert isinstance(alone.training[0], model.Multislice)
+    assert plan.only_pools(alone.training[0], alone) == []
+
+
+def test_only_slices_that_grow_have_their_pool_by_name() -> None:
+    fixed, elastic, without = loaded(slices()), loaded(growing()), loaded(on_autopilot())
+    pools = [
+        [plan.pool_of_slice(run, stack) for run in stack.training if isinstance(run, model.Multislice)]
+        for stack in (fixed, elastic, without)
+    ]
+    assert pools == [[[], [], []], [["one"], ["one", "two"]], [[], [], []]]
+
+
+def test_bound_of_a_queued_run_is_its_own_or_its_pools() -> None:
+    stack = loaded(queued())
+    (train,), (batch,) = stack.training, stack.batch
+    assert plan.queued_seconds(batch, stack) == 3600
+    assert plan.queued_seconds(train, stack) == 7200
+    not_queued = loaded(slices())
+    assert plan.queued_seconds(not_queued.batch[1], not_queued) is None
+
+
+def test_name_of_a_run_follows_from_its_content() -> None:
+    first, second = (
+        model.TpuBatch.model_validate({"name": "j", "pool": "p", "args": [text]}) for text in ("3600s", "60s")
+    )
+    assert plan.run_name(first) != plan.run_name(second)
+    assert plan.run_name(first.model_copy(update={"fixed_name": True})) == "j"
+
+
+# --- a Job on one slice -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "section", "further"),
+    [
+        (TpuBatchJobArgs, model.TpuBatch, {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds"}),
+        (
+            MultisliceJobArgs,
+            model.Multislice,
+            {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds", "pool_of_slice"},
+        ),
+    ],
+)
+def test_a_setting_that_no_component_takes_is_noticed(
+    arguments: Any, section: type[model.Section], further: set[str]
+) -> None:
+    keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
+    assert keys - further == section.model_fields.keys()
+
+
+def test_job_of_a_multi_host_slice_has_a_pod_on_each_machine_and_a_service_to_meet_by(build: Build) -> None:
+    made = build(TpuBatchJob, JOB)
+    job, service = made.one("Job"), made.one("Service")
+    assert job.inputs["spec"].items() >= {"completions": 4, "parallelism": 4, "backoffLimit": 0}.items()
+    assert job.inputs["spec"]["completionMode"] == "Indexed"
+    pod = job.inputs["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["subdomain"] == service.object_name
+    assert service.inputs["spec"] == {"clusterIP": "None", "selector": {"job-name": job.object_name}}
+    assert job.inputs["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+
+
+def test_job_of_a_single_host_slice_is_a_plain_one(build: Build) -> None:
+    made = build(TpuBatchJob, JOB, hosts=1, resources={"cpu": "8"}, env={"A": "b"}, priority_class="low")
+    spec = made.one("Job").inputs["spec"]
+    assert spec.keys() == {"template"}
+    assert spec["template"]["spec"]["restartPolicy"] == "OnFailure"
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "8", "google.com/tpu": "4"}
+    assert container["env"] == [{"name": "A", "value": "b"}]
+    assert spec["template"]["spec"]["priorityClassName"] == "low"
+    assert not made.all("Service")
+
+
+def test_failed_pods_that_are_allowed_are_those_stated(build: Build) -> None:
+    assert build(TpuBatchJob, JOB, backoff_limit=2).one("Job").inputs["spec"]["backoffLimit"] == 2
+
+
+def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
+    first, changed = build(TpuBatchJob, JOB), build(TpuBatchJob, JOB, args=["60s"])
+    assert first.one("Job").urn != changed.one("Job").urn
+    assert first.one("Service").object_name != changed.one("Service").object_name
+    for made in (first, changed):
+        assert made.one("Job").retained
+        assert made.one("Service").retained
+        assert made.one("Job").ignored == ("spec",)
+        assert made.one("Job").delete_before_replace is False
+
+
+def test_job_in_the_default_namespace_goes_with_its_stack(build: Build) -> None:
+    made = build(TpuBatchJob, JOB, namespace="default", fixed_name=True)
+    assert not made.one("Job").retained
+    assert not made.one("Service").retained
+
+
+@pytest.mark.parametrize(
+    ("run", "error"),
+    [
+        (model.TpuBatch(name="r", pool="p", fixed_name=True), 'jobs.batch "r" already exists'),
+        (
+            model.Multislice(name="r", kind="multislice", slices=1, fixed_name=True),
+            "spec.replicatedJobs: Invalid value: field is immutable",
+        ),
+    ],
+    ids=["Job", "JobSet"],
+)
+def test_changed_run_of_a_fixed_name_is_told_how_to_run(run: Any, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    bound: list[Callable[[pulumi.ErrorHookArgs], Any]] = []
+    monkeypatch.setattr(pulumi.log, "error", said.append)
+    monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
+    monkeypatch.setattr(pulumi.ResourceHookBinding, "merge", lambda *_: None)
+    hooks(run, "x")
+    assert bound[0](failed(error)) is False
+    assert bound[0](failed("forbidden")) is False
+    (text,) = said
+    assert "give it another `name`" in text
+    kind = "jobset" if isinstance(run, model.Multislice) else "job"
+    assert f"delete {kind} r" in text
+
+
+# --- a JobSet over several --------------------------------------------------------------------------------------------
+
+
+def test_each_slice_is_a_child_job_with_a_pool_to_itself(build: Build) -> None:
+    made = build(MultisliceJob, SET, max_restarts=3, labels={"team": "research"})
+    jobset = made.one("JobSet")
+    assert jobset.inputs["metadata"]["annotations"] == {EXCLUSIVE: POOL}
+    assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
+    assert jobset.inputs["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    (job,) = jobset.inputs["spec"]["replicatedJobs"]
+    assert (job["name"], job["replicas"]) == ("slice", 2)
+    assert job["template"]["spec"]["template"]["metadata"] == {"labels": {"team": "research"}}
+    assert "affinity" not in pod(made)
+    assert jobset.hooked, "its webhook, and Kueue's, may not answer yet"
+
+
+def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build) -> None:
+    made = build(MultisliceJob, SET, pool_of_slice=["a", "b"])
+    assert "annotations" not in made.one("JobSet").inputs["metadata"], "exclusive placement would wait for ever"
+    jobs = made.one("JobSet").inputs["spec"]["replicatedJobs"]
+    assert [(job["name"], job["replicas"]) for job in jobs] == [("slice-0", 1), ("slice-1", 1)]
+    assert [pod(made, index)["nodeSelector"][POOL] for index in (0, 1)] == ["a", "b"]
+    assert pod(made)["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
+
+
+def test_pods_stay_on_the_pools_of_their_run(build: Build) -> None:
+    affinity = pod(build(MultisliceJob, SET, only_pools=["a", "b"]))["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": POOL, "operator": "In", "values": ["a", "b"]}]
+
+
+def test_jobset_is_one_run(build: Build) -> None:
+    hashed, fixed = build(MultisliceJob, SET).one("JobSet"), build(MultisliceJob, SET, fixed_name=True).one("JobSet")
+    assert hashed.ignored == ("spec",)
+    assert fixed.object_name == "s"
+    inside = "spec.replicatedJobs[*].template.spec.template.spec"
+    assert fixed.ignored == ("spec.suspend", f"{inside}.nodeSelector", f"{inside}.tolerations")
+    # Its deletion is awaited, which the note that Jobs carry would skip.
+    assert "pulumi.com/skipAwait" not in fixed.inputs["metadata"].get("annotations", {})
+
+
+# --- JobSet and queued provisioning in KueueStack ---------------------------------------------------------------------
+
+
+def test_jobset_is_there_before_kueue_and_goes_after_it(build: Build) -> None:
+    made = build(KueueStack, {"namespaces": []}, jobset=True)
+    assert {"Release jobset", "Namespace jobset-system"} <= made.waits_for(made.one("Release", "kueue"))
+    image = made.one("Release", "jobset").inputs["values"]["image"]
+    assert "staging" not in image["repository"]
+    assert [one.object_name for one in build(KueueStack, {"namespaces": []}).all("Release")] == ["kueue"]
+
+
+def test_jobset_is_installed_for_a_run_under_no_queue(deploy: Callable[[dict[str, Any]], Record]) -> None:
+    values = slices()
+    del values["queues"]
+    for run in values["training"]:
+        del run["queue"]
+    made = deploy(values)
+    assert "Release jobset" in made.waits_for(made.all("JobSet")[0])
+
+
+def test_order_of_a_queue_is_written_where_it_is_said(build: Build) -> None:
+    queue: dict[str, Any] = {"name": "q", "flavors": [{"flavor": "f", "quota": {"cpu": "1"}}]}
+    base = {"namespaces": [], "flavors": [{"name": "f"}]}
+    spec = build(KueueStack, base, cluster_queues=[queue]).one("ClusterQueue").inputs["spec"]
+    assert "queueingStrategy" not in spec
+    assert "admissionChecksStrategy" not in spec
+    strict = build(KueueStack, base, cluster_queues=[{**queue, "queueing_strategy": "StrictFIFO"}])
+    assert strict.one("ClusterQueue").inputs["spec"]["queueingStrategy"] == "StrictFIFO"
+
+
+def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, Any]], Record]) -> None:
+    made = deploy(queued())
+    configuration, check = made.one("ProvisioningRequestConfig"), made.one("AdmissionCheck")
+    assert configuration.inputs["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
+    assert configuration.inputs["spec"]["managedResources"] == ["google.com/tpu"]
+    assert check.inputs["spec"] == {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": {
+            "apiGroup": "kueue.x-k8s.io",
+            "kind": "ProvisioningRequestConfig",
+            "name": configuration.object_name,
+        },
+    }
+    queue = made.one("ClusterQueue")
+    assert queue.inputs["spec"]["admissionChecksStrategy"] == {
+        "admissionChecks": [{"name": check.object_name, "onFlavors": ["dws"]}]
+    }
+    assert "AdmissionCheck dws" in made.waits_for(queue)
+
+    (job,), (jobset,) = made.all("Job"), made.all("JobSet")
+    bound = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+    assert job.inputs["metadata"]["annotations"][bound] == "3600"
+    assert jobset.inputs["metadata"]["annotations"][bound] == "7200"
+    assert job.inputs["spec"]["template"]["spec"]["tolerations"] == [QUEUED]
+    assert pod(made)["tolerations"] == [QUEUED]
+    assert job.inputs["spec"]["suspend"] is True
+
+
+# --- patience with JobSet ---------------------------------------------------------------------------------------------
+
+
+def test_patience_with_jobset_ends_with_advice_on_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "error", said.append)
+    late = (
+        'failed calling webhook "mjobset.kb.io": Post "https://jobset-webhook-service.jobset-system.svc:443/mutate": '
+        "connection refused"
+    )
+    assert not asyncio.run(retry.until_answered(failed(*[late] * (len(retry.PAUSES) + 1))))
+    assert "JobSet did not answer" in said[0]
+    assert "kubectl -n jobset-system" in said[0]
