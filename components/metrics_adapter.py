@@ -223,7 +223,6 @@ class MetricsAdapter(Component):
         rules = k8s.core.v1.ConfigMap(
             PROMETHEUS_NAME, metadata=metadata, data={"config.yaml": configuration}, opts=self._inside()
         )
-        health = {"port": "https", "scheme": "HTTPS"}
         deployment = k8s.apps.v1.Deployment(
             PROMETHEUS_NAME,
             metadata=metadata,
@@ -252,9 +251,12 @@ class MetricsAdapter(Component):
                                     "--config=/etc/adapter/config.yaml",
                                 ],
                                 "ports": [{"name": "https", "container_port": ADAPTER_PORT}],
-                                "readiness_probe": {"http_get": {"path": "/readyz", **health}, "period_seconds": 5},
+                                "readiness_probe": {
+                                    "http_get": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
+                                    "period_seconds": 5,
+                                },
                                 "liveness_probe": {
-                                    "http_get": {"path": "/livez", **health},
+                                    "http_get": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
                                     "initial_delay_seconds": 30,
                                 },
                                 "resources": {"requests": {"cpu": "102m", "memory": "180Mi"}},

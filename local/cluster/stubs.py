@@ -207,7 +207,7 @@ class Engine:
 
 
 # Share of the chips' memory that the model takes, and what full slots add to it.
-MODEL_MEMORY, SLOTS_MEMORY = 0.3, 0.6
+MODEL_MEMORY, SLOTS_MEMORY = 0.25, 0.65
 
 
 def maxengine(port: int, metrics_port: int | None, slots: int, id: str, chips_file: str, chips: Object) -> None:
