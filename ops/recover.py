@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, Stack, Stop, arguments, listed
+from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, listed
 
 # https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
 UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
@@ -128,6 +128,9 @@ def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> 
         return f"{cluster}/nodePools/{inputs['name']}"
     if kind == BUCKET:
         return str(inputs["name"])
+    if kind == SERVICE_ACCOUNT:
+        project = project_of(inputs, resources)
+        return f"projects/{project}/serviceAccounts/{inputs['accountId']}@{project}.iam.gserviceaccount.com"
     return None
 
 

@@ -21,6 +21,7 @@ Object = Mapping[str, Any]
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
 BUCKET = "gcp:storage/bucket:Bucket"
+SERVICE_ACCOUNT = "gcp:serviceaccount/account:Account"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 KUEUE_STACK = "gke-ai:index:KueueStack"
 PROVIDER = "pulumi:providers:kubernetes"

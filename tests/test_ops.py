@@ -58,6 +58,11 @@ def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
         ("gcp:storage/bucket:Bucket", {"name": "models"}, "models"),
         ("kubernetes:batch/v1:Job", {"metadata": {"name": "job", "namespace": "llm"}}, "llm/job"),
         ("kubernetes:core/v1:Namespace", {"metadata": {"name": "llm"}}, "llm"),
+        (
+            "gcp:serviceaccount/account:Account",
+            {"accountId": "prom-frontend-sa", "project": "p"},
+            "projects/p/serviceAccounts/prom-frontend-sa@p.iam.gserviceaccount.com",
+        ),
     ],
 )
 def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs: dict[str, Any], identity: str) -> None:
