@@ -120,6 +120,26 @@ class MetricsAdapter(Component):
         selector = {"run": STACKDRIVER_NAME, "k8s-app": STACKDRIVER_NAME}
         in_system = {"kubernetes.io/cluster-service": "true"}
         amounts = {"cpu": "250m", "memory": "200Mi"}
+        container: k8s.core.v1.ContainerArgsDict = {
+            "name": "pod-custom-metrics-stackdriver-adapter",
+            "image": STACKDRIVER_ADAPTER_IMAGE,
+            "image_pull_policy": "Always",
+            "command": [
+                "/adapter",
+                "--use-new-resource-model=true",
+                "--fallback-for-container-metrics=true",
+            ],
+            "resources": {"requests": amounts, "limits": amounts},
+            "readiness_probe": {
+                "http_get": {"path": "/healthz", "port": 443, "scheme": "HTTPS"},
+                "initial_delay_seconds": 5,
+                "period_seconds": 5,
+            },
+        }
+        pod: k8s.core.v1.PodSpecArgsDict = {
+            "service_account_name": STACKDRIVER_NAME,
+            "containers": [container],
+        }
         deployment = k8s.apps.v1.Deployment(
             STACKDRIVER_NAME,
             metadata={"name": STACKDRIVER_NAME, "namespace": STACKDRIVER_NAMESPACE, "labels": selector},
@@ -128,27 +148,7 @@ class MetricsAdapter(Component):
                 "selector": {"match_labels": selector},
                 "template": {
                     "metadata": {"labels": {**selector, **in_system}},
-                    "spec": {
-                        "service_account_name": STACKDRIVER_NAME,
-                        "containers": [
-                            {
-                                "name": "pod-custom-metrics-stackdriver-adapter",
-                                "image": STACKDRIVER_ADAPTER_IMAGE,
-                                "image_pull_policy": "Always",
-                                "command": [
-                                    "/adapter",
-                                    "--use-new-resource-model=true",
-                                    "--fallback-for-container-metrics=true",
-                                ],
-                                "resources": {"requests": amounts, "limits": amounts},
-                                "readiness_probe": {
-                                    "http_get": {"path": "/healthz", "port": 443, "scheme": "HTTPS"},
-                                    "initial_delay_seconds": 5,
-                                    "period_seconds": 5,
-                                },
-                            }
-                        ],
-                    },
+                    "spec": pod,
                 },
             },
             opts=self._inside(account, *permissions),
@@ -223,6 +223,48 @@ class MetricsAdapter(Component):
         rules = k8s.core.v1.ConfigMap(
             PROMETHEUS_NAME, metadata=metadata, data={"config.yaml": configuration}, opts=self._inside()
         )
+        container: k8s.core.v1.ContainerArgsDict = {
+            "name": CHART,
+            "image": PROMETHEUS_ADAPTER_IMAGE,
+            "args": [
+                f"--secure-port={ADAPTER_PORT}",
+                "--cert-dir=/tmp/cert",
+                f"--prometheus-url={frontend_url()}",
+                f"--metrics-relist-interval={RELIST}",
+                f"--metrics-max-age={MAX_AGE}",
+                "--config=/etc/adapter/config.yaml",
+            ],
+            "ports": [{"name": "https", "container_port": ADAPTER_PORT}],
+            "readiness_probe": {
+                "http_get": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
+                "period_seconds": 5,
+            },
+            "liveness_probe": {
+                "http_get": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
+                "initial_delay_seconds": 30,
+            },
+            "resources": {"requests": {"cpu": "102m", "memory": "180Mi"}},
+            "security_context": {
+                "allow_privilege_escalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "read_only_root_filesystem": True,
+                "run_as_non_root": True,
+                "run_as_user": 10001,
+            },
+            "volume_mounts": [
+                {"name": "config", "mount_path": "/etc/adapter/", "read_only": True},
+                {"name": "tmp", "mount_path": "/tmp"},
+            ],
+        }
+        pod: k8s.core.v1.PodSpecArgsDict = {
+            "service_account_name": PROMETHEUS_NAME,
+            "security_context": {"fs_group": 10001, "seccomp_profile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+            "volumes": [
+                {"name": "config", "config_map": {"name": PROMETHEUS_NAME}},
+                {"name": "tmp", "empty_dir": {}},
+            ],
+        }
         deployment = k8s.apps.v1.Deployment(
             PROMETHEUS_NAME,
             metadata=metadata,
@@ -235,49 +277,7 @@ class MetricsAdapter(Component):
                         # The adapter reads its rules once: changed ones need new pods.
                         "annotations": {"checksum/config": hashlib.sha256(configuration.encode()).hexdigest()},
                     },
-                    "spec": {
-                        "service_account_name": PROMETHEUS_NAME,
-                        "security_context": {"fs_group": 10001, "seccomp_profile": {"type": "RuntimeDefault"}},
-                        "containers": [
-                            {
-                                "name": CHART,
-                                "image": PROMETHEUS_ADAPTER_IMAGE,
-                                "args": [
-                                    f"--secure-port={ADAPTER_PORT}",
-                                    "--cert-dir=/tmp/cert",
-                                    f"--prometheus-url={frontend_url()}",
-                                    f"--metrics-relist-interval={RELIST}",
-                                    f"--metrics-max-age={MAX_AGE}",
-                                    "--config=/etc/adapter/config.yaml",
-                                ],
-                                "ports": [{"name": "https", "container_port": ADAPTER_PORT}],
-                                "readiness_probe": {
-                                    "http_get": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
-                                    "period_seconds": 5,
-                                },
-                                "liveness_probe": {
-                                    "http_get": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
-                                    "initial_delay_seconds": 30,
-                                },
-                                "resources": {"requests": {"cpu": "102m", "memory": "180Mi"}},
-                                "security_context": {
-                                    "allow_privilege_escalation": False,
-                                    "capabilities": {"drop": ["ALL"]},
-                                    "read_only_root_filesystem": True,
-                                    "run_as_non_root": True,
-                                    "run_as_user": 10001,
-                                },
-                                "volume_mounts": [
-                                    {"name": "config", "mount_path": "/etc/adapter/", "read_only": True},
-                                    {"name": "tmp", "mount_path": "/tmp"},
-                                ],
-                            }
-                        ],
-                        "volumes": [
-                            {"name": "config", "config_map": {"name": PROMETHEUS_NAME}},
-                            {"name": "tmp", "empty_dir": {}},
-                        ],
-                    },
+                    "spec": pod,
                 },
             },
             opts=self._inside(account, rules, *permissions),
@@ -306,6 +306,44 @@ class MetricsAdapter(Component):
             },
             opts=self._inside(),
         )
+        container: k8s.core.v1.ContainerArgsDict = {
+            "name": FRONTEND,
+            "image": PROMETHEUS_FRONTEND_IMAGE,
+            "args": [
+                f"--web.listen-address=:{FRONTEND_PORT}",
+                f"--query.project-id={self._args['project']}",
+            ],
+            "ports": [{"name": "web", "container_port": FRONTEND_PORT}],
+            "readiness_probe": {"http_get": {"path": "/-/ready", "port": "web"}},
+            "liveness_probe": {"http_get": {"path": "/-/healthy", "port": "web"}},
+            "security_context": {
+                "allow_privilege_escalation": False,
+                "capabilities": {"drop": ["all"]},
+                "privileged": False,
+                "run_as_group": 1000,
+                "run_as_non_root": True,
+                "run_as_user": 1000,
+            },
+        }
+        pod: k8s.core.v1.PodSpecArgsDict = {
+            "automount_service_account_token": True,
+            "service_account_name": FRONTEND_ACCOUNT,
+            "affinity": {
+                "node_affinity": {
+                    "required_during_scheduling_ignored_during_execution": {
+                        "node_selector_terms": [
+                            {
+                                "match_expressions": [
+                                    {"key": ARCH, "operator": "In", "values": ["arm64", "amd64"]},
+                                    {"key": OS, "operator": "In", "values": ["linux"]},
+                                ]
+                            }
+                        ]
+                    }
+                }
+            },
+            "containers": [container],
+        }
         k8s.apps.v1.Deployment(
             FRONTEND,
             metadata={"name": FRONTEND, "namespace": PROMETHEUS_NAMESPACE},
@@ -314,45 +352,7 @@ class MetricsAdapter(Component):
                 "selector": {"match_labels": selector},
                 "template": {
                     "metadata": {"labels": selector},
-                    "spec": {
-                        "automount_service_account_token": True,
-                        "service_account_name": FRONTEND_ACCOUNT,
-                        "affinity": {
-                            "node_affinity": {
-                                "required_during_scheduling_ignored_during_execution": {
-                                    "node_selector_terms": [
-                                        {
-                                            "match_expressions": [
-                                                {"key": ARCH, "operator": "In", "values": ["arm64", "amd64"]},
-                                                {"key": OS, "operator": "In", "values": ["linux"]},
-                                            ]
-                                        }
-                                    ]
-                                }
-                            }
-                        },
-                        "containers": [
-                            {
-                                "name": FRONTEND,
-                                "image": PROMETHEUS_FRONTEND_IMAGE,
-                                "args": [
-                                    f"--web.listen-address=:{FRONTEND_PORT}",
-                                    f"--query.project-id={self._args['project']}",
-                                ],
-                                "ports": [{"name": "web", "container_port": FRONTEND_PORT}],
-                                "readiness_probe": {"http_get": {"path": "/-/ready", "port": "web"}},
-                                "liveness_probe": {"http_get": {"path": "/-/healthy", "port": "web"}},
-                                "security_context": {
-                                    "allow_privilege_escalation": False,
-                                    "capabilities": {"drop": ["all"]},
-                                    "privileged": False,
-                                    "run_as_group": 1000,
-                                    "run_as_non_root": True,
-                                    "run_as_user": 1000,
-                                },
-                            }
-                        ],
-                    },
+                    "spec": pod,
                 },
             },
             opts=self._inside(account),

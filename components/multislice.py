@@ -83,7 +83,7 @@ class MultisliceJob(Component):
         )
 
         # As `made` carries it, so that it is known in a preview and waits for the JobSet in an update.
-        self.job_name = made.metadata.apply(lambda found: str(cast(Any, found)["name"]))
+        self.job_name = cast(Any, made).metadata.apply(lambda found: str(found["name"]))
         self.register_outputs({"jobName": self.job_name})
 
 

@@ -153,7 +153,7 @@ def of_pools(names: list[str]) -> dict[str, Any]:
     return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": names}]}
 
 
-def metadata(run: Run, name: str, annotations: dict[str, str]) -> dict[str, Any]:
+def metadata(run: Run, name: str, annotations: dict[str, str]) -> Any:
     """Metadata of a run's Job or JobSet; the label by which Kueue takes it is on itself, not on its pods."""
     optional = {"labels": queue_label(run), "annotations": annotations}
     return {"name": name, "namespace": run.namespace, **{key: value for key, value in optional.items() if value}}

@@ -52,7 +52,7 @@ class TpuBatchJob(Component):
         job, hosts = run_name(run), args["hosts"]
         pod = tpu_pod(run, args)
         labels = {"metadata": {"labels": run.labels}} if run.labels else {}
-        spec: dict[str, Any] = {"template": {**labels, "spec": pod}}
+        spec: Any = {"template": {**labels, "spec": pod}}
         backoff_limit = run.backoff_limit
         meeting: list[pulumi.Resource] = []
         if hosts > 1:

@@ -66,7 +66,8 @@ def test_engine_is_asked_and_understood_in_its_own_way(engine: Any) -> None:
     assert asked["max_tokens"] == 7
     answer = {"choices": [{"text": "Hi"}]} if "model" in asked else {"response": "Hi"}
     assert engine.text(answer) == "Hi"
-    for nothing in ({}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}):
+    without: list[dict[str, Any]] = [{}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}]
+    for nothing in without:
         with pytest.raises((KeyError, IndexError, TypeError)):
             engine.text(nothing)
 

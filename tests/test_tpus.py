@@ -193,8 +193,8 @@ def test_every_slice_of_the_catalogue_can_be_a_pool(version: str) -> None:
     if VERSIONS[version].flex_start_zones:
         assert zone in VERSIONS[version].flex_start_zones
         flexible = [pool_of(one) | {"capacity": {"mode": "flexStart"}} for one in slices(version)]
-        for pool in flexible:
-            pool.pop("nodesPerZone", None)
+        for written in flexible:
+            written.pop("nodesPerZone", None)
         read = load(stack_of(*flexible, zone=zone), PROJECT)
         assert [plan.bounds(pool) for pool in read.tpu_pools] == [(0, one.hosts) for one in slices(version)]
 
@@ -319,7 +319,7 @@ def test_every_slice_builds_a_pool_of_its_machine_and_its_size(monkeypatch: pyte
     def program() -> None:
         for index, one in enumerate(EVERY):
             zone = ZONE[one.version]
-            args: dict[str, Any] = {
+            args: Any = {
                 **BASE,
                 "location": zone.rpartition("-")[0],
                 "zones": [zone],
