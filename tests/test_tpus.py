@@ -329,10 +329,12 @@ def test_every_slice_builds_a_pool_of_its_machine_and_its_size(monkeypatch: pyte
             }
             if VERSIONS[one.version].workload_policy and one.multi_host:
                 args["workload_policy"] = "policy"
-            size = {} if one.multi_host else {"nodes_per_zone": 3}
-            TpuNodePool(f"fixed-{index}", {**args, **size, "name": f"fixed-{index}"})
+            size: dict[str, int] = {} if one.multi_host else {"nodes_per_zone": 3}
+            fixed: Any = {**args, **size, "name": f"fixed-{index}"}
+            TpuNodePool(f"fixed-{index}", fixed)
             if VERSIONS[one.version].flex_start_zones:
-                FlexStartTpuPool(f"flex-{index}", {**args, "name": f"flex-{index}"})
+                flexible: Any = {**args, "name": f"flex-{index}"}
+                FlexStartTpuPool(f"flex-{index}", flexible)
 
     pools = {pool.object_name: pool for pool in record(program, False, monkeypatch).all("NodePool")}
     for index, one in enumerate(EVERY):
