@@ -166,7 +166,7 @@ class KueueStack(Component):
                 api_version=KUEUE_API,
                 kind="ResourceFlavor",
                 metadata={"name": flavor["name"]},
-                **({"spec": {"nodeLabels": flavor["node_labels"]}} if flavor.get("node_labels") else {}),
+                **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
             )
             for flavor in args.get("flavors", [])
@@ -265,6 +265,15 @@ class KueueStack(Component):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
         )
+
+
+def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
+    """Spec of a ResourceFlavor; empty for one that is any node."""
+    spec: dict[str, Any] = {"nodeLabels": flavor["node_labels"]} if flavor.get("node_labels") else {}
+    if resource := flavor.get("queued_resource"):
+        # Kubernetes gives pods this toleration, but the pod template of Kueue's request for nodes goes past that.
+        spec["tolerations"] = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+    return spec
 
 
 def chart_values(namespaces: list[str]) -> dict[str, Any]:

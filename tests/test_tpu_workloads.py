@@ -274,6 +274,10 @@ def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, A
             "name": configuration.object_name,
         },
     }
+    # Kueue's request for nodes passes no admission that would give its pods this.
+    assert made.one("ResourceFlavor").inputs["spec"]["tolerations"] == [
+        {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
     queue = made.one("ClusterQueue")
     assert queue.inputs["spec"]["admissionChecksStrategy"] == {
         "admissionChecks": [{"name": check.object_name, "onFlavors": ["dws"]}]
