@@ -186,7 +186,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         made: list[Any] = []
         for run in runs:  # each after the one before it: the list's order is the order of creation
             name, before = f"{run.namespace}/{run.name}", [*after(run), *made[-1:]]
-            made.append(run_component(run)(name, run_arguments(run, stack), in_cluster(*before)))
+            made.append(run_component(run)(name, run_arguments(run, stack, cluster.kubeconfig), in_cluster(*before)))
         return made
 
     runs = [*stack.training, *stack.batch]
@@ -255,9 +255,9 @@ def run_component(run: FineTune | Multislice | TpuBatch) -> Any:
     return {FineTune: FinetuneJob, Multislice: MultisliceJob, TpuBatch: TpuBatchJob}[type(run)]
 
 
-def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings) -> Any:
+def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
     """Arguments of a run's component: its section, and the nodes that it runs on."""
-    further: dict[str, object] = {"node_selector": plan.node_selector(run, stack)}
+    further: dict[str, object] = {"node_selector": plan.node_selector(run, stack), "kubeconfig": kubeconfig}
     if seconds := plan.queued_seconds(run, stack):
         further["queued_seconds"] = seconds
     if not isinstance(run, FineTune):

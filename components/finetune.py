@@ -74,6 +74,8 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """The Job is called exactly `name`; else a hash of its content follows."""
     queued_seconds: NotRequired[int]
     """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
+    kubeconfig: NotRequired[pulumi.Input[str]]
+    """By which a run's place in its queue is awaited; none: runs made within a second are admitted in any order."""
 
 
 class FinetuneJob(Component):
@@ -127,7 +129,7 @@ class FinetuneJob(Component):
                     "spec": pod(run, job, service, args.get("node_selector", {}), queued),
                 },
             },
-            opts=options(run, name, self, [headless]),
+            opts=options(run, name, self, [headless], args.get("kubeconfig")),
         )
 
         self.job_name = made.metadata.name.apply(lambda found: found or job)

@@ -79,7 +79,7 @@ class MultisliceJob(Component):
                 ]
                 or [replicated_job(SLICE, run.slices, run, args)],
             },
-            opts=options(run, name, self),
+            opts=options(run, name, self, [], args.get("kubeconfig")),
         )
 
         # As `made` carries it, so that it is known in a preview and waits for the JobSet in an update.

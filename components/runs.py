@@ -8,6 +8,7 @@ from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
 from components.retry import kueue_hook
+from components.turns import place_in_line
 from components.workload import WorkloadArgs, queue_label, resources, variables
 from settings.model import FineTune, Multislice, TpuBatch
 from settings.plan import DEFAULT_NAMESPACE
@@ -62,12 +63,26 @@ class TpuRunArgs(WorkloadArgs):
     """Node pools to stay on where others have the same labels; none: any with the labels."""
     queued_seconds: NotRequired[int]
     """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
+    kubeconfig: NotRequired[pulumi.Input[str]]
+    """By which a run's place in its queue is awaited; none: runs made within a second are admitted in any order."""
 
 
 def options(
-    run: Run, name: str, parent: pulumi.Resource, depends_on: list[pulumi.Resource] | None = None
+    run: Run,
+    name: str,
+    parent: pulumi.Resource,
+    depends_on: list[pulumi.Resource],
+    kubeconfig: pulumi.Input[str] | None,
 ) -> pulumi.ResourceOptions:
-    """Options of the run's Job or JobSet, by which it is made once and outlives a change of its configuration."""
+    """Options of the run's Job or JobSet, by which it is made once and outlives a change of its configuration.
+
+    With a kubeconfig its creation ends when it has its place in its queue.
+    """
+    binding = hooks(run, name)
+    if run.queue is not None and kubeconfig is not None:
+        kind = "jobset" if isinstance(run, Multislice) else "job"
+        turn = place_in_line(f"{kind} {name}", run.namespace, kubeconfig)
+        binding = pulumi.ResourceHookBinding.merge(binding, turn)
     by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
     return pulumi.ResourceOptions(
         parent=parent,
@@ -77,7 +92,7 @@ def options(
         # forget it, and make even the unchanged run anew.
         delete_before_replace=False,
         ignore_changes=by_kueue if run.fixed_name else SAME_RUN,
-        hooks=hooks(run, name),
+        hooks=binding,
     )
 
 

@@ -79,7 +79,7 @@ class TpuBatchJob(Component):
             f"{run.namespace}/{job}",
             metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(args.get("queued_seconds"))}),
             spec=spec,
-            opts=options(run, name, self, meeting),
+            opts=options(run, name, self, meeting, args.get("kubeconfig")),
         )
 
         self.job_name = made.metadata.name.apply(lambda found: found or job)

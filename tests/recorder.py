@@ -142,12 +142,13 @@ def record(program: Callable[[], object], preview: bool, monkeypatch: pytest.Mon
     async def ready_at_once(*_: object) -> None:
         return None
 
-    def registered(_hook: pulumi.ErrorHook) -> asyncio.Future[None]:
+    def registered(_hook: pulumi.ErrorHook | pulumi.ResourceHook) -> asyncio.Future[None]:
         return asyncio.ensure_future(ready_at_once())
 
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
     # Hooks are called back by an engine; Pulumi's mocks have none.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
+    monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)
     recorded = Record()
     cloud = Cloud(preview)
     pulumi.runtime.set_mocks(cloud, project="gke-ai", stack="test", preview=preview, monitor=Monitor(cloud, recorded))

@@ -92,7 +92,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
         (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
         (ComputeClassArgs, model.ComputeClass, set(), set()),
-        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds"}, set()),
+        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig"}, set()),
     ],
 )
 def test_a_setting_that_no_component_takes_is_noticed(

@@ -21,9 +21,17 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 POOL = "cloud.google.com/gke-nodepool"
 JOB: dict[str, Any] = {"name": "j", "namespace": "team", "pool": "p", "hosts": 4, "chips_per_host": 4}
 SET: dict[str, Any] = {
-    "name": "s", "namespace": "team", "queue": "lq", "kind": "multislice", "slices": 2, "pools": ["a", "b"],
-    "hosts": 2, "chips_per_host": 4, "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
+    "name": "s",
+    "namespace": "team",
+    "queue": "lq",
+    "kind": "multislice",
+    "slices": 2,
+    "pools": ["a", "b"],
+    "hosts": 2,
+    "chips_per_host": 4,
+    "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
 }
+PLACE = {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds", "kubeconfig"}
 Build = Callable[..., Record]
 
 
@@ -104,11 +112,11 @@ def test_name_of_a_run_follows_from_its_content() -> None:
 @pytest.mark.parametrize(
     ("arguments", "section", "further"),
     [
-        (TpuBatchJobArgs, model.TpuBatch, {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds"}),
+        (TpuBatchJobArgs, model.TpuBatch, PLACE),
         (
             MultisliceJobArgs,
             model.Multislice,
-            {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds", "pool_of_slice"},
+            PLACE | {"pool_of_slice"},
         ),
     ],
 )
