@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, retry
+from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, retry, turns
 from components.runs import hooks
 from settings import Settings, load, model, plan
 from tests.recorder import PROJECT, Record, record, run_program
@@ -314,3 +314,52 @@ def test_patience_with_jobset_ends_with_advice_on_jobset(monkeypatch: pytest.Mon
     assert not asyncio.run(retry.until_answered(failed(*[late] * (len(retry.PAUSES) + 1))))
     assert "JobSet did not answer" in said[0]
     assert "kubectl -n jobset-system" in said[0]
+
+
+# --- places in line ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later(
+    after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
+    paused: list[float] = []
+    answers = [False] * after + [True]
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(turns, "is_known", lambda *_: answers.pop(0))
+    turns.place_in_line("j", "team", "kubeconfig")
+    made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
+    asyncio.run(bound[0](made))
+    assert paused == [turns.PAUSE_SECONDS] * after + [1]
+    assert not answers
+
+
+def test_run_that_kueue_does_not_know_in_time_goes_on_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
+    said: list[str] = []
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(turns, "is_known", lambda *_: False)
+    turns.place_in_line("j", "team", "kubeconfig")
+    asyncio.run(bound[0](pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})))
+    assert "may go before it" in said[0]
+
+
+@pytest.mark.parametrize("queue", ["lq", None])
+def test_only_a_run_in_a_queue_waits_for_its_place(queue: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def place(name: str, *_: object) -> pulumi.ResourceHookBinding:
+        asked.append(name)
+        return pulumi.ResourceHookBinding()
+
+    monkeypatch.setattr("components.runs.place_in_line", place)
+    record(lambda: TpuBatchJob("x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)  # type: ignore[typeddict-item]
+    assert asked == (["job x"] if queue else [])
