@@ -1,0 +1,145 @@
+"""JetStream scaled by Prometheus, prometheus-adapter and the HPA controller, all real, on metrics of a stub."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import StandIn, begun, eventually, gone, settled
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLE = "examples/jetstream-autoscaling-prometheus.yaml"
+AUTOSCALER = "jetstream-hpa-multiple-metrics"
+# A request of the smoke check is 64 tokens: 8 seconds each, so that 100 on 32 slots are done after half a minute.
+TOKEN_SECONDS = 0.125
+SCALE_IN_SECONDS = 30
+BACKLOG, MEMORY = "jetstream_prefill_backlog_size", "memory_used_percentage"
+
+
+def autoscaling(*metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """The example's autoscaler with these metrics, and windows that a test can wait for."""
+    return [
+        {
+            "name": AUTOSCALER,
+            "server": "maxengine-server",
+            "adapter": "prometheus",
+            "maxReplicas": 2,
+            "metrics": list(metrics),
+            "scrapeIntervalSeconds": 5 if any(one["metric"] != "tpuMemory" for one in metrics) else 15,
+            "scaleInWindowSeconds": SCALE_IN_SECONDS,
+        }
+    ]
+
+
+# Of its chips' memory the stub takes a quarter when idle and nine tenths when all slots are busy. That is within HPA's
+# tolerance of 0.85, so that the backlog alone can ask for a second replica, and far above 0.6.
+BOTH = autoscaling({"metric": "prefillBacklog", "target": 10}, {"metric": "tpuMemory", "target": 0.85})
+MEMORY_ALONE = autoscaling({"metric": "tpuMemory", "target": 0.6})
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[StandIn]:
+    """The example on both metrics; the tests below use it in order, and each leaves it for the next."""
+    with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as stand_in:
+        config = stand_in.configure(EXAMPLE, autoscaling=BOTH)
+        found = begun(stand_in, config)
+        stand_in.make("up", config)
+        yield stand_in
+        stand_in.make("down")
+        gone(stand_in, found)
+
+
+def hpa(stand_in: StandIn) -> dict[str, Any]:
+    """The autoscaler as the API has it."""
+    found: dict[str, Any] = json.loads(stand_in.kubectl("get", "hpa", AUTOSCALER, "-n", "default", "-o", "json"))
+    return found
+
+
+def values(stand_in: StandIn) -> dict[str, str]:
+    """What the autoscaler reads at present, by metric."""
+    read = hpa(stand_in)["status"].get("currentMetrics") or []
+    return {
+        one["external"]["metric"]["name"]: one["external"]["current"].get("value", "")
+        for one in read
+        if one.get("type") == "External"
+    }
+
+
+def scaling(stand_in: StandIn) -> str:
+    """Why the autoscaler can scale, or can't."""
+    conditions = hpa(stand_in)["status"].get("conditions") or []
+    return next((str(one["reason"]) for one in conditions if one["type"] == "ScalingActive"), "")
+
+
+def measure(stand_in: StandIn, app: str) -> None:
+    """Makes pods of an app those whose metrics are the TPUs'."""
+    spec = {"spec": {"selector": {"matchLabels": {"k8s-app": app}}}}
+    exporter = ("podmonitoring", "-n", "kube-system", "tpu-metrics-exporter")
+    stand_in.kubectl("patch", *exporter, "--type=merge", "-p", json.dumps(spec))
+
+
+def replicas(stand_in: StandIn) -> int:
+    """Replicas that the server is to have, as its Deployment says."""
+    deployment = stand_in.kubectl("get", "deployment", "maxengine-server", "-n", "default", "-o", "json")
+    return int(json.loads(deployment)["spec"]["replicas"])
+
+
+@contextmanager
+def asked(stand_in: StandIn) -> Iterator[None]:
+    """The smoke check's burst of 100 requests, again and again; at the end the last has been answered."""
+    enough = threading.Event()
+
+    def ask() -> None:
+        while not enough.is_set():
+            stand_in.make("smoke")
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield
+        finally:
+            enough.set()
+        asking.result()
+
+
+def test_both_metrics_are_read_and_ask_for_one_replica(deployed: StandIn) -> None:
+    eventually(lambda: values(deployed) == {BACKLOG: "0", MEMORY: "250m"}, "both metrics are read", 180)
+    assert replicas(deployed) == 1
+
+
+def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: StandIn) -> None:
+    with asked(deployed):
+        # The larger answer of two: full slots alone do not ask for one.
+        eventually(lambda: replicas(deployed) == 2, "the backlog asks for a second replica", 180)
+        settled(deployed)
+        assert replicas(deployed) == 2, "neither the second up nor the refresh set the replicas back"
+
+
+def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: StandIn) -> None:
+    assert replicas(deployed) == 2
+    eventually(lambda: replicas(deployed) == 1, "the second replica goes", SCALE_IN_SECONDS + 120)
+    assert values(deployed)[BACKLOG] == "0"
+
+
+def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deployed: StandIn) -> None:
+    deployed.make("up", deployed.configure(EXAMPLE, autoscaling=MEMORY_ALONE))
+    eventually(lambda: values(deployed).keys() == {MEMORY}, "the memory alone is read", 180)
+    assert replicas(deployed) == 1
+    with asked(deployed):
+        eventually(lambda: replicas(deployed) == 2, "full memory asks for a second replica", 180)
+        measure(deployed, "nothing")
+        eventually(lambda: scaling(deployed) == "FailedGetExternalMetric", "the metric can't be read", 180)
+    time.sleep(SCALE_IN_SECONDS + 5)
+    assert replicas(deployed) == 2, "while it could be read, memory that is free would have taken it back by now"
+
+    measure(deployed, "tpu-device-plugin")
+    eventually(lambda: replicas(deployed) == 1, "free memory takes the second replica back", SCALE_IN_SECONDS + 120)
