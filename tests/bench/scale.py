@@ -16,7 +16,7 @@ def sections(teams: int) -> dict[str, Any]:
     batch: list[Any] = []
     for number in range(teams):
         team, gpu, tpu = f"team-{number}", f"gpu-{number}", f"tpu-{number}"
-        machine = {"machineType": "g2-standard-24", "zones": ["us-west4-a"], "nodesPerZone": 3}
+        machine = {"machineType": "g2-standard-24", "zones": ["us-west4-a"], "nodesPerZone": 4}
         found["gpuPools"].append({"name": gpu, **machine})
         # Its nodes come with its Jobs, so those need no queue.
         slices = {"version": "v5e", "topology": "4x4", "zones": ["us-west4-a"], "capacity": {"mode": "flexStart"}}
