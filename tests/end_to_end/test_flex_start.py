@@ -23,14 +23,14 @@ def slices(stand_in: StandIn) -> Counter[str]:
 
 def running(stand_in: StandIn, job: str) -> list[dict[str, Any]]:
     """The running pods of a Job."""
-    found = stand_in.get("pods", "-n", "default", "-l", f"job-name={job}")
+    found = stand_in.get("pods", "-A", "-l", f"job-name={job}")
     return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
 
-def finish(stand_in: StandIn, job: str, succeeded: bool = True) -> None:
+def finish(stand_in: StandIn, job: str, namespace: str = "default", succeeded: bool = True) -> None:
     """Ends the containers of a Job's pods."""
     call = "import local.cluster, sys; local.cluster.finish_job(*sys.argv[1:4], succeeded=sys.argv[4] == 'True')"
-    stand_in.run("python", "-c", call, stand_in.outputs()["clusterName"], "default", job, str(succeeded))
+    stand_in.run("python", "-c", call, stand_in.outputs()["clusterName"], namespace, job, str(succeeded))
 
 
 def complete(stand_in: StandIn) -> set[str]:
