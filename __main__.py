@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -182,15 +181,19 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             ]
             JetStreamAutoscaling(autoscaler.name, autoscaler_arguments(autoscaler, stack), in_cluster(adapter, *own))
 
-    def made_in_order(runs: Sequence[FineTune | Multislice | TpuBatch]) -> list[Any]:
-        made: list[Any] = []
-        for run in runs:  # each after the one before it: the list's order is the order of creation
-            name, before = f"{run.namespace}/{run.name}", [*after(run), *made[-1:]]
-            made.append(run_component(run)(name, run_arguments(run, stack, cluster.kubeconfig), in_cluster(*before)))
-        return made
-
     runs = [*stack.training, *stack.batch]
-    jobs = [*made_in_order(stack.training), *made_in_order(stack.batch)]
+    jobs: list[Any] = []
+    latest: dict[object, pulumi.Resource] = {}
+    for run in runs:
+        # After the one before it in its queue, or of its kind: the list's order is the order of creation.
+        queue = plan.cluster_queue_of(run, stack)
+        line = queue.name if queue else type(run)
+        before = [*after(run), *([latest[line]] if line in latest else [])]
+        made = run_component(run)
+        latest[line] = made(
+            f"{run.namespace}/{run.name}", run_arguments(run, stack, cluster.kubeconfig), in_cluster(*before)
+        )
+        jobs.append(latest[line])
 
     outputs: dict[str, Any] = {
         "version": OUTPUTS_VERSION,

@@ -118,8 +118,8 @@ def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
         return False
 
     binding = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{kind.lower()} {name}: explain", explain)])
-    admitted = run.queue is not None or isinstance(run, Multislice)
-    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind.lower()} {name}")) if admitted else binding
+    # Kueue looks at every Job and JobSet in the namespaces that it manages, under a queue or not.
+    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind.lower()} {name}"))
 
 
 def queued_annotations(seconds: int | None) -> dict[str, str]:

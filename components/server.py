@@ -146,7 +146,8 @@ class ModelServer(Component):
                 "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **OURS},
             },
             spec=spec,
-            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"server {name}") if server.queue else None),
+            # Kueue looks at every Deployment in the namespaces that it manages, under a queue or not.
+            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"server {name}")),
         )
         k8s.core.v1.Service(
             f"{namespace}/{service}",

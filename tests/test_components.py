@@ -369,10 +369,14 @@ def test_disruption_budget_can_be_left_out(build: Build) -> None:
 def test_server_outside_kueue_carries_no_queue(build: Build) -> None:
     deployment = build(TgiServer, {**SERVER, "queue": None}).one("Deployment")
     assert deployment.inputs["metadata"]["labels"] == {"app": "s"}
-    assert not deployment.hooked
+    assert deployment.hooked, "Kueue's webhook looks at it all the same, and may not answer yet"
 
 
 # --- fine-tuning run --------------------------------------------------------------------------------------------------
+
+
+def test_run_outside_kueue_still_waits_for_its_webhook(build: Build) -> None:
+    assert build(FinetuneJob, {**RUN, "queue": None}).one("Job").hooked
 
 
 def test_changed_run_is_a_new_one_beside_the_old(build: Build) -> None:
@@ -409,7 +413,7 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch
     monkeypatch.setattr(pulumi.log, "error", said.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
     hooks(model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed}), "x")
-    (explain,) = bound
+    explain = bound[0]
     assert explain(failed('jobs.batch "r" already exists')) is False
     assert explain(failed("forbidden")) is False
     assert len(said) == fixed

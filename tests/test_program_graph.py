@@ -99,6 +99,19 @@ def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: p
 
 
 @both
+def test_runs_of_one_queue_do_not_hold_up_those_of_another(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = configuration(STANDARD)
+    (run,), queues = found["gke-ai:training"], found["gke-ai:queues"]
+    (queue,), (local,) = queues["clusterQueues"], queues["localQueues"]
+    queues["clusterQueues"].append({**queue, "name": "other"})
+    queues["localQueues"].append({**local, "name": "lq2", "clusterQueue": "other"})
+    runs = [{**run, "name": n, "service": n, "queue": q} for n, q in (("a", "lq"), ("b", "lq2"), ("c", "lq"))]
+    record = recorded(STANDARD, preview, monkeypatch, queues=queues, training=runs)
+    assert not {"Job a", "Job c"} & record.waits_for(record.one("Job", "b"))
+    assert "Job a" in record.waits_for(record.one("Job", "c"))
+
+
+@both
 @pytest.mark.parametrize("path", ENVIRONMENTS)
 def test_every_object_is_registered_before_a_cluster_exists(
     path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
