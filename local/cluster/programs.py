@@ -192,8 +192,9 @@ async def _jobset(container: Container) -> list[str]:
 
     Its namespace it reads from the ServiceAccount's folder, which is not here: it takes `jobset-system`.
     """
-    JOBSET_AWAITS.parent.mkdir(parents=True, exist_ok=True)
-    JOBSET_AWAITS.touch()
+    if not JOBSET_AWAITS.exists():  # else it may be another user's, and will do
+        JOBSET_AWAITS.parent.mkdir(parents=True, exist_ok=True)
+        JOBSET_AWAITS.touch()
     return _manage(container, "jobset", _manager(container))
 
 
