@@ -23,7 +23,8 @@ recover:  ## after a killed up
 down:  ## take a stack down
 	@$(STANDIN) down $(PICK)
 test:  ## everything CI runs
-	local/run pytest -m "not long"
+	# By file, side by side: most of the time a test waits for a cluster of its own.
+	local/run pytest -m "not long" -n 2 --dist loadfile
 test-long:  ## more repetitions, more kill points
 	local/run pytest
 lint:  ## formatter, linter, strict types, sizes
