@@ -22,8 +22,8 @@ recover:  ## after a killed up
 	@$(STANDIN) recover $(PICK)
 down:  ## take a stack down
 	@$(STANDIN) down $(PICK)
+# By file, side by side: most of its time a test waits for a cluster of its own.
 test:  ## everything CI runs
-	# By file, side by side: most of the time a test waits for a cluster of its own.
 	local/run pytest -m "not long" -n 2 --dist loadfile
 test-long:  ## more repetitions, more kill points
 	local/run pytest
