@@ -15,6 +15,7 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from catalog.versions import KUEUE_API
+from components.base import in_thread
 from settings.model import Server
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.3, 5.0
@@ -83,7 +84,7 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
     said, said_at, pause = "", begun, FIRST_PAUSE_SECONDS
     while True:
         try:
-            found = await asyncio.to_thread(cluster.look, server)
+            found = await in_thread(cluster.look, server)
             reason = waits_for(*found)
         except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
             reason = f"the cluster to answer: {str(error).strip().splitlines()[0]}"

@@ -8,6 +8,7 @@ import pulumi
 import yaml
 
 from catalog.versions import KUEUE_API
+from components.base import in_thread
 
 # Kueue may have just begun to run; a run that it still doesn't know by then goes on without its place.
 PATIENCE_SECONDS = 60.0
@@ -28,7 +29,7 @@ def place_in_line(name: str, namespace: str, kubeconfig: pulumi.Input[str]) -> p
         if not known or not uid:
             return
         end = time.monotonic() + PATIENCE_SECONDS
-        while not await asyncio.to_thread(is_known, known, namespace, uid):
+        while not await in_thread(is_known, known, namespace, uid):
             if time.monotonic() > end:
                 pulumi.log.warn(f"Kueue does not know {args.name} yet; what is submitted after it may go before it.")
                 return

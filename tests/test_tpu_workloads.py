@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pulumi
@@ -350,6 +352,29 @@ def test_run_that_kueue_does_not_know_in_time_goes_on_without_its_place(monkeypa
     turns.place_in_line("j", "team", "kubeconfig")
     asyncio.run(bound[0](pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})))
     assert "may go before it" in said[0]
+
+
+def test_place_in_line_is_found_while_every_thread_of_pulumi_waits_for_resources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
+    monkeypatch.setattr(turns, "is_known", lambda *_: True)
+    turns.place_in_line("j", "team", "kubeconfig")
+    made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
+    over = threading.Event()
+
+    async def all_wait_for_this_one() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+        waiting = loop.run_in_executor(None, over.wait, 20)
+        try:
+            await asyncio.wait_for(bound[0](made), 10)
+        finally:
+            over.set()
+            await waiting
+
+    asyncio.run(all_wait_for_this_one())
 
 
 @pytest.mark.parametrize("queue", ["lq", None])
