@@ -137,7 +137,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     classes = {one.name: ComputeClass(one.name, arguments(one), in_cluster()) for one in stack.compute_classes}
 
     # The managers of Kueue and JobSet run on the system pool, which comes with the cluster.
-    needed = stack.queues or any(isinstance(run, Multislice) for run in stack.training)
+    needed = stack.queues or plan.needs_jobset(stack)
     kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if needed else []
 
     # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.
@@ -301,7 +301,7 @@ def queue_arguments(stack: Settings) -> Any:
     queues = stack.queues or Queues()
     return {
         "namespaces": plan.namespaces(stack),
-        "jobset": any(isinstance(run, Multislice) for run in stack.training),
+        "jobset": plan.needs_jobset(stack),
         "flavors": [
             {
                 "name": flavor.name,
@@ -338,8 +338,6 @@ def namespace_arguments(name: str, stack: Settings, token: pulumi.Output[str] | 
 
 def autoscaler_outputs(stack: Settings) -> list[dict[str, Any]]:
     """Each autoscaler: the Deployment that it scales, by what, and between which bounds."""
-    servers = {server.name: server for server in stack.serving}
-    scaled = [(one, one.deployment or servers[one.server or ""]) for one in stack.autoscaling]
     return [
         {
             "name": one.name,
@@ -349,7 +347,8 @@ def autoscaler_outputs(stack: Settings) -> list[dict[str, Any]]:
             "minReplicas": one.min_replicas,
             "maxReplicas": one.max_replicas,
         }
-        for one, deployment in scaled
+        for one in stack.autoscaling
+        if (deployment := scaling.scaled(one, stack))
     ]
 
 

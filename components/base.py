@@ -1,8 +1,6 @@
 """What all components share: their type token, their arguments, and how they ask the cloud for what is there."""
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict, TypeVar
 
 import pulumi
@@ -12,10 +10,6 @@ from settings.model import Section
 
 S = TypeVar("S", bound=Section)
 T = TypeVar("T")
-
-# For what the program asks a cluster while resources are being made. Pulumi's own threads are then all taken by
-# resources, some of which wait for the very answer: on those it would never be asked.
-_ASKING = ThreadPoolExecutor(max_workers=8, thread_name_prefix="asking")
 
 
 class ResourcesArgs(TypedDict, total=False):
@@ -45,11 +39,6 @@ class Component(pulumi.ComponentResource):
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
-
-
-async def in_thread(call: Callable[..., T], *args: Any) -> T:
-    """The result of a call that blocks, from a thread that no resource can hold up."""
-    return await asyncio.get_running_loop().run_in_executor(_ASKING, call, *args)
 
 
 def look_up(call: Callable[[], T], advice: str) -> T:

@@ -7,15 +7,13 @@ the program watches for the first replica itself, through the kubeconfig that it
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
-import yaml
 
-from catalog.versions import KUEUE_API
-from components.base import in_thread
+from components.asking import connection, in_thread, workloads
 from settings.model import Server
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.3, 5.0
@@ -43,38 +41,26 @@ def first_replica(
 
 
 class Cluster:
-    """What the watch reads of a cluster. Connects at the first read; the calls block, and belong into a thread."""
+    """What the watch reads of a cluster; the calls block, and belong into a thread."""
 
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
-        self._api: Any = None
 
     def look(self, server: Server) -> tuple[Json, list[Json], list[Json]]:
         """The server's Deployment, its pods, and their namespace's Kueue workloads (none where Kueue isn't there)."""
-        # Half a second to import, which only an `up` with a server has to spend.
-        from kubernetes import client, config
 
-        if self._api is None:
-            connect: Callable[[Json], Any] = config.new_client_from_config_dict
-            self._api = connect(yaml.safe_load(self._kubeconfig))
-        try:
-            deployment = client.AppsV1Api(self._api).read_namespaced_deployment(server.name, server.namespace)
-            pods = client.CoreV1Api(self._api).list_namespaced_pod(
+        def found(api: Any) -> tuple[Json, list[Json], list[Json]]:
+            from kubernetes import client
+
+            deployment = client.AppsV1Api(api).read_namespaced_deployment(server.name, server.namespace)
+            pods = client.CoreV1Api(api).list_namespaced_pod(
                 server.namespace, label_selector=f"app={server.app or server.name}"
             )
-            workloads: list[Json] = []
-            if server.queue:
-                group, version = KUEUE_API.split("/")
-                listed: Any = client.CustomObjectsApi(self._api).list_namespaced_custom_object(
-                    group, version, server.namespace, "workloads"
-                )
-                workloads = listed["items"]
-        except client.ApiException as error:
-            if error.status == 401:  # the plugin's token has run out: ask it again
-                self._api = None
-            raise
-        plain = self._api.sanitize_for_serialization
-        return plain(deployment), plain(pods.items), workloads
+            plain = api.sanitize_for_serialization
+            waiting = workloads(api, server.namespace) if server.queue else []
+            return plain(deployment), plain(pods.items), waiting
+
+        return connection(self._kubeconfig).ask(found)
 
 
 async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource) -> None:

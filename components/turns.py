@@ -2,13 +2,10 @@
 
 import asyncio
 import time
-from typing import Any
 
 import pulumi
-import yaml
 
-from catalog.versions import KUEUE_API
-from components.base import in_thread
+from components.asking import connection, in_thread, workloads
 
 # Kueue may have just begun to run; a run that it still doesn't know by then goes on without its place.
 PATIENCE_SECONDS = 60.0
@@ -41,14 +38,9 @@ def place_in_line(name: str, namespace: str, kubeconfig: pulumi.Input[str]) -> p
 
 def is_known(kubeconfig: str, namespace: str, uid: str) -> bool:
     """Whether Kueue has made a Workload of the object with that uid; also while the cluster doesn't answer, false."""
-    from kubernetes import client, config  # half a second to import, which only an `up` with a new run has to spend
-
-    group, version = KUEUE_API.split("/")
     try:
-        connect: Any = config.new_client_from_config_dict
-        api = client.CustomObjectsApi(connect(yaml.safe_load(kubeconfig)))
-        found: Any = api.list_namespaced_custom_object(group, version, namespace, "workloads")
+        found = connection(kubeconfig).ask(lambda api: workloads(api, namespace))
     except Exception:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
         return False
-    owners = (owner for one in found["items"] for owner in one["metadata"].get("ownerReferences", []))
+    owners = (owner for one in found for owner in one["metadata"].get("ownerReferences", []))
     return any(owner["uid"] == uid for owner in owners)

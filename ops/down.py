@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from catalog.versions import JOBSET_API
-from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, listed
+from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, listed, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -98,7 +98,4 @@ def protected(resources: list[dict[str, Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Stop as stop:
-        raise SystemExit(str(stop)) from None
+    run(main)

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, listed
+from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, listed, run
 
 # https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
 UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
@@ -164,7 +164,4 @@ def name_of(urn: str) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Stop as stop:
-        raise SystemExit(str(stop)) from None
+    run(main)

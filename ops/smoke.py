@@ -24,7 +24,7 @@ from rich.table import Table
 
 from catalog.engines import ENGINES, Engine
 from ops import status
-from ops.stack import Object, Stack, Stop, arguments, kubectl, listed
+from ops.stack import Object, Stack, Stop, arguments, kubectl, listed, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -298,7 +298,4 @@ def failures(results: list[Result]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Stop as stop:
-        raise SystemExit(str(stop)) from None
+    run(main)

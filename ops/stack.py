@@ -94,6 +94,14 @@ class Stack:
         return None
 
 
+def run(main: Callable[[], None]) -> None:
+    """Runs a command; where it stops for the user to act, what it says is all that is shown."""
+    try:
+        main()
+    except Stop as stop:
+        raise SystemExit(str(stop)) from None
+
+
 def on_stand_in() -> bool:
     """Whether this runs under local/run, whose cloud is not Google's."""
     return "GKE_AI_STATE" in os.environ

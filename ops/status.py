@@ -19,7 +19,7 @@ from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_stand_in
+from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_stand_in, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -369,7 +369,4 @@ def accelerators_of(pod: Object) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Stop as stop:
-        raise SystemExit(str(stop)) from None
+    run(main)

@@ -73,6 +73,11 @@ def fine_tunes(settings: Settings) -> list[FineTune]:
     return [one for one in settings.training if isinstance(one, FineTune)]
 
 
+def needs_jobset(settings: Settings) -> bool:
+    """Whether the stack has a run that is a JobSet."""
+    return any(isinstance(run, Multislice) for run in settings.training)
+
+
 def namespaces(settings: Settings) -> list[str]:
     """Every namespace that a workload or a local queue lives in, by first use."""
     queues = settings.queues.local_queues if settings.queues else []
