@@ -6,8 +6,9 @@ import pulumi
 import pulumi_gcp as gcp
 
 from catalog.workload_identity import principal
-from components.base import Component, look_up, read
-from settings.model import Bucket, Grant
+from components.base import Component, read
+from components.identity import once_there_is_a_pool, project_number
+from settings.model import Bucket
 
 DAY_SECONDS = 86400
 
@@ -91,26 +92,18 @@ class ModelBucket(Component):
             ),
         )
         if spec.grants:
-            found = look_up(
-                lambda: gcp.organizations.get_project(project_id=project, opts=pulumi.InvokeOptions(parent=self)),
-                f"The grants of bucket {spec.name} need the number of project {project}. Check gcp:project, and that "
-                f"you are logged in to Google Cloud and may see it: gcloud projects describe {project}",
-            )
+            number = project_number(project, f"The grants of bucket {spec.name} need", self)
             for grant in spec.grants:
                 gcp.storage.BucketIAMMember(
                     f"{spec.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}",
                     bucket=bucket.name,
                     role=grant.role,
-                    member=self._member(grant, project, found.number, args["workload_pool"]),
+                    member=once_there_is_a_pool(
+                        principal(number, project, grant.namespace, grant.service_account), args["workload_pool"]
+                    ),
                     opts=pulumi.ResourceOptions(parent=self),
                 )
 
         self.bucket_name = bucket.name
         self.url = bucket.url
         self.register_outputs({"bucketName": self.bucket_name, "url": self.url})
-
-    @staticmethod
-    def _member(grant: Grant, project: str, number: str, workload_pool: pulumi.Input[str]) -> pulumi.Output[str]:
-        member = principal(number, project, grant.namespace, grant.service_account)
-        # The pool's name is known beforehand; taken from the cluster, it makes the grant wait until there is one.
-        return pulumi.Output.from_input(workload_pool).apply(lambda _: member)

@@ -18,7 +18,8 @@ from catalog.versions import (
     STACKDRIVER_ADAPTER_IMAGE,
 )
 from catalog.workload_identity import pool_name, principal
-from components.base import Component, look_up
+from components.base import Component
+from components.identity import once_there_is_a_pool, project_number
 
 VIEWER, WORKLOAD_USER = "roles/monitoring.viewer", "roles/iam.workloadIdentityUser"
 HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
@@ -174,23 +175,15 @@ class MetricsAdapter(Component):
 
     def _grant_to_principal(self) -> None:
         project = self._args["project"]
-        found = look_up(
-            lambda: gcp.organizations.get_project(project_id=project, opts=pulumi.InvokeOptions(parent=self)),
-            f"The metrics adapter's permission needs the number of project {project}. Check gcp:project, and that you "
-            f"are logged in to Google Cloud and may see it: gcloud projects describe {project}",
-        )
-        member = principal(found.number, project, STACKDRIVER_NAMESPACE, STACKDRIVER_NAME)
+        number = project_number(project, "The metrics adapter's permission needs", self)
+        member = principal(number, project, STACKDRIVER_NAMESPACE, STACKDRIVER_NAME)
         gcp.projects.IAMMember(
             STACKDRIVER_NAME,
             project=project,
             role=VIEWER,
-            member=self._once_there_is_a_pool(member),
+            member=once_there_is_a_pool(member, self._args["workload_pool"]),
             opts=pulumi.ResourceOptions(parent=self),
         )
-
-    def _once_there_is_a_pool(self, member: str) -> pulumi.Output[str]:
-        # The pool's name is known beforehand; taken from the cluster, it makes the grant wait until there is one.
-        return pulumi.Output.from_input(self._args["workload_pool"]).apply(lambda _: member)
 
     # ----------------------------------------------------------------------------------------------------- prometheus
     def _prometheus(self) -> k8s.apiregistration.v1.APIService:
@@ -379,8 +372,9 @@ class MetricsAdapter(Component):
             FRONTEND_ACCOUNT,
             service_account_id=account.name,
             role=WORKLOAD_USER,
-            member=self._once_there_is_a_pool(
-                f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]"
+            member=once_there_is_a_pool(
+                f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]",
+                self._args["workload_pool"],
             ),
             opts=opts,
         )

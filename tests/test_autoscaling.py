@@ -15,7 +15,7 @@ from catalog.quantities import GI
 from components import JetStreamAutoscaling, JetStreamAutoscalingArgs, MetricsAdapter
 from components.metrics_adapter import explain
 from settings import model
-from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
+from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server
 from tests.test_bad_configuration import problems_of
 
@@ -36,16 +36,6 @@ AUTOSCALER: dict[str, Any] = {
 ADAPTERS = ("stackdriver", "prometheus")
 
 Build = Callable[..., Record]
-
-
-@pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Build:
-    """Builds one component alone and gives the record of it."""
-
-    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
-        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
-
-    return run
 
 
 def program(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, preview: bool = False) -> Record:

@@ -34,7 +34,7 @@ from components import (
 )
 from components.runs import hooks
 from settings import model
-from tests.recorder import PROJECT, Record, record
+from tests.recorder import PROJECT, Record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -49,16 +49,6 @@ SERVER: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it", "queue":
 RUN: dict[str, Any] = {"name": "r", "queue": "lq", "volume": {"bucket": "b"}}
 
 Build = Callable[..., Record]
-
-
-@pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Build:
-    """Builds one component alone and gives the record of it."""
-
-    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
-        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
-
-    return run
 
 
 # --- as a package for other languages ---------------------------------------------------------------------------------

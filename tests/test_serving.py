@@ -12,7 +12,7 @@ import pytest
 
 from catalog.engines import ENGINES
 from components import ComputeClass, JetStreamServer, TgiServer, VllmServer, WorkloadNamespace, retry
-from tests.recorder import ROOT, TOKEN, Record, record, run_program, strings
+from tests.recorder import ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
@@ -24,16 +24,6 @@ SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 every_engine = pytest.mark.parametrize("engine", SERVERS)
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
-
-
-@pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Builds one component alone and gives the record of it."""
-
-    def run(component: Any, values: dict[str, Any], **more: Any) -> Record:
-        return record(lambda: component("x", {**values, **more}), False, monkeypatch)
-
-    return run
 
 
 @pytest.fixture

@@ -38,14 +38,6 @@ Build = Callable[..., Record]
 
 
 @pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Build:
-    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
-        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
-
-    return run
-
-
-@pytest.fixture
 def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Record]:
     def run(values: dict[str, Any]) -> Record:
         given = {f"gke-ai:{key}": value for key, value in values.items()}

@@ -1,0 +1,21 @@
+"""Members of grants: identities of Kubernetes service accounts, which there are once the project has had a cluster."""
+
+import pulumi
+import pulumi_gcp as gcp
+
+from components.base import look_up
+
+
+def project_number(project: str, whose: str, parent: pulumi.Resource) -> str:
+    """The number of a project, which stands in its principals; `whose` need it is for people to read in a refusal."""
+    found = look_up(
+        lambda: gcp.organizations.get_project(project_id=project, opts=pulumi.InvokeOptions(parent=parent)),
+        f"{whose} the number of project {project}. Check gcp:project, and that you are logged in to Google Cloud and "
+        f"may see it: gcloud projects describe {project}",
+    )
+    return found.number
+
+
+def once_there_is_a_pool(member: str, workload_pool: pulumi.Input[str]) -> pulumi.Output[str]:
+    """The member, as a value that waits for the identity pool: the name of the pool is known before there is one."""
+    return pulumi.Output.from_input(workload_pool).apply(lambda _: member)
