@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, problems_of, put
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
 
 SCALER = "autoscaling.0"
 TARGET = "autoscaling.0.metrics.0.target"
@@ -295,14 +295,7 @@ def test_what_is_right_is_taken(base: Any) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.id for mistake in MISTAKES])
 def test_mistake_is_the_one_problem(mistake: Mistake) -> None:
-    values = mistake.base() if mistake.base.__module__ == __name__ else good()
-    mistake.change(values)
-    problems = problems_of(values)
-    assert len(problems) == 1, problems
-    (problem,) = problems
-    assert problem.path == mistake.path
-    assert mistake.cause in problem.cause
-    assert mistake.way_out in problem.way_out
+    is_told_alone(mistake, mistake.base() if mistake.base.__module__ == __name__ else good())
 
 
 def test_names_that_clash_are_told_beside_the_namespace_that_they_share() -> None:

@@ -1223,14 +1223,18 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
-    values = mistake.base()
+def is_told_alone(mistake: Mistake, values: Configuration) -> None:
+    """Makes the mistake in good values: it is the one problem found, with its path, its cause and its way out."""
     mistake.change(values)
     problems = problems_of(values)
     assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
     assert mistake.cause in problems[0].cause
     assert mistake.way_out in problems[0].way_out
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+    is_told_alone(mistake, mistake.base())
 
 
 def test_names_of_the_mistakes_are_unique() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_bad_configuration import TOKEN, Configuration, Mistake, both, drop, problems_of, put
+from tests.test_bad_configuration import TOKEN, Configuration, Mistake, both, drop, is_told_alone, problems_of, put
 
 CLASS = "computeClasses.0"
 SECOND_CHOICE = f"{CLASS}.priorities.1"
@@ -350,12 +350,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
-    values = good()
-    mistake.change(values)
-    problems = problems_of(values)
-    assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
-    assert mistake.cause in problems[0].cause
-    assert mistake.way_out in problems[0].way_out
+    is_told_alone(mistake, good())
 
 
 def test_good_configuration_has_no_problem() -> None:

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from settings import load
-from tests.test_bad_configuration import PROJECT, Configuration, Mistake, both, drop, good, problems_of, put
+from tests.test_bad_configuration import (
+    PROJECT,
+    Configuration,
+    Mistake,
+    both,
+    drop,
+    good,
+    is_told_alone,
+    problems_of,
+    put,
+)
 
 V6E, V5E = {"version": "v6e", "topology": "4x4"}, {"version": "v5e", "topology": "2x4"}
 OF_4_CHIPS = {"machineType": "ct5lp-hightpu-4t"}
@@ -325,12 +335,7 @@ def test_good_configuration_has_no_problem(base: Any) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_found_alone_with_its_way_out(mistake: Mistake) -> None:
-    values = mistake.base()
-    mistake.change(values)
-    (problem,) = problems_of(values)
-    assert problem.path == mistake.path
-    assert mistake.cause in problem.cause
-    assert mistake.way_out in problem.way_out
+    is_told_alone(mistake, mistake.base())
 
 
 def test_fine_tune_on_a_queued_pool_waits_in_a_queue() -> None:

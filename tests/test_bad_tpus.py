@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from settings import load
-from tests.test_bad_configuration import PROJECT, Configuration, Mistake, both, drop, good, problems_of, put
+from tests.test_bad_configuration import (
+    PROJECT,
+    Configuration,
+    Mistake,
+    both,
+    drop,
+    good,
+    is_told_alone,
+    problems_of,
+    put,
+)
 
 SLICE = {"version": "v6e", "topology": "4x4"}
 
@@ -438,12 +448,7 @@ def test_what_the_mistakes_are_made_in_is_good(base: Any) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_found_alone_with_its_way_out(mistake: Mistake) -> None:
-    values = mistake.base()
-    mistake.change(values)
-    (problem,) = problems_of(values)
-    assert problem.path == mistake.path
-    assert mistake.cause in problem.cause
-    assert mistake.way_out in problem.way_out
+    is_told_alone(mistake, mistake.base())
 
 
 def test_what_refers_to_a_pool_that_is_no_slice_is_not_blamed() -> None:
