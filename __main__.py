@@ -137,7 +137,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     classes = {one.name: ComputeClass(one.name, arguments(one), in_cluster()) for one in stack.compute_classes}
 
     # The managers of Kueue and JobSet run on the system pool, which comes with the cluster.
-    needed = stack.queues or plan.needs_jobset(stack)
+    needed = stack.queues or plan.multislices(stack)
     kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if needed else []
 
     # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.
@@ -301,7 +301,7 @@ def queue_arguments(stack: Settings) -> Any:
     queues = stack.queues or Queues()
     return {
         "namespaces": plan.namespaces(stack),
-        "jobset": plan.needs_jobset(stack),
+        "jobset": bool(plan.multislices(stack)),
         "flavors": [
             {
                 "name": flavor.name,

@@ -73,9 +73,9 @@ def fine_tunes(settings: Settings) -> list[FineTune]:
     return [one for one in settings.training if isinstance(one, FineTune)]
 
 
-def needs_jobset(settings: Settings) -> bool:
-    """Whether the stack has a run that is a JobSet."""
-    return any(isinstance(run, Multislice) for run in settings.training)
+def multislices(settings: Settings) -> list[Multislice]:
+    """The runs over several slices among the training: those that are JobSets."""
+    return [run for run in settings.training if isinstance(run, Multislice)]
 
 
 def namespaces(settings: Settings) -> list[str]:

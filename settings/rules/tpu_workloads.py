@@ -8,7 +8,6 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#limit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from settings.model import FineTune, Multislice, QueuedFlexStart, Settings, TpuBatch, TpuPool
@@ -18,6 +17,7 @@ from settings.plan import (
     flavor_pools,
     grows,
     is_autopilot,
+    multislices,
     pool_of_slice,
     pool_slice,
     pools_of,
@@ -27,12 +27,10 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import Problem
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, listed, needs
 from settings.rules.workloads import noun_of
 
 TpuRun = TpuBatch | Multislice
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
-_JOBSET = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
 _LONGEST = 63
@@ -40,10 +38,6 @@ _LONGEST = 63
 
 def _runs(settings: Settings) -> list[TpuRun]:
     return [one for one in workloads(settings) if isinstance(one, TpuBatch | Multislice)]
-
-
-def _multislices(settings: Settings) -> list[Multislice]:
-    return [run for run in settings.training if isinstance(run, Multislice)]
 
 
 def _own_pools(run: TpuRun, settings: Settings) -> list[TpuPool]:
@@ -58,7 +52,7 @@ def slices_are_named_once(settings: Settings) -> Iterator[Problem]:
                 f"flavor {flavor.name} names pools and describes a slice — pools have theirs, and they could disagree"
             )
             yield Problem(flavor.at("tpu"), cause, "Leave out tpu, or pools")
-    for run in _multislices(settings):
+    for run in multislices(settings):
         for index, name in enumerate(run.pools):
             if name in run.pools[:index]:
                 cause = f"{name} is there twice — it is one slice, and no two child Jobs can have it"
@@ -67,7 +61,7 @@ def slices_are_named_once(settings: Settings) -> Iterator[Problem]:
 
 def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
     """Multislice is over multi-host slices of one version, topology and machine."""
-    for run in _multislices(settings):
+    for run in multislices(settings):
         own = _own_pools(run, settings)
         kinds = dict.fromkeys(pool_slice(pool) for pool in own)
         if len(kinds) > 1 and run.tpu is None:
@@ -99,7 +93,7 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:tpuPools")
 def there_is_a_pool_for_each_slice(settings: Settings) -> Iterator[Problem]:
     """A multi-host pool is one slice."""
-    for run in _multislices(settings):
+    for run in multislices(settings):
         own = _own_pools(run, settings)
         if own and all(pool_slice(pool).multi_host for pool in own) and run.slices > len(own):
             cause = f"{run.slices} slices need as many pools, and {run.name} has {len(own)}: a multi-host pool is one "
@@ -121,7 +115,7 @@ def autopilot_lets_in_what_it_does(settings: Settings) -> Iterator[Problem]:
 
 def host_network_has_no_identity(settings: Settings) -> Iterator[Problem]:
     """Pods on the network of their node get the node's identity, whatever their service account."""
-    for run in _multislices(settings):
+    for run in multislices(settings):
         if run.host_network and run.service_account != "default":
             cause = f"the pods have the network of their node, where service account {run.service_account} has no "
             cause += "workload identity — they would act as the node, and its grants would do nothing"
@@ -166,13 +160,13 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
         if isinstance(run, Multislice):
             index = f"{run.slices - 1}-0" if pool_of_slice(run, settings) else f"{run.slices - 1}"
             longest = len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX
-            if not _JOBSET.fullmatch(run.name):
+            if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
                 cause = f"{run.name} begins with a digit — JobSet would refuse it"
                 yield Problem(run.at("name"), cause, "Begin with a letter")
         else:
             longest = len(f"{run_name(run)}-{last}")
             service = service_name(run)
-            if last and not _JOBSET.fullmatch(service) and run.service is None:
+            if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and run.service is None:
                 cause = f"{service} begins with a digit — Kubernetes would refuse the Service of that name"
                 yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
         if longest > _LONGEST:
@@ -274,7 +268,7 @@ def shared_growing_pools_are_counted_each(settings: Settings) -> Iterator[Proble
     would be let in for pools that each has one of, and wait for the other's.
     """
     seen: dict[str, Multislice] = {}
-    for run in _multislices(settings):
+    for run in multislices(settings):
         queue = cluster_queue_of(run, settings)
         own = [pool for pool in _own_pools(run, settings) if grows(pool)]
         shared = [pool.name for pool in own if pool.name in seen]

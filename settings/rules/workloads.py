@@ -34,13 +34,12 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
-from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, kubernetes_labels, listed, needs, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
-_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 # Namespaces that Kubernetes, GKE, Kueue or JobSet make and rule.
 _TAKEN = re.compile(r"kube-.*|gke-.*|gmp-.*|kueue-system|jobset-system|custom-metrics")
@@ -79,7 +78,7 @@ def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
         if _has_service(workload) and (workload.namespace, service_name(workload)) == (DEFAULT_NAMESPACE, "kubernetes"):
             cause = "Service kubernetes of namespace default is the API server's — the second could not be created"
             yield Problem(workload.at("service"), cause, "Choose another name")
-        if _has_service(workload) and not _SERVICE.fullmatch(service_name(workload)):
+        if _has_service(workload) and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
             cause = f"{service_name(workload)} begins with a digit — Kubernetes would refuse the Service"
             key = "name" if service_name(workload) == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
