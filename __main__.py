@@ -33,22 +33,19 @@ from components import (
     TpuNodePool,
     VllmServer,
     WorkloadNamespace,
+    from_settings,
 )
 from components.base import arguments
 from settings import BadConfiguration, Problem, Settings, plan, scaling
 from settings.model import (
-    Autoscaler,
     FineTune,
     GpuPool,
     GpuWorkload,
     Multislice,
-    Queues,
-    Server,
     TpuBatch,
     TpuPool,
-    TpuWorkload,
 )
-from settings.plan import service_name, workloads
+from settings.plan import service_name
 
 OUTPUTS_VERSION = "1"
 # The component of each engine.
@@ -138,13 +135,13 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
 
     # The managers of Kueue and JobSet run on the system pool, which comes with the cluster.
     needed = stack.queues or plan.multislices(stack)
-    kueue = [KueueStack("kueue", queue_arguments(stack), in_cluster(cluster))] if needed else []
+    kueue = [KueueStack("kueue", from_settings.queue_arguments(stack), in_cluster(cluster))] if needed else []
 
     # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.
     namespaces = {
         name: WorkloadNamespace(
             name,
-            namespace_arguments(name, stack, token),
+            from_settings.namespace_arguments(name, stack, token),
             in_cluster(
                 *kueue,
                 *(buckets[one.name] for one in stack.buckets if any(grant.namespace == name for grant in one.grants)),
@@ -163,7 +160,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     servers = [
         SERVERS[server.engine](
             f"{server.namespace}/{server.name}",
-            server_arguments(server, stack, cluster.kubeconfig),
+            from_settings.server_arguments(server, stack, cluster.kubeconfig),
             in_cluster(*after(server)),
         )
         for server in stack.serving
@@ -172,14 +169,16 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         # Deleted before any namespace: while an API of the adapter is not answered, no namespace goes.
         adapter = MetricsAdapter(
             "metrics-adapter",
-            adapter_arguments(stack, project, cluster.workload_pool),
+            from_settings.adapter_arguments(stack, project, cluster.workload_pool),
             in_cluster(cluster, *namespaces.values()),
         )
         for autoscaler in stack.autoscaling:
             own = [
                 made for server, made in zip(stack.serving, servers, strict=True) if server.name == autoscaler.server
             ]
-            JetStreamAutoscaling(autoscaler.name, autoscaler_arguments(autoscaler, stack), in_cluster(adapter, *own))
+            JetStreamAutoscaling(
+                autoscaler.name, from_settings.autoscaler_arguments(autoscaler, stack), in_cluster(adapter, *own)
+            )
 
     runs = [*stack.training, *stack.batch]
     jobs: list[Any] = []
@@ -191,7 +190,9 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         before = [*after(run), *([latest[line]] if line in latest else [])]
         made = run_component(run)
         latest[line] = made(
-            f"{run.namespace}/{run.name}", run_arguments(run, stack, cluster.kubeconfig), in_cluster(*before)
+            f"{run.namespace}/{run.name}",
+            from_settings.run_arguments(run, stack, cluster.kubeconfig),
+            in_cluster(*before),
         )
         jobs.append(latest[line])
 
@@ -241,99 +242,9 @@ def pool_component(pool: GpuPool | TpuPool) -> Any:
     return FlexStartTpuPool if MODES[pool.capacity.mode].elastic else TpuNodePool
 
 
-def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
-    """Arguments of a server's component: its section, and what follows from the rest of the stack."""
-    chips: dict[str, int] = {"chips": plan.accelerators(server, stack)[1]} if isinstance(server, TpuWorkload) else {}
-    return arguments(
-        server,
-        node_selector=plan.node_selector(server, stack),
-        kubeconfig=kubeconfig,
-        autoscaled=plan.autoscaler_of(server, stack) is not None,
-        **chips,
-    )
-
-
 def run_component(run: FineTune | Multislice | TpuBatch) -> Any:
     """The component that makes the run."""
     return {FineTune: FinetuneJob, Multislice: MultisliceJob, TpuBatch: TpuBatchJob}[type(run)]
-
-
-def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
-    """Arguments of a run's component: its section, and the nodes that it runs on."""
-    further: dict[str, object] = {"node_selector": plan.node_selector(run, stack), "kubeconfig": kubeconfig}
-    if seconds := plan.queued_seconds(run, stack):
-        further["queued_seconds"] = seconds
-    if not isinstance(run, FineTune):
-        kind = plan.workload_slice(run, stack)
-        further |= {"hosts": kind.hosts, "chips_per_host": kind.chips_per_host}
-        further["only_pools"] = plan.only_pools(run, stack)
-    if isinstance(run, Multislice):
-        further["pool_of_slice"] = plan.pool_of_slice(run, stack)
-    return arguments(run, **further)
-
-
-def adapter_arguments(stack: Settings, project: str, workload_pool: pulumi.Output[str]) -> Any:
-    """Arguments of the cluster's one `MetricsAdapter`: every autoscaler goes through the same."""
-    return {
-        "adapter": stack.autoscaling[0].adapter,
-        "project": project,
-        "cluster": stack.cluster.name,
-        "workload_pool": workload_pool,
-        "tpu_metrics": scaling.reads_tpu_metrics(stack),
-    }
-
-
-def autoscaler_arguments(autoscaler: Autoscaler, stack: Settings) -> Any:
-    """Arguments of a `JetStreamAutoscaling`: its section, and the Deployment of the server that it names."""
-    server, deployment = scaling.server_of(autoscaler, stack), scaling.scaled(autoscaler, stack)
-    assert deployment is not None
-    return arguments(
-        autoscaler,
-        deployment=deployment.model_dump(),
-        cluster=stack.cluster.name,
-        monitored=server is not None and server.pod_monitoring,
-        tpu_containers=scaling.tpu_containers(autoscaler, stack),
-    )
-
-
-def queue_arguments(stack: Settings) -> Any:
-    """Arguments of `KueueStack`: queues as configured, with quotas derived and flavors described by node labels."""
-    queues = stack.queues or Queues()
-    return {
-        "namespaces": plan.namespaces(stack),
-        "jobset": bool(plan.multislices(stack)),
-        "flavors": [
-            {
-                "name": flavor.name,
-                "node_labels": plan.flavor_labels(flavor, stack),
-                "queued_resource": plan.queued_resource(flavor, stack),
-            }
-            for flavor in queues.flavors
-        ],
-        "cluster_queues": [
-            arguments(
-                queue,
-                flavors=[{"flavor": one.flavor, "quota": plan.quota(one, stack)} for one in queue.flavors],
-            )
-            for queue in queues.cluster_queues
-        ],
-        "priority_classes": [arguments(one) for one in queues.priority_classes],
-    }
-
-
-def namespace_arguments(name: str, stack: Settings, token: pulumi.Output[str] | None) -> Any:
-    """Arguments of a `WorkloadNamespace`: what the workloads in it need."""
-    inside = [one for one in workloads(stack) if one.namespace == name]
-    local_queues = stack.queues.local_queues if stack.queues else []
-    return {
-        "name": name,
-        "token": token,
-        "token_secrets": [one.token_secret.model_dump() for one in plan.gpu_workloads(stack) if one.namespace == name],
-        "service_accounts": sorted({one.service_account for one in inside} - {"default"}),
-        "local_queues": [
-            {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name
-        ],
-    }
 
 
 def autoscaler_outputs(stack: Settings) -> list[dict[str, Any]]:

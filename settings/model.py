@@ -7,6 +7,7 @@ user wants; what Google Cloud offers stands in `catalog`, and what fits together
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
     Tag,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
@@ -57,6 +59,17 @@ Request = Annotated[str, AfterValidator(_positive), BeforeValidator(_number_as_t
 Labels = dict[str, str]
 
 
+def _network(text: str) -> str:
+    try:
+        return str(IPv4Network(text))
+    except ValueError:
+        raise PydanticCustomError("network", "is no range of IPv4 addresses") from None
+
+
+# A range of IPv4 addresses.
+Cidr = Annotated[str, AfterValidator(_network)]
+
+
 class Section(BaseModel):
     """Base of every section: camelCase keys, unknown keys refused, immutable once read."""
 
@@ -87,6 +100,16 @@ class SystemPool(Section):
     zones: list[str] = Field(default=[], description="zones of the pool; none: every default zone of the region")
 
 
+class Vpc(Section):
+    """A VPC network of the cluster's own: one subnetwork, ranges for pods and Services, and Cloud NAT."""
+
+    name: GkeName | None = Field(default=None, description="of the network and its parts; none: the cluster's name")
+    nodes_cidr: Cidr = Field(default="10.0.0.0/20", description="addresses of nodes")
+    pods_cidr: Cidr = Field(default="10.4.0.0/14", description="addresses of pods; GKE gives each node a /24 of it")
+    services_cidr: Cidr = Field(default="10.8.0.0/20", description="addresses of Services")
+    nat: bool = Field(default=True, description="Cloud NAT, by which private nodes reach the Internet")
+
+
 class Cluster(Section):
     """The GKE cluster that everything runs in."""
 
@@ -99,8 +122,25 @@ class Cluster(Section):
     release_channel: Literal["rapid", "regular", "stable"] = "regular"
     system_pool: SystemPool = SystemPool()
     network: str | None = Field(default=None, description="VPC network; none: the project's default network")
-    subnetwork: str | None = None
+    subnetwork: str | None = Field(default=None, description="subnetwork of the network; none: the region's default")
+    pods_range: str | None = Field(
+        default=None, description="secondary range of the subnetwork for pods; none: GKE makes one"
+    )
+    services_range: str | None = Field(
+        default=None, description="secondary range of the subnetwork for Services; none: GKE makes one"
+    )
+    vpc: Vpc | None = Field(default=None, description="a VPC of the cluster's own, instead of network and subnetwork")
+    private_nodes: bool = Field(default=False, description="nodes without external addresses")
+    public_endpoint: bool = Field(default=True, description="the control plane has an address on the Internet")
+    authorized_networks: list[Cidr] = Field(
+        default=[], description="who reaches the control plane by its address; none: everyone on the Internet"
+    )
     dns_endpoint: bool = Field(default=False, description="reach the control plane by its DNS name, with IAM")
+    node_service_account: str | None = Field(
+        default=None,
+        description="account that nodes run as: a name, and it is made with what nodes need and no more; "
+        "an e-mail address, and it is there; none: Compute Engine's default account",
+    )
     labels: Labels = Field(default={}, description="resource labels of the cluster")
     protect: bool = Field(default=False, description="refuse to delete the cluster until this is false and applied")
 
@@ -189,7 +229,12 @@ class GpuPool(Section):
     disk_size_gb: int = Field(default=200, ge=10, le=65536)
     disk_type: str | None = Field(default=None, description="boot disk; none: what the machine family wants")
     labels: Labels = Field(default={}, description="Kubernetes labels of the nodes")
-    protect: bool = False
+    create_first: bool = Field(
+        default=False,
+        description="what replaces the pool comes before the pool goes: its name in Google Cloud then ends in "
+        "six digits of what can't be changed in place, and for a while both are paid for",
+    )
+    protect: bool = Field(default=False, description="refuse to delete the pool until this is false and applied")
 
 
 class TpuPool(Section):
@@ -293,6 +338,12 @@ class FlavorQuota(Section):
         Discriminator(_quota_form),
     ] = Field(
         description="resource: nominal quota; derive: allocatable capacity of the flavor's pools at their largest"
+    )
+    borrowing_limit: dict[str, Quantity] = Field(
+        default={}, description="resource: the most to borrow of the cohort; unnamed: all that others lend"
+    )
+    lending_limit: dict[str, Quantity] = Field(
+        default={}, description="resource: the most to lend to the cohort; unnamed: the whole quota"
     )
 
 
@@ -566,6 +617,50 @@ class Autoscaler(Section):
     )
 
 
+class Tenant(Section):
+    """A team with a namespace of its own: what it may do there, what it may use, and who it is."""
+
+    name: DnsLabel = Field(description="the namespace")
+    members: list[str] = Field(
+        default=[],
+        description="who may submit: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or serviceAccount:E-MAIL",
+    )
+    service_account: DnsLabel = Field(default="workload", description="that its workloads run as, made with the tenant")
+    deployer: DnsLabel = Field(default="deployer", description="service account that may submit as members may")
+    priority_classes: list[str] = Field(default=[], description="that it may use; none: only pods without one")
+    quota: dict[str, Quantity] = Field(
+        default={}, description="resource: the most of it in the namespace, such as pods or requests.cpu"
+    )
+    buckets: list[str] = Field(
+        default=[], description="buckets of this stack that it reads and writes, by the name written in `buckets`"
+    )
+    pod_security: Literal["privileged", "baseline", "restricted"] = Field(
+        default="baseline", description="Pod Security level that its pods must meet"
+    )
+    ingress_from: list[DnsLabel] = Field(
+        default=[], description="namespaces whose pods may call its pods; none: only its own"
+    )
+
+
+class Monitoring(Section):
+    """Dashboards and alerts in Cloud Monitoring, of what the stack has: queues, servers, TPUs, jobs."""
+
+    dashboards: bool = True
+    alerts: bool = True
+    channels: list[str] = Field(
+        default=[], description="notification channels to alert: projects/PROJECT/notificationChannels/ID"
+    )
+    queue_stuck_minutes: int = Field(
+        default=60, ge=5, le=1410, description="how long a queue may have pending workloads and admit none"
+    )
+    preemptions_per_hour: int = Field(
+        default=10, ge=1, description="preemptions of a queue in an hour that are too many"
+    )
+    server_down_minutes: int = Field(
+        default=5, ge=1, le=1410, description="how long a server may have no replica that is ready"
+    )
+
+
 @dataclass(frozen=True)
 class Unread:
     """What of a configuration could not be read: paths of sections and items, and the names that the items carry.
@@ -593,6 +688,15 @@ class Unread:
 class Settings(Section):
     """A whole stack: every section of its configuration."""
 
+    enable_apis: bool = Field(default=False, description="enable the Google Cloud APIs that the stack needs")
+    policies: Literal["advisory", "mandatory"] = Field(
+        default="advisory", description="whether a violation of the policy pack is told, or stops a deployment"
+    )
+    hf_token_secret: str | None = Field(
+        default=None,
+        description="Secret Manager secret with the Hugging Face token, its id or projects/PROJECT/secrets/ID: "
+        "GKE brings it into the cluster, past this program; none: gke-ai:hfToken",
+    )
     cluster: Cluster = Cluster()
     buckets: list[Bucket] = []
     gpu_pools: list[GpuPool] = []
@@ -603,6 +707,8 @@ class Settings(Section):
     training: list[FineTune | Multislice] = []
     batch: list[TpuBatch] = []
     autoscaling: list[Autoscaler] = []
+    tenants: list[Tenant] = []
+    monitoring: Monitoring | None = None
 
     _unread: Unread = PrivateAttr(default_factory=Unread)
 

@@ -32,6 +32,7 @@ from settings.model import (
     Grant,
     JetStream,
     LocalQueue,
+    Monitoring,
     Multislice,
     OnDemand,
     Preemption,
@@ -47,6 +48,7 @@ from settings.model import (
     Settings,
     Spot,
     SystemPool,
+    Tenant,
     Tgi,
     TokenSecret,
     TpuBatch,
@@ -54,6 +56,7 @@ from settings.model import (
     TpuSlice,
     Unread,
     Vllm,
+    Vpc,
 )
 from settings.problems import Problem, nearest
 
@@ -77,6 +80,7 @@ _NOUNS: Mapping[type[Section], str] = {
     GpuPool: "a GPU pool",
     Grant: "a grant",
     LocalQueue: "a local queue",
+    Monitoring: "the monitoring",
     Multislice: "a Multislice run",
     OnDemand: "onDemand capacity",
     Preemption: "the preemption of a cluster queue",
@@ -94,10 +98,12 @@ _NOUNS: Mapping[type[Section], str] = {
     Settings: "a stack",
     Spot: "spot capacity",
     SystemPool: "the system pool",
+    Tenant: "a tenant",
     TokenSecret: "a token secret",
     TpuBatch: "a TPU batch Job",
     TpuPool: "a TPU pool",
     TpuSlice: "a TPU slice",
+    Vpc: "the VPC",
 }
 # The patterns of settings.model in plain words.
 _PATTERNS = {
@@ -154,6 +160,8 @@ class _Reader:
     def _field(self, model: type[Section], name: str, value: object, path: str) -> object:
         annotation = model.model_fields[name].annotation
         kinds = _sections(annotation)
+        if not kinds:
+            return self._plain(model, name, value)
         if kinds == [Queues]:
             return Queues(**self.container(Queues, value, path))
         if get_origin(annotation) is not list:
@@ -164,6 +172,15 @@ class _Reader:
             return None
         items = [self._one_of(kinds, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item in items if item is not None]
+
+    def _plain(self, model: type[Section], name: str, value: object) -> object:
+        """A key of the stack itself that is no section: true, a word."""
+        alone = {model.model_fields[name].alias or name: value}
+        try:
+            return getattr(model.model_validate(alone, by_alias=True, by_name=False), name)
+        except ValidationError as error:
+            self.problems += [_problem(details, model, alone, PREFIX) for details in error.errors()]
+            return None
 
     def _one_of(self, kinds: list[type[Section]], value: object, path: str) -> Section | None:
         """An item of a list whose entries are of several kinds, told apart by a key such as `engine`."""
@@ -264,6 +281,9 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
         return Problem(where, f"{found} is above the most possible, {most}", f"Set it to {most} or less")
     if kind == "too_short":
         return Problem(where, f"{key} is empty — {noun} cannot be made without an entry", "Add at least one entry")
+    if kind == "network":
+        cause = f"{_quoted(found)} is no range of IPv4 addresses — Google Cloud would refuse it"
+        return Problem(where, cause, "Write for example 10.0.0.0/20, with no bit set past the prefix")
     if kind == "value_error" and isinstance(found, str):
         reason = str(context["error"])
         cause = reason if found in reason else f"{found} {reason}"
@@ -287,7 +307,8 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
             step = str(step)
             raw = raw.get(step)
             plain = step.replace("_", "").replace("-", "").isalnum()
-            path += f".{step}" if plain else f'["{step}"]'
+            dot = "" if path == PREFIX else "."
+            path += f"{dot}{step}" if plain else f'["{step}"]'
             key = step
             if fields:
                 owner = fields[0]
