@@ -86,16 +86,16 @@ class Section(BaseModel):
 class Resources(Section):
     """CPU (cores), memory and ephemeral storage (bytes, as Kubernetes quantities) of one pod; limits equal requests."""
 
-    cpu: Request | None = None
-    memory: Request | None = None
-    ephemeral_storage: Request | None = None
+    cpu: Request | None = Field(default=None, description="cores")
+    memory: Request | None = Field(default=None, description="bytes")
+    ephemeral_storage: Request | None = Field(default=None, description="bytes of the node's local storage")
 
 
 class SystemPool(Section):
     """The pool of a Standard cluster that controllers run on."""
 
-    name: GkeName = "default-pool"
-    machine_type: str = "e2-standard-4"
+    name: GkeName = Field(default="default-pool", description="name of the pool")
+    machine_type: str = Field(default="e2-standard-4", description="machine of its nodes")
     nodes_per_zone: int = Field(default=1, ge=1, le=1000, description="nodes in each zone of the cluster")
     zones: list[str] = Field(default=[], description="zones of the pool; none: every default zone of the region")
 
@@ -113,14 +113,21 @@ class Vpc(Section):
 class Cluster(Section):
     """The GKE cluster that everything runs in."""
 
-    name: GkeName = "llm-cluster"
-    mode: Literal["standard", "autopilot", "existing"] = "autopilot"
+    name: GkeName = Field(default="llm-cluster", description="name of the cluster")
+    mode: Literal["standard", "autopilot", "existing"] = Field(
+        default="autopilot",
+        description="autopilot: GKE manages the nodes; standard: this stack does; existing: a cluster that is there",
+    )
     existing_mode: Literal["standard", "autopilot"] = Field(
         default="standard", description="what an existing cluster is; only read with mode: existing"
     )
     location: str = Field(default="us-central1", description="region, or a zone for a zonal Standard cluster")
-    release_channel: Literal["rapid", "regular", "stable"] = "regular"
-    system_pool: SystemPool = SystemPool()
+    release_channel: Literal["rapid", "regular", "stable"] = Field(
+        default="regular", description="how soon GKE brings new versions"
+    )
+    system_pool: SystemPool = Field(
+        default=SystemPool(), description="pool of a Standard cluster that controllers run on"
+    )
     network: str | None = Field(default=None, description="VPC network; none: the project's default network")
     subnetwork: str | None = Field(default=None, description="subnetwork of the network; none: the region's default")
     pods_range: str | None = Field(
@@ -148,9 +155,9 @@ class Cluster(Section):
 class Grant(Section):
     """A role on a bucket for the Kubernetes service account of a namespace, through Workload Identity Federation."""
 
-    namespace: DnsLabel
-    service_account: DnsLabel = "default"
-    role: str = "roles/storage.objectUser"
+    namespace: DnsLabel = Field(description="namespace of the service account")
+    service_account: DnsLabel = Field(default="default", description="Kubernetes service account that gets the role")
+    role: str = Field(default="roles/storage.objectUser", description="role on the bucket")
 
 
 class Bucket(Section):
@@ -158,10 +165,10 @@ class Bucket(Section):
 
     name: str = Field(description="globally unique; {project} stands for the project's id")
     location: str | None = Field(default=None, description="region of the bucket; none: the cluster's region")
-    grants: list[Grant] = []
+    grants: list[Grant] = Field(default=[], description="who may use the bucket")
     delete_after_days: int | None = Field(default=None, ge=1, description="age at which objects are deleted, in days")
     soft_delete_days: int = Field(default=7, ge=0, le=90, description="0 turns soft delete off; else 7 to 90 days")
-    versioning: bool = False
+    versioning: bool = Field(default=False, description="keep what is overwritten or deleted as older versions")
     on_destroy: Literal["keep", "delete"] = Field(
         default="keep", description="keep: the bucket outlives the stack; delete: it goes, with its data"
     )
@@ -174,41 +181,45 @@ class Bucket(Section):
 class Autoscaling(Section):
     """Bounds of a pool that grows and shrinks: nodes in the whole pool."""
 
-    min_nodes: int = Field(default=0, ge=0)
-    max_nodes: int = Field(ge=1)
+    min_nodes: int = Field(default=0, ge=0, description="nodes at least, all zones together")
+    max_nodes: int = Field(ge=1, description="nodes at most, all zones together")
 
 
 class OnDemand(Section):
     """Standard capacity: there until it is deleted."""
 
-    mode: Literal["onDemand"] = "onDemand"
+    mode: Literal["onDemand"] = Field(default="onDemand", description="standard capacity")
 
 
 class Spot(Section):
     """Surplus capacity: cheap, taken back with 30 seconds' notice."""
 
-    mode: Literal["spot"]
+    mode: Literal["spot"] = Field(description="surplus capacity")
 
 
 class Reservation(Section):
     """Capacity of a named reservation."""
 
-    mode: Literal["reservation"]
-    reservation: str
+    mode: Literal["reservation"] = Field(description="capacity of a reservation")
+    reservation: str = Field(description="name of the reservation")
 
 
 class FlexStart(Section):
     """Dynamic Workload Scheduler, nodes as soon as there are any; they live for at most `max_run_duration_seconds`."""
 
-    mode: Literal["flexStart"]
-    max_run_duration_seconds: int = Field(default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    mode: Literal["flexStart"] = Field(description="capacity when there is some")
+    max_run_duration_seconds: int = Field(
+        default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS, description="how long a node lives at most"
+    )
 
 
 class QueuedFlexStart(Section):
     """Dynamic Workload Scheduler with queued provisioning: all nodes of a request at once, through Kueue."""
 
-    mode: Literal["queuedFlexStart"]
-    max_run_duration_seconds: int = Field(default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    mode: Literal["queuedFlexStart"] = Field(description="all nodes of a request at once")
+    max_run_duration_seconds: int = Field(
+        default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS, description="how long a node lives at most"
+    )
 
 
 Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
@@ -217,16 +228,18 @@ Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart
 class GpuPool(Section):
     """A node pool with NVIDIA GPUs in a Standard cluster."""
 
-    name: GkeName
-    machine_type: str
+    name: GkeName = Field(description="name of the pool")
+    machine_type: str = Field(description="machine of its nodes")
     accelerator: str | None = Field(default=None, description="GPU type; none: the one that the machine type has")
     gpus_per_node: int | None = Field(default=None, ge=1, description="none: as many as the machine type has")
-    driver: Literal["default", "latest", "disabled"] = "default"
+    driver: Literal["default", "latest", "disabled"] = Field(
+        default="default", description="NVIDIA driver that GKE installs"
+    )
     zones: list[str] = Field(default=[], description="zones of the pool; none: the zones of the cluster")
     nodes_per_zone: int | None = Field(default=None, ge=0, le=1000, description="fixed size; not with autoscaling")
-    autoscaling: Autoscaling | None = None
-    capacity: Capacity = OnDemand()
-    disk_size_gb: int = Field(default=200, ge=10, le=65536)
+    autoscaling: Autoscaling | None = Field(default=None, description="bounds of a pool that grows and shrinks")
+    capacity: Capacity = Field(default=OnDemand(), description="how its machines are had")
+    disk_size_gb: int = Field(default=200, ge=10, le=65536, description="boot disk of each node")
     disk_type: str | None = Field(default=None, description="boot disk; none: what the machine family wants")
     labels: Labels = Field(default={}, description="Kubernetes labels of the nodes")
     create_first: bool = Field(
@@ -240,7 +253,7 @@ class GpuPool(Section):
 class TpuPool(Section):
     """A node pool of TPUs in a Standard cluster: nodes of single-host slices, or one multi-host slice."""
 
-    name: GkeName
+    name: GkeName = Field(description="name of the pool")
     version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x")
     topology: str = Field(description="chips of a slice along each side, such as 2x4")
     machine_type: str | None = Field(
@@ -253,22 +266,27 @@ class TpuPool(Section):
     autoscaling: Autoscaling | None = Field(
         default=None, description="bounds; of a multi-host pool nothing or the whole slice"
     )
-    capacity: Capacity = OnDemand()
+    capacity: Capacity = Field(default=OnDemand(), description="how its machines are had")
     auto_repair: bool | None = Field(default=None, description="none: off on flex-start, where a repair ends the run")
     workload_policy: str | None = Field(
         default=None, description="name of the placement policy of the slice, which tpu7x needs"
     )
-    disk_size_gb: int = Field(default=100, ge=10, le=65536)
+    disk_size_gb: int = Field(default=100, ge=10, le=65536, description="boot disk of each node")
     disk_type: str | None = Field(default=None, description="boot disk; none: what the machine family wants")
     labels: Labels = Field(default={}, description="Kubernetes labels of the nodes")
-    protect: bool = False
+    protect: bool = Field(default=False, description="refuse to delete the pool until this is false and applied")
 
 
 class ClassFlexStart(Section):
     """Flex-start as a choice of a compute class; a node can be recycled before its seven days end."""
 
-    mode: Literal["flexStart"]
-    max_run_duration_seconds: int | None = Field(default=None, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    mode: Literal["flexStart"] = Field(description="capacity when there is some")
+    max_run_duration_seconds: int | None = Field(
+        default=None,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="how long a node lives at most; none: GKE's longest",
+    )
     recycle_lead_time_seconds: int | None = Field(
         default=None, ge=1, le=MAX_RUN_SECONDS, description="how long before its end a node gets a successor"
     )
@@ -280,16 +298,16 @@ ClassCapacity = Annotated[OnDemand | Spot | Reservation | ClassFlexStart, Field(
 class Priority(Section):
     """One choice of a compute class: a machine and how it is had."""
 
-    machine_type: str
-    capacity: ClassCapacity = OnDemand()
+    machine_type: str = Field(description="machine of this choice")
+    capacity: ClassCapacity = Field(default=OnDemand(), description="how the machine is had")
     driver: Literal["default", "latest"] | None = Field(default=None, description="NVIDIA driver; none: GKE's choice")
 
 
 class ComputeClass(Section):
     """A GKE ComputeClass: choices in order, the first that can be had is taken."""
 
-    name: DnsLabel
-    priorities: list[Priority] = Field(min_length=1)
+    name: DnsLabel = Field(description="name of the class, which pods ask for")
+    priorities: list[Priority] = Field(min_length=1, description="choices, the best first")
     when_unsatisfiable: Literal["DoNotScaleUp", "ScaleUpAnyway"] = Field(
         default="DoNotScaleUp", description="wait for one of the choices, or take a machine of any kind"
     )
@@ -299,11 +317,13 @@ class ComputeClass(Section):
 class PriorityClass(Section):
     """A Kubernetes PriorityClass; Kueue orders and preempts by it."""
 
-    name: DnsLabel
-    value: int = Field(ge=-2147483648, le=1000000000)
-    preemption: Literal["Never", "PreemptLowerPriority"] = "PreemptLowerPriority"
-    global_default: bool = False
-    description: str = ""
+    name: DnsLabel = Field(description="name of the class")
+    value: int = Field(ge=-2147483648, le=1000000000, description="the higher goes first")
+    preemption: Literal["Never", "PreemptLowerPriority"] = Field(
+        default="PreemptLowerPriority", description="whether its pods may evict those of less priority"
+    )
+    global_default: bool = Field(default=False, description="the class of pods that name none")
+    description: str = Field(default="", description="when to use it, for those who choose")
 
 
 class TpuSlice(Section):
@@ -314,13 +334,15 @@ class TpuSlice(Section):
     machine_type: str | None = Field(
         default=None, description="none: the machine that holds the whole slice, else the one with 4 chips"
     )
-    capacity: Literal["onDemand", "spot", "flexStart"] = "onDemand"
+    capacity: Literal["onDemand", "spot", "flexStart"] = Field(
+        default="onDemand", description="how its machines are had"
+    )
 
 
 class Flavor(Section):
     """A Kueue ResourceFlavor: a kind of node that quota is given for."""
 
-    name: DnsLabel
+    name: DnsLabel = Field(description="name of the flavor")
     pools: list[str] = Field(default=[], description="GPU or TPU pools whose nodes this is; none: any node")
     tpu: TpuSlice | None = Field(default=None, description="slices that this is, where the stack has no pools")
 
@@ -332,7 +354,7 @@ def _quota_form(value: Any) -> str:
 class FlavorQuota(Section):
     """What a cluster queue may use of one flavor."""
 
-    flavor: str
+    flavor: str = Field(description="name of the flavor")
     quota: Annotated[
         Annotated[dict[str, Quantity], Tag("resources")] | Annotated[Literal["derive"], Tag("derive")],
         Discriminator(_quota_form),
@@ -350,17 +372,23 @@ class FlavorQuota(Section):
 class Preemption(Section):
     """Whom a workload of the queue may evict to start."""
 
-    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "LowerPriority"
-    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "LowerPriority"
+    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
+        default="LowerPriority", description="whom of the same cluster queue"
+    )
+    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = Field(
+        default="LowerPriority", description="whom of the cohort, when what was lent is wanted back"
+    )
 
 
 class ClusterQueue(Section):
     """A Kueue ClusterQueue: quota by flavor and resource, open to every namespace that has a local queue to it."""
 
-    name: DnsLabel
-    cohort: DnsLabel | None = None
-    flavors: list[FlavorQuota] = Field(min_length=1)
-    preemption: Preemption = Preemption()
+    name: DnsLabel = Field(description="name of the cluster queue")
+    cohort: DnsLabel | None = Field(
+        default=None, description="group of cluster queues that lend each other what they don't use"
+    )
+    flavors: list[FlavorQuota] = Field(min_length=1, description="what it grants of each flavor, the preferred first")
+    preemption: Preemption = Field(default=Preemption(), description="whom its workloads may evict to start")
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] | None = Field(
         default=None, description="whether what doesn't fit holds up what came later; none: Kueue's own, BestEffortFIFO"
     )
@@ -369,36 +397,38 @@ class ClusterQueue(Section):
 class LocalQueue(Section):
     """A Kueue LocalQueue: the door of a namespace to a cluster queue."""
 
-    name: DnsLabel
-    namespace: DnsLabel
-    cluster_queue: str
+    name: DnsLabel = Field(description="name of the queue, which workloads ask for")
+    namespace: DnsLabel = Field(description="namespace that it is in")
+    cluster_queue: str = Field(description="cluster queue that it leads to")
 
 
 class Queues(Section):
     """Kueue and its queues."""
 
-    flavors: list[Flavor] = []
-    cluster_queues: list[ClusterQueue] = []
-    local_queues: list[LocalQueue] = []
-    priority_classes: list[PriorityClass] = []
+    flavors: list[Flavor] = Field(default=[], description="kinds of nodes that quota is given for")
+    cluster_queues: list[ClusterQueue] = Field(default=[], description="quotas and how they are shared")
+    local_queues: list[LocalQueue] = Field(default=[], description="doors of namespaces to cluster queues")
+    priority_classes: list[PriorityClass] = Field(default=[], description="Kubernetes PriorityClasses")
 
 
 class TokenSecret(Section):
     """The Kubernetes Secret that holds the Hugging Face token, in the namespace of its user."""
 
-    name: DnsLabel = "hf-secret"
-    key: str = "hf_api_token"
+    name: DnsLabel = Field(default="hf-secret", description="name of the Secret")
+    key: str = Field(default="hf_api_token", description="key in the Secret")
 
 
 class Workload(Section):
     """What everything that runs has in common: where it is, and under which queue."""
 
-    name: DnsLabel
-    namespace: DnsLabel = "llm"
+    name: DnsLabel = Field(description="name of the workload")
+    namespace: DnsLabel = Field(default="llm", description="namespace that it runs in")
     queue: str | None = Field(default=None, description="local queue of the same namespace; none: not under Kueue")
-    priority_class: str | None = None
-    service_account: DnsLabel = "default"
-    resources: Resources = Resources()
+    priority_class: str | None = Field(
+        default=None, description="PriorityClass of its pods; none: the global default, else 0"
+    )
+    service_account: DnsLabel = Field(default="default", description="Kubernetes service account of its pods")
+    resources: Resources = Field(default=Resources(), description="what one pod asks for")
     labels: Labels = Field(default={}, description="further labels of the pods")
     env: dict[str, str] = Field(default={}, description="further environment variables of the container")
 
@@ -411,7 +441,7 @@ class GpuWorkload(Workload):
         default=None, description="GPU type to run on where the stack has no pool: Autopilot or an existing cluster"
     )
     compute_class: str | None = Field(default=None, description="compute class of this stack to get nodes by")
-    token_secret: TokenSecret = TokenSecret()
+    token_secret: TokenSecret = Field(default=TokenSecret(), description="Secret with the Hugging Face token")
 
 
 class TpuWorkload(Workload):
@@ -426,22 +456,24 @@ class TpuWorkload(Workload):
 class ScratchVolume(Section):
     """A disk that comes and goes with each pod, for what is too large for the boot disk, such as a downloaded model."""
 
-    mount_path: str = "/tmp"
-    size: Request = "100Gi"
-    storage_class: DnsLabel = "premium-rwo"
+    mount_path: str = Field(default="/tmp", description="folder in the container")
+    size: Request = Field(default="100Gi", description="size of the disk")
+    storage_class: DnsLabel = Field(default="premium-rwo", description="StorageClass of the disk")
 
 
 class Server(Workload):
     """A model server, whatever its engine: Deployment and Service."""
 
-    engine: str
+    engine: str = Field(description="what serves the model")
     app: str | None = Field(default=None, description="value of the label `app` that the Service selects; none: name")
     container: DnsLabel = Field(default="inference-server", description="name of the container")
     image: str | None = Field(default=None, description="none: the pinned image of the engine")
     replicas: int = Field(default=1, ge=0, description="pods; not with autoscaling, which decides them")
-    port: int = Field(default=8000, ge=1, le=65535)
+    port: int = Field(default=8000, ge=1, le=65535, description="port of the container and of the Service")
     service: DnsLabel | None = Field(default=None, description="name of the Service; none: name")
-    scratch: ScratchVolume | None = None
+    scratch: ScratchVolume | None = Field(
+        default=None, description="a disk for what is too large for the boot disk; none: the boot disk"
+    )
     probes: bool = Field(default=True, description="readiness, liveness and startup probes on the engine's health path")
     disruption_budget: bool = Field(default=True, description="a PodDisruptionBudget of one pod at a time")
     pod_monitoring: bool = Field(default=False, description="a PodMonitoring for Managed Service for Prometheus")
@@ -462,21 +494,21 @@ class GpuServer(Server, GpuWorkload):
 class Tgi(GpuServer):
     """Text Generation Inference."""
 
-    engine: Literal["tgi"] = "tgi"
+    engine: Literal["tgi"] = Field(default="tgi", description="Text Generation Inference")
     port_variable: str = Field(default="PORT", description="environment variable that tells the image its port")
 
 
 class Vllm(GpuServer):
     """vLLM."""
 
-    engine: Literal["vllm"]
+    engine: Literal["vllm"] = Field(description="vLLM")
     arguments: list[str] = Field(default=[], description="further arguments of `vllm serve`")
 
 
 class JetStream(Server, TpuWorkload):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front."""
 
-    engine: Literal["jetstream"]
+    engine: Literal["jetstream"] = Field(description="JetStream with MaxText")
     container: DnsLabel = Field(default="maxengine-server", description="name of the container with the TPU")
     model: str = Field(description="model name of MaxText, such as gemma-7b")
     tokenizer: str = Field(default="assets/tokenizer.gemma", description="path of the tokenizer in the image")
@@ -485,14 +517,16 @@ class JetStream(Server, TpuWorkload):
     max_prefill_length: int = Field(default=1024, ge=1, description="tokens")
     max_target_length: int = Field(default=2048, ge=1, description="tokens of prompt and answer together")
     http_image: str | None = Field(default=None, description="of the HTTP front; none: the pinned one")
-    metrics_port: int = Field(default=JETSTREAM_METRICS_PORT, ge=1, le=65535)
+    metrics_port: int = Field(
+        default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="port with the server's metrics"
+    )
     arguments: dict[str, str] = Field(default={}, description="further settings of MaxText: ici_tensor_parallelism")
 
 
 class Dataset(Section):
     """Training data on Hugging Face."""
 
-    name: str = "b-mc2/sql-create-context"
+    name: str = Field(default="b-mc2/sql-create-context", description="dataset on Hugging Face")
     limit: int = Field(default=5000, ge=1, description="rows")
 
 
@@ -500,9 +534,11 @@ class FuseVolume(Section):
     """The bucket as a folder, through the Cloud Storage FUSE CSI driver."""
 
     bucket: str = Field(description="bucket of this stack, by the name written in `buckets`")
-    mount_path: str = "/model-data"
-    mount_options: str = "implicit-dirs"
-    logging_severity: Literal["trace", "debug", "info", "warning", "error"] = "warning"
+    mount_path: str = Field(default="/model-data", description="folder in the container")
+    mount_options: str = Field(default="implicit-dirs", description="options of the driver, separated by commas")
+    logging_severity: Literal["trace", "debug", "info", "warning", "error"] = Field(
+        default="warning", description="what the driver logs at least"
+    )
     sidecar_memory_limit: Request | None = Field(default="35Gi", description="of the FUSE sidecar")
     sidecar_cpu: Request | None = Field(default=None, description="request and limit of the FUSE sidecar")
 
@@ -510,23 +546,25 @@ class FuseVolume(Section):
 class FineTune(GpuWorkload):
     """A fine-tuning run: a headless Service and an Indexed Job that Kueue starts, suspends and resumes."""
 
-    kind: Literal["fineTune"] = "fineTune"
-    image: str = versions.FINE_TUNE_IMAGE
-    base_model: str = "google/gemma-2-2b"
-    new_model: str = "gemma-ft"
+    kind: Literal["fineTune"] = Field(default="fineTune", description="a fine-tuning run on GPUs")
+    image: str = Field(default=versions.FINE_TUNE_IMAGE, description="image of the training program")
+    base_model: str = Field(default="google/gemma-2-2b", description="model on Hugging Face to start from")
+    new_model: str = Field(default="gemma-ft", description="name of the tuned model")
     model_path: str = Field(default="/model-data/model-gemma2/experiment", description="where checkpoints are written")
-    experiment: str = "finetune-experiment"
-    dataset: Dataset = Dataset()
-    epochs: int = Field(default=1, ge=1)
-    gradient_accumulation_steps: int = Field(default=2, ge=1)
+    experiment: str = Field(default="finetune-experiment", description="name of the experiment, in MLflow's sense")
+    dataset: Dataset = Field(default=Dataset(), description="training data")
+    epochs: int = Field(default=1, ge=1, description="passes over the data")
+    gradient_accumulation_steps: int = Field(default=2, ge=1, description="batches between two updates of the weights")
     checkpoint_steps: int = Field(default=10, ge=1, description="steps between checkpoints")
-    pods: int = Field(default=2, ge=1)
-    gpus_per_pod: int = Field(default=2, ge=1)
-    volume: FuseVolume
+    pods: int = Field(default=2, ge=1, description="pods that train together")
+    gpus_per_pod: int = Field(default=2, ge=1, description="GPUs of each pod")
+    volume: FuseVolume = Field(description="bucket that checkpoints are written to")
     service: DnsLabel | None = Field(default=None, description="name of the headless Service; none: name")
-    rendezvous_port: int = Field(default=29500, ge=1, le=65535)
-    backoff_limit: int = Field(default=4, ge=0)
-    termination_grace_period_seconds: int = Field(default=60, ge=0)
+    rendezvous_port: int = Field(default=29500, ge=1, le=65535, description="port where the pods find each other")
+    backoff_limit: int = Field(default=4, ge=0, description="failed pods before the Job fails")
+    termination_grace_period_seconds: int = Field(
+        default=60, ge=0, description="time to write a checkpoint when preempted"
+    )
     fixed_name: bool = Field(
         default=False,
         description="the Job is called exactly `name`, and a changed Job needs a new name; "
@@ -537,8 +575,8 @@ class FineTune(GpuWorkload):
 class TpuRun(Section):
     """What the containers of a TPU Job run; mixed into Jobs and JobSets."""
 
-    image: str = versions.JAX_TPU_IMAGE
-    container: DnsLabel = "jax-tpu"
+    image: str = Field(default=versions.JAX_TPU_IMAGE, description="image of the container")
+    container: DnsLabel = Field(default="jax-tpu", description="name of the container")
     command: list[str] = Field(default=[], description="of the container; none: the image's")
     args: list[str] = Field(default=[], description="arguments of the command")
     ports: list[int] = Field(default=[8471, 8431], description="ports that TPU workers listen on")
@@ -552,7 +590,7 @@ class TpuRun(Section):
 class Multislice(TpuRun, Workload):
     """A JobSet over several equal multi-host TPU slices: one child Job a slice, each with a node pool to itself."""
 
-    kind: Literal["multislice"]
+    kind: Literal["multislice"] = Field(description="a JobSet over several TPU slices")
     slices: int = Field(ge=1, description="TPU slices that train together")
     pools: list[str] = Field(default=[], description="TPU pools of this stack, one a slice at least")
     tpu: TpuSlice | None = Field(
@@ -580,7 +618,7 @@ class TpuBatch(TpuRun, TpuWorkload):
 class ScaledMetric(Section):
     """A metric to scale by, and the value that each replica should have."""
 
-    metric: Literal["prefillBacklog", "slotsUsed", "tpuMemory"]
+    metric: Literal["prefillBacklog", "slotsUsed", "tpuMemory"] = Field(description="what is measured")
     target: Request = Field(
         description="requests (prefillBacklog), a fraction (slotsUsed, tpuMemory), bytes (tpuMemory on Stackdriver)"
     )
@@ -589,8 +627,8 @@ class ScaledMetric(Section):
 class ExistingDeployment(Section):
     """A JetStream Deployment that is in the cluster already."""
 
-    name: DnsLabel
-    namespace: DnsLabel = "default"
+    name: DnsLabel = Field(description="name of the Deployment")
+    namespace: DnsLabel = Field(default="default", description="its namespace")
     app: str = Field(description="value of the label `app` of its pods")
     metrics_port: str = Field(default="metrics", description="name of the container port with the server's metrics")
 
@@ -601,9 +639,11 @@ class Autoscaler(Section):
     name: DnsLabel = Field(description="name of the HorizontalPodAutoscaler")
     server: str | None = Field(default=None, description="JetStream server of this stack")
     deployment: ExistingDeployment | None = Field(default=None, description="instead of server")
-    adapter: Literal["stackdriver", "prometheus"]
-    min_replicas: int = Field(default=1, ge=1)
-    max_replicas: int = Field(ge=1)
+    adapter: Literal["stackdriver", "prometheus"] = Field(
+        description="where the HorizontalPodAutoscaler gets its metrics from"
+    )
+    min_replicas: int = Field(default=1, ge=1, description="replicas at least")
+    max_replicas: int = Field(ge=1, description="replicas at most")
     metrics: list[ScaledMetric] = Field(min_length=1, description="of several, the one that asks for most decides")
     scrape_interval_seconds: int = Field(default=15, ge=5, le=60, description="of the server's metrics")
     scale_out_window_seconds: int = Field(
@@ -645,8 +685,8 @@ class Tenant(Section):
 class Monitoring(Section):
     """Dashboards and alerts in Cloud Monitoring, of what the stack has: queues, servers, TPUs, jobs."""
 
-    dashboards: bool = True
-    alerts: bool = True
+    dashboards: bool = Field(default=True, description="make dashboards")
+    alerts: bool = Field(default=True, description="make alerts")
     channels: list[str] = Field(
         default=[], description="notification channels to alert: projects/PROJECT/notificationChannels/ID"
     )
@@ -697,18 +737,22 @@ class Settings(Section):
         description="Secret Manager secret with the Hugging Face token, its id or projects/PROJECT/secrets/ID: "
         "GKE brings it into the cluster, past this program; none: gke-ai:hfToken",
     )
-    cluster: Cluster = Cluster()
-    buckets: list[Bucket] = []
-    gpu_pools: list[GpuPool] = []
-    tpu_pools: list[TpuPool] = []
-    compute_classes: list[ComputeClass] = []
-    queues: Queues | None = None
-    serving: list[Tgi | Vllm | JetStream] = []
-    training: list[FineTune | Multislice] = []
-    batch: list[TpuBatch] = []
-    autoscaling: list[Autoscaler] = []
-    tenants: list[Tenant] = []
-    monitoring: Monitoring | None = None
+    cluster: Cluster = Field(default=Cluster(), description="the GKE cluster")
+    buckets: list[Bucket] = Field(default=[], description="Cloud Storage buckets")
+    gpu_pools: list[GpuPool] = Field(default=[], description="GPU node pools of a Standard cluster")
+    tpu_pools: list[TpuPool] = Field(default=[], description="TPU node pools of a Standard cluster")
+    compute_classes: list[ComputeClass] = Field(
+        default=[], description="ComputeClasses: capacity in order of preference"
+    )
+    queues: Queues | None = Field(default=None, description="Kueue and its queues")
+    serving: list[Tgi | Vllm | JetStream] = Field(default=[], description="model servers")
+    training: list[FineTune | Multislice] = Field(
+        default=[], description="training runs, in the order in which they are submitted"
+    )
+    batch: list[TpuBatch] = Field(default=[], description="Jobs on one TPU slice each")
+    autoscaling: list[Autoscaler] = Field(default=[], description="autoscalers of JetStream servers")
+    tenants: list[Tenant] = Field(default=[], description="teams with a namespace of their own")
+    monitoring: Monitoring | None = Field(default=None, description="dashboards and alerts in Cloud Monitoring")
 
     _unread: Unread = PrivateAttr(default_factory=Unread)
 
