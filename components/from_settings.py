@@ -79,7 +79,7 @@ def queue_arguments(stack: Settings) -> Any:
         "cluster_queues": [
             arguments(
                 queue,
-                flavors=[{"flavor": one.flavor, "quota": plan.quota(one, stack)} for one in queue.flavors],
+                flavors=[arguments(one, quota=plan.quota(one, stack)) for one in queue.flavors],
             )
             for queue in queues.cluster_queues
         ],

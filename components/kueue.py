@@ -54,6 +54,10 @@ class FlavorQuotaArgs(TypedDict):
     flavor: str
     quota: dict[str, str]
     """Resource: nominal quota, a Kubernetes quantity."""
+    borrowing_limit: NotRequired[dict[str, str]]
+    """Resource: the most to borrow of the cohort; unnamed: all that others lend."""
+    lending_limit: NotRequired[dict[str, str]]
+    """Resource: the most to lend to the cohort; unnamed: the whole quota."""
 
 
 class PreemptionArgs(TypedDict, total=False):
@@ -116,7 +120,7 @@ class KueueStack(Component):
 
     Sources: https://kueue.sigs.k8s.io/docs/installation/,
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
-    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/,
+    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/ (cohorts: #borrowinglimit, #lendinglimit),
     https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/,
     https://jobset.sigs.k8s.io/docs/installation/
     """
@@ -351,10 +355,7 @@ def cluster_queue(queue: ClusterQueueArgs, queued: set[str]) -> dict[str, Any]:
                     {
                         "name": flavor["flavor"],
                         # Kueue wants the resources of every flavor in the order of the group.
-                        "resources": [
-                            {"name": resource, "nominalQuota": flavor["quota"][resource]}
-                            for resource in flavors[0]["quota"]
-                        ],
+                        "resources": [resource_quota(flavor, resource) for resource in flavors[0]["quota"]],
                     }
                     for flavor in flavors
                 ],
@@ -362,3 +363,13 @@ def cluster_queue(queue: ClusterQueueArgs, queued: set[str]) -> dict[str, Any]:
             for flavors in groups.values()
         ],
     }
+
+
+def resource_quota(flavor: FlavorQuotaArgs, resource: str) -> dict[str, str]:
+    """Quota of one resource of a flavor; a limit that is not stated is left to Kueue, which then has none."""
+    limits = {
+        "borrowingLimit": flavor.get("borrowing_limit", {}).get(resource),
+        "lendingLimit": flavor.get("lending_limit", {}).get(resource),
+    }
+    stated = {name: limit for name, limit in limits.items() if limit is not None}
+    return {"name": resource, "nominalQuota": flavor["quota"][resource], **stated}

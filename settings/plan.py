@@ -393,13 +393,28 @@ def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
 
 
 def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[str, dict[str, Fraction]]]:
-    """For each flavor of the queue the most that it may ever use: its quota, and what its cohort could lend."""
-    queues = settings.queues.cluster_queues if settings.queues else []
-    lenders = [one for one in queues if one is cluster_queue or (one.cohort and one.cohort == cluster_queue.cohort)]
+    """For each flavor of the queue the most that it may ever use: its quota, and what it may borrow of its cohort."""
     for own in cluster_queue.flavors:
-        total = dict.fromkeys(quota(own, settings), Fraction(0))
-        for lent in (each for queue in lenders for each in queue.flavors if each.flavor == own.flavor):
-            for resource, text in quota(lent, settings).items():
-                if resource in total:
-                    total[resource] += parse_quantity(text)
+        total = {}
+        for resource, text in quota(own, settings).items():
+            lent = sum(
+                (lendable(each, resource, settings) for each in lenders(cluster_queue, own, settings)), Fraction(0)
+            )
+            if resource in own.borrowing_limit:
+                lent = min(lent, parse_quantity(own.borrowing_limit[resource]))
+            total[resource] = parse_quantity(text) + lent
         yield own.flavor, total
+
+
+def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> list[FlavorQuota]:
+    """Quotas of the same flavor in the other cluster queues of the borrower's cohort."""
+    queues = settings.queues.cluster_queues if settings.queues and borrower.cohort else []
+    others = [one for one in queues if one is not borrower and one.cohort == borrower.cohort]
+    return [each for queue in others for each in queue.flavors if each.flavor == own.flavor]
+
+
+def lendable(lender: FlavorQuota, resource: str, settings: Settings) -> Fraction:
+    """The most of a resource that a quota lends to its cohort: the lending limit, else all of it."""
+    nominal = parse_quantity(quota(lender, settings).get(resource, "0"))
+    limit = lender.lending_limit.get(resource)
+    return nominal if limit is None else min(nominal, parse_quantity(limit))

@@ -10,6 +10,7 @@ from catalog.tpus import GOOGLE_TPU, Slice
 from settings.model import (
     ClusterQueue,
     Flavor,
+    FlavorQuota,
     GpuPool,
     JetStream,
     Multislice,
@@ -26,6 +27,8 @@ from settings.plan import (
     flavor_pools,
     gpus,
     is_autopilot,
+    lendable,
+    lenders,
     pool_slice,
     pools,
     pools_of,
@@ -185,6 +188,84 @@ def priority_classes_are_kubernetes_classes(settings: Settings) -> Iterator[Prob
             yield Problem(one.at("name"), cause, "Choose another name")
 
 
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues.clusterQueues")
+def limits_are_of_a_cohort(settings: Settings) -> Iterator[Problem]:
+    """Borrowing and lending are limited between the queues of a cohort, for resources that the queue has quota for.
+
+    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#cohort
+    """
+    for queue in _queues(settings).cluster_queues:
+        for index, one in enumerate(queue.flavors):
+            for key, limit, verb in (
+                ("borrowingLimit", one.borrowing_limit, "borrow from"),
+                ("lendingLimit", one.lending_limit, "lend to"),
+            ):
+                if limit:
+                    yield from _limits(queue, one, limit, (queue.at(f"flavors[{index}].{key}"), verb), settings)
+
+
+def _limits(
+    queue: ClusterQueue, one: FlavorQuota, limit: dict[str, str], shown: tuple[str, str], settings: Settings
+) -> Iterator[Problem]:
+    path, verb = shown
+    key = path.rpartition(".")[2]
+    if queue.cohort is None:
+        cause = f"cluster queue {queue.name} is in no cohort — there is nobody to {verb}, and Kueue would refuse it"
+        yield Problem(path, cause, f"Give it and another queue the same {queue.at('cohort')}, or leave {key} out")
+        return
+    if not lenders(queue, one, settings):
+        cause = f"no other queue of cohort {queue.cohort} has quota of flavor {one.flavor} — there is nobody to {verb}"
+        yield Problem(path, cause, f"Name the same cohort and flavor in another cluster queue, or leave {key} out")
+        return
+    nominal = quota(one, settings)
+    for resource, text in limit.items():
+        place = f'{path}["{resource}"]'
+        if resource not in nominal and nominal:
+            cause = f"cluster queue {queue.name} has no quota for {resource} of flavor {one.flavor} — nothing to limit"
+            yield Problem(place, cause, nearest(resource, nominal))
+        elif "/" in resource and parse_quantity(text).denominator != 1:
+            cause = f"{text} of {resource} is not a whole number — accelerators are given whole"
+            yield Problem(place, cause, "Write a whole number")
+        elif key == "lendingLimit" and nominal and parse_quantity(text) > parse_quantity(nominal[resource]):
+            cause = f"{text} of {resource} is more than the quota, {nominal[resource]} — Kueue would refuse it"
+            yield Problem(place, cause, f"Write at most {nominal[resource]}, or leave it out to lend the whole quota")
+
+
+@needs("gke-ai:queues", "gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
+def what_serving_lends_comes_back(settings: Settings) -> Iterator[Problem]:
+    """Training that borrows quota of a server's queue has a lower priority, or the queue takes quota back from any."""
+    known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
+    borrowers = [(job, queue) for job in settings.training if (queue := cluster_queue_of(job, settings))]
+    for server in settings.serving:
+        lender = cluster_queue_of(server, settings)
+        if lender is None or lender.preemption.reclaim_within_cohort != "LowerPriority":
+            continue
+        for job, queue in borrowers:
+            if not {job.priority_class, server.priority_class} <= known or not _may_borrow(queue, lender, settings):
+                continue
+            mine, theirs = priority(job, settings), priority(server, settings)
+            if mine >= theirs:
+                yield Problem(
+                    job.at("priorityClass"),
+                    f"training {job.name} has priority {mine}, server {server.name} has {theirs}, and "
+                    f"{lender.name} lends its quota to {queue.name} — serving would not get back what training borrows",
+                    f"Give the server a priorityClass of a higher value, or set {lender.at('preemption')}: "
+                    "{reclaimWithinCohort: Any}",
+                )
+                return
+
+
+def _may_borrow(borrower: ClusterQueue, lender: ClusterQueue, settings: Settings) -> bool:
+    """Whether what one queue uses of accelerators may be the quota of the other."""
+    for own in borrower.flavors:
+        for lent in lenders(borrower, own, settings):
+            for resource in (NVIDIA_GPU, GOOGLE_TPU) if lent in lender.flavors else ():
+                limit = own.borrowing_limit.get(resource)
+                if lendable(lent, resource, settings) and (limit is None or parse_quantity(limit)):
+                    return True
+    return False
+
+
 @needs("gke-ai:queues")
 def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
     """Where a server and a run share a cluster queue that preempts by priority, the server's is the higher."""
@@ -243,5 +324,7 @@ RULES: tuple[Rule, ...] = (
     quota_can_be_derived,
     local_queues_lead_somewhere,
     priority_classes_are_kubernetes_classes,
+    limits_are_of_a_cohort,
+    what_serving_lends_comes_back,
     serving_goes_before_training,
 )

@@ -1,0 +1,79 @@
+"""What queues of a cohort lend each other: how much a queue may ever use, and what Kueue is told of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from components.kueue import cluster_queue
+from settings import load, plan
+from tests.test_bad_configuration import PROJECT
+from tests.test_bad_lending import good
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("borrowing", "lending", "most"),
+    [
+        ({}, {}, 6),
+        ({GPU: "3"}, {}, 5),
+        ({}, {GPU: "3"}, 5),
+        ({GPU: "2"}, {GPU: "3"}, 4),
+        ({GPU: "3"}, {GPU: "2"}, 4),
+        ({GPU: "100"}, {}, 6),
+        ({"cpu": "0"}, {}, 6),
+    ],
+    ids=["no limit", "borrows less", "is lent less", "borrows least", "is lent least", "limit above all", "of another"],
+)
+def test_queue_may_use_its_quota_and_what_it_can_borrow(
+    borrowing: dict[str, str], lending: dict[str, str], most: int
+) -> None:
+    values = good()
+    values["training"], values["serving"] = [], []  # of any size
+    queues = values["queues"]["clusterQueues"]
+    queues[0]["flavors"][0]["lendingLimit"], queues[1]["flavors"][0]["borrowingLimit"] = lending, borrowing
+    settings = load(values, PROJECT)
+    assert settings.queues
+    ((flavor, amounts),) = plan.limits(settings.queues.cluster_queues[1], settings)
+    assert (flavor, amounts[GPU]) == ("l4", Fraction(most))
+    assert amounts["cpu"] == (20 if "cpu" in borrowing else 60)
+
+
+def test_queue_without_a_cohort_borrows_nothing() -> None:
+    values = good()
+    values["training"], values["serving"] = [], []
+    for queue in values["queues"]["clusterQueues"]:
+        queue["flavors"][0] = {key: queue["flavors"][0][key] for key in ("flavor", "quota")}
+        del queue["cohort"]
+    settings = load(values, PROJECT)
+    assert settings.queues
+    for queue, own in zip(settings.queues.cluster_queues, (4, 2), strict=True):
+        ((_, amounts),) = plan.limits(queue, settings)
+        assert amounts[GPU] == own
+
+
+def test_kueue_is_told_the_limits_that_are_stated_and_no_others() -> None:
+    spec: dict[str, Any] = cluster_queue(
+        {
+            "name": "training",
+            "cohort": "l4",
+            "flavors": [
+                {
+                    "flavor": "l4",
+                    "quota": {"cpu": "20", GPU: "2", "memory": "80Gi"},
+                    "borrowing_limit": {GPU: "4"},
+                    "lending_limit": {GPU: "0", "cpu": "10"},
+                }
+            ],
+        },
+        queued=set(),
+    )
+    assert spec["cohortName"] == "l4"
+    assert spec["resourceGroups"][0]["flavors"][0]["resources"] == [
+        {"name": "cpu", "nominalQuota": "20", "lendingLimit": "10"},
+        {"name": GPU, "nominalQuota": "2", "borrowingLimit": "4", "lendingLimit": "0"},
+        {"name": "memory", "nominalQuota": "80Gi"},
+    ]
