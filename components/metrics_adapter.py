@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from catalog.metrics import METRICS, POD_NAMESPACE, PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS, TPU_MEMORY, query
+from catalog.namespaces import STACKDRIVER_ADAPTER
 from catalog.nodes import ARCH, OS
 from catalog.versions import (
     POD_MONITORING_API,
@@ -29,7 +30,7 @@ HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
 }
 EXTERNAL_METRICS = "v1beta1.external.metrics.k8s.io"
 
-STACKDRIVER_NAMESPACE, STACKDRIVER_NAME = "custom-metrics", "custom-metrics-stackdriver-adapter"
+STACKDRIVER_NAMESPACE, STACKDRIVER_NAME = STACKDRIVER_ADAPTER, "custom-metrics-stackdriver-adapter"
 
 # Where the source document puts frontend and adapter, and what it calls them; the adapter's names are those that its
 # Helm chart gives to the release example-release.

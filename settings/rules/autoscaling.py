@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
@@ -17,6 +16,7 @@ from catalog.metrics import (
     in_bytes,
     replicas,
 )
+from catalog.namespaces import is_system
 from catalog.quantities import GI, parse_quantity
 from settings.model import Autoscaler, JetStream, ScaledMetric, Settings
 from settings.plan import is_autopilot, largest, pools_of
@@ -24,8 +24,6 @@ from settings.problems import Problem, unknown
 from settings.rules.common import Rule, needs, repeated
 from settings.scaling import scaled, server_of, values
 
-# Namespaces that Kubernetes, GKE and Kueue rule.
-_SYSTEM = re.compile(r"(kube|gke|gmp)-.*|kueue-system|jobset-system|custom-metrics")
 # A target of more is meant as bytes, one of less as a fraction or as a percentage.
 _LARGEST_PERCENTAGE = 100
 # Of the largest value that a metric can have: busy, and not yet full.
@@ -144,7 +142,7 @@ def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 one.at("deployment"), cause, "Name a server of this stack, or set gke-ai:cluster mode: existing"
             )
-        elif _SYSTEM.fullmatch(one.deployment.namespace):
+        elif is_system(one.deployment.namespace):
             cause = (
                 f"namespace {one.deployment.namespace} belongs to the cluster, which would undo what is changed there"
             )

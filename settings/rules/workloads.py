@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from catalog.machines import GPUS, machine
+from catalog.namespaces import is_system
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import FINE_TUNE_IMAGE
 from settings.model import (
@@ -41,8 +42,6 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-# Namespaces that Kubernetes, GKE, Kueue or JobSet make and rule.
-_TAKEN = re.compile(r"kube-.*|gke-.*|gmp-.*|kueue-system|jobset-system|custom-metrics")
 
 
 def noun_of(workload: Workload) -> str:
@@ -105,7 +104,7 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
                 )
                 cause += "pods that Kueue still holds when the stack goes would stay for ever"
                 yield Problem(one.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
-        elif _TAKEN.fullmatch(one.namespace):
+        elif is_system(one.namespace):
             cause = f"namespace {one.namespace} belongs to the cluster, and the stack makes its namespaces — "
             yield Problem(one.at("namespace"), f"{cause}it could not be created", "Choose another namespace")
 

@@ -1,0 +1,19 @@
+"""Namespaces that belong to the system: to Kubernetes, to GKE, and to the controllers that this program installs."""
+
+from __future__ import annotations
+
+KUEUE = "kueue-system"
+JOBSET = "jobset-system"
+STACKDRIVER_ADAPTER = "custom-metrics"
+# Collectors of Managed Service for Prometheus, on Standard and on Autopilot:
+# https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
+METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces; GKE's own begin with
+# gke- and gmp-: https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security
+_PREFIXES = ("kube-", "gke-", "gmp-")
+
+
+def is_system(namespace: str) -> bool:
+    """Whether a namespace is ruled by Kubernetes, GKE or a controller, so that nobody's workloads belong there."""
+    return namespace in (KUEUE, JOBSET, STACKDRIVER_ADAPTER) or namespace.startswith(_PREFIXES)
