@@ -23,8 +23,13 @@ from local.toolchain import TOOLS, alone, go_version, install
 
 OLDEST_PYTHON = (3, 11)
 LOCK = ROOT / "requirements.lock"
-# Plugins that local/bin stands in for, and the package whose version each has.
-PLUGINS = {"language-python": "pulumi", "resource-gcp": "pulumi-gcp", "resource-kubernetes": "pulumi-kubernetes"}
+# Plugins that local/bin has, and the package whose version each has.
+PLUGINS = {
+    "language-python": "pulumi",
+    "language-yaml": "pulumi",
+    "resource-gcp": "pulumi-gcp",
+    "resource-kubernetes": "pulumi-kubernetes",
+}
 
 
 def main() -> None:

@@ -145,6 +145,13 @@ TOOLS = (
         {"prometheus-adapter": ()},
         built_as={"prometheus-adapter": "adapter"},
     ),
+    # Runs programs in YAML, which use the components as a package. `local/bin` has it under the engine's name for it.
+    Tool(
+        "pulumi-yaml",
+        "github.com/pulumi/pulumi-yaml",
+        {"yaml-language-host": ()},
+        built_as={"yaml-language-host": "pulumi-language-yaml"},
+    ),
     Tool(
         "helm",
         "helm.sh/helm/v3",

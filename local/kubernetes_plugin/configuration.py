@@ -28,6 +28,11 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 """Arguments that the official plugin takes and this one takes with these values only."""
 
 
+def schema() -> dict[str, dict[str, str]]:
+    """The arguments for programs that are checked against a schema: texts, as the engine hands them over."""
+    return {name: {"type": "string"} for name in properties(ProviderArgs)}
+
+
 def problems(news: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What is wrong in the provider's arguments: (name, reason)."""
     known = properties(ProviderArgs)

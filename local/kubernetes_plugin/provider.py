@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,12 @@ class KubernetesProvider(Provider):
         super().__init__("kubernetes", VERSION)
         self._settings: configuration.Configuration | None = None
         self._cluster: Cluster | None = None
+
+    # -------------------------------------------------------------------------------------------------------- schema
+    def GetSchema(self, request: provider_pb2.GetSchemaRequest, context: Servicer) -> provider_pb2.GetSchemaResponse:
+        """What a program in YAML needs to make a provider. It has no kinds of objects: those the SDKs bring."""
+        schema = {"name": self.name, "version": self.version, "provider": {"inputProperties": configuration.schema()}}
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
 
     # ------------------------------------------------------------------------------------------------- configuration
     def CheckConfig(self, request: provider_pb2.CheckRequest, context: Servicer) -> provider_pb2.CheckResponse:
