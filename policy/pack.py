@@ -1,0 +1,223 @@
+"""The pack as Pulumi runs it: each policy with its level, and waivers with their reasons.
+
+`PROJECT:policies` of a stack's configuration says whether a violation stops a deployment (`mandatory`) or is told
+(`advisory`, the default). `PROJECT:waivers` lists exceptions; what they let pass is told, reason included.
+
+The engine tells an analyzer a stack's configuration, and which values are secret; pulumi_policy 1.21 passes neither on
+(https://github.com/pulumi/pulumi-policy/blob/main/sdk/python/lib/pulumi_policy/policy.py), so `Analyzer` picks both up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf import struct_pb2
+from pulumi.runtime.rpc import _special_secret_sig, _special_sig_key
+from pulumi_policy import (
+    EnforcementLevel,
+    PolicyPack,
+    ReportViolation,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+    StackValidationArgs,
+    StackValidationPolicy,
+    proxy,
+)
+from pulumi_policy import Policy as PulumiPolicy
+from pulumi_policy import policy as sdk
+from pulumi_policy.deserialize import serialize_properties
+
+from policy.base import Policy, Violation, Waiver, waived
+from policy.resources import SECRET, UNKNOWN, Resource, Stack
+from policy.rules import POLICIES
+
+NAME = "gke-ai"
+WAIVED, WAIVED_DESCRIPTION = "waived", "Exceptions are told, each with its reason"
+WAIVERS, WAIVERS_DESCRIPTION = "waivers-are-in-use", "Each waiver lets something pass"
+SECRET_MARK = "gke-ai: a secret stands here"
+_UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
+
+
+@dataclass
+class Context:
+    """What the stack's configuration says to the pack, as soon as the engine has told it."""
+
+    mandatory: bool = False
+    waivers: tuple[Waiver, ...] = ()
+    configuration: dict[str, Any] = field(default_factory=dict)
+    used: list[tuple[Waiver, Violation]] = field(default_factory=list)
+
+    def read(self, project: str, configuration: Mapping[str, str], secrets: Iterable[str]) -> None:
+        """Takes the configuration of a stack, by full key; the values of secret keys are left behind."""
+        hidden = set(secrets)
+        self.configuration = {key: SECRET if key in hidden else text for key, text in configuration.items()}
+        self.mandatory = self.configuration.get(f"{project}:policies") == "mandatory"
+        self.waivers = tuple(waivers(self.configuration.get(f"{project}:waivers")))
+
+    def level(self, policy: Policy) -> EnforcementLevel:
+        """What a violation of a policy does in this stack."""
+        if self.mandatory:
+            return EnforcementLevel.MANDATORY
+        return EnforcementLevel.DISABLED if policy.only_mandatory else EnforcementLevel.ADVISORY
+
+
+def waivers(text: object) -> Iterable[Waiver]:
+    """The exceptions that a configuration lists; one without a reason is none."""
+    try:
+        listed = json.loads(text) if isinstance(text, str) else []
+    except ValueError:
+        return
+    for one in listed if isinstance(listed, list) else []:
+        if isinstance(one, Mapping) and all(one.get(key) for key in ("policy", "resource", "reason")):
+            yield Waiver(str(one["policy"]), str(one["resource"]), str(one["reason"]))
+
+
+def plain(props: object) -> Any:
+    """Properties as pulumi_policy hands them over, as plain data with what is hidden marked."""
+    if isinstance(props, str):
+        return UNKNOWN if props in _UNKNOWNS else SECRET if props == SECRET_MARK else props
+    if isinstance(props, Mapping):
+        return {key: plain(inner) for key, inner in props.items()}
+    return [plain(inner) for inner in props] if isinstance(props, list | tuple) else props
+
+
+def resource(args: Any) -> Resource:
+    """A resource, from what pulumi_policy passes to a policy."""
+    return Resource(
+        urn=args.urn,
+        type=args.resource_type,
+        name=args.name,
+        # Past the proxies that raise on what is unknown: a rule still has much to say about the rest.
+        props=plain(serialize_properties(args.props)),
+        protect=args.opts.protect,
+        delete_before_replace=bool(args.opts.delete_before_replace),
+    )
+
+
+def told(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
+    """Reports a violation, or keeps it for the list of what is waived."""
+    if waiver := waived(policy, violation, context.waivers):
+        context.used.append((waiver, violation))
+    else:
+        report(policy.message(violation), violation.resource.urn if violation.resource else None)
+
+
+def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
+    """A policy of this pack as one of Pulumi's."""
+
+    def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
+        for violation in policy.violations(Stack([resource(args)])):
+            told(policy, violation, context, report)
+
+    def stacks(args: StackValidationArgs, report: ReportViolation) -> None:
+        for violation in policy.violations(stack_of(args, context)):
+            told(policy, violation, context, report)
+
+    steps = f"{policy.way_out}."
+    if policy.whole_stack:
+        return StackValidationPolicy(policy.name, policy.description, stacks, remediation_steps=steps)
+    return ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)
+
+
+def stack_of(args: StackValidationArgs, context: Context) -> Stack:
+    """The whole stack, from what pulumi_policy passes to a policy."""
+    return Stack([resource(one) for one in args.resources], context.configuration)
+
+
+def of_waivers(context: Context) -> list[PulumiPolicy]:
+    """What became of the waivers: those that let something pass are told, those that don't are wrong.
+
+    They come last of all policies, when every other has been asked.
+    """
+
+    def tell(_: StackValidationArgs, report: ReportViolation) -> None:
+        for waiver, violation in context.used:
+            where = violation.resource
+            path = where.path if where else "The stack"
+            text = f"{path}: {violation.text}. Waived from {waiver.policy}: {waiver.reason}"
+            report(text, where.urn if where else None)
+
+    def refuse(_: StackValidationArgs, report: ReportViolation) -> None:
+        used = {waiver for waiver, _ in context.used}
+        for unused in (waiver for waiver in context.waivers if waiver not in used):
+            report(unused_waiver(unused), None)
+
+    return [
+        StackValidationPolicy(WAIVED, WAIVED_DESCRIPTION, tell, EnforcementLevel.ADVISORY),
+        StackValidationPolicy(WAIVERS, WAIVERS_DESCRIPTION, refuse),
+    ]
+
+
+def unused_waiver(waiver: Waiver) -> str:
+    """What a person reads of a waiver that lets nothing pass."""
+    names = [policy.name for policy in POLICIES]
+    if waiver.policy not in names:
+        return (
+            f"gke-ai:waivers: there is no policy {waiver.policy} — nothing is waived. Write one of: {', '.join(names)}."
+        )
+    return (
+        f"gke-ai:waivers: nothing that {waiver.resource} matches violates {waiver.policy} — a later violation would "
+        "pass without anyone looking at it. Take it out, or correct its resource (such as Deployment llm/gemma)."
+    )
+
+
+def mark_secrets(struct: struct_pb2.Struct) -> None:
+    """Puts a mark in the place of each secret: its value must reach no policy, and so no message."""
+    for key, inner in struct.fields.items():
+        if _is_secret(inner):
+            struct.fields[key].string_value = SECRET_MARK
+        else:
+            _mark(inner)
+
+
+def _mark(found: struct_pb2.Value) -> None:
+    if found.HasField("struct_value"):
+        mark_secrets(found.struct_value)
+    elif found.HasField("list_value"):
+        for inner in found.list_value.values:
+            if _is_secret(inner):
+                inner.string_value = SECRET_MARK
+            else:
+                _mark(inner)
+
+
+def _is_secret(found: struct_pb2.Value) -> bool:
+    if not found.HasField("struct_value"):
+        return False
+    fields = found.struct_value.fields
+    return _special_sig_key in fields and fields[_special_sig_key].string_value == _special_secret_sig
+
+
+def run() -> None:
+    """Serves the pack to the engine that started it."""
+    context = Context()
+    by_name = {policy.name: of_pulumi(policy, context) for policy in POLICIES}
+    shown, unused = of_waivers(context)
+
+    # Its methods, and what they take, have no types.
+    service: Any = sdk._PolicyAnalyzerServicer
+
+    class Analyzer(service):  # type: ignore[misc]
+        """pulumi_policy's service, with what it leaves aside of the engine's requests."""
+
+        def ConfigureStack(self, request: Any, context_: Any) -> Any:
+            context.read(request.project, request.config, request.config_secret_keys)
+            for policy in POLICIES:
+                by_name[policy.name].enforcement_level = context.level(policy)
+            unused.enforcement_level = EnforcementLevel.MANDATORY if context.mandatory else EnforcementLevel.ADVISORY
+            return super().ConfigureStack(request, context_)
+
+        def Analyze(self, request: Any, context_: Any) -> Any:
+            mark_secrets(request.properties)
+            return super().Analyze(request, context_)
+
+        def AnalyzeStack(self, request: Any, context_: Any) -> Any:
+            for one in request.resources:
+                mark_secrets(one.properties)
+            return super().AnalyzeStack(request, context_)
+
+    vars(sdk)["_PolicyAnalyzerServicer"] = Analyzer
+    PolicyPack(NAME, [*by_name.values(), shown, unused])

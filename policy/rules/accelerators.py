@@ -1,0 +1,211 @@
+"""GPUs and TPUs: who may take them, and whether there are as many as a queue gives out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from catalog.machines import MACHINES
+from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, allocatable, node_labels
+from catalog.quantities import parse_quantity, readable
+from catalog.quota import QUEUE_LABEL
+from catalog.tpus import GOOGLE_TPU
+from catalog.zones import is_zone, node_zones
+from policy.base import Policy, of_resources, of_stacks
+from policy.resources import CLUSTER, NODE_POOL, Hidden, Pod, Resource, Stack, is_unset, items, mapping, number, value
+
+ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
+
+
+@of_stacks(
+    "accelerators-under-a-queue",
+    "Pods with GPUs or TPUs that a queue rations are under a queue",
+    f"Put the label {QUEUE_LABEL} with a LocalQueue of the namespace on it, or let it run on a compute class or a pool "
+    "that no queue gives out",
+)
+def accelerators_under_a_queue(stack: Stack) -> Iterator[tuple[Resource, str]]:
+    """Without any queue in the stack its own capacity is its own business: its pools' bounds and its compute classes
+    limit what it can take. In a cluster that is somebody else's there is always a queue to ask."""
+    queues = {(one.namespace, one.object_name) for one in stack.of_kind("LocalQueue")}
+    guest = not any(stack.of_type(CLUSTER, NODE_POOL)) and not any(stack.of_kind("ComputeClass"))
+    for pod in stack.pods:
+        wanted = [resource for resource in ACCELERATORS if pod.wants(resource)]
+        if not wanted:
+            continue
+        label = _queue_of(pod)
+        if isinstance(label, Hidden):
+            continue
+        if is_unset(label):
+            if guest or any(_rationed(pod, resource, stack) for resource in wanted):
+                yield (
+                    pod.owner,
+                    f"its pods want {' and '.join(wanted)} and are under no queue — they take nodes that the queues "
+                    "have promised to others, and nothing preempts them",
+                )
+        elif queues and (pod.owner.namespace, label) not in queues:
+            yield (
+                pod.owner,
+                f"there is no LocalQueue {label} in namespace {pod.owner.namespace} — Kueue will never admit its pods",
+            )
+
+
+def _queue_of(pod: Pod) -> Any:
+    template = mapping(pod.owner.props, "spec", "jobTemplate", "metadata", "labels")  # of a CronJob
+    return pod.owner.labels.get(QUEUE_LABEL) or pod.labels.get(QUEUE_LABEL) or template.get(QUEUE_LABEL)
+
+
+def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
+    """Whether some ClusterQueue gives out this resource of nodes that the pod could be on."""
+    selected = mapping(pod.spec, "nodeSelector")
+    flavors = {one.object_name: mapping(one.props, "spec", "nodeLabels") for one in stack.of_kind("ResourceFlavor")}
+    return any(
+        _may_be_on(selected, flavors.get(str(flavor.get("name")), {}))
+        for queue in stack.of_kind("ClusterQueue")
+        for group in items(queue.props, "spec", "resourceGroups")
+        if resource in (value(group, "coveredResources") or ())
+        for flavor in items(group, "flavors")
+    )
+
+
+def _may_be_on(selected: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
+    # Nodes of a compute class are tainted for its pods: no flavor without that label is made of them.
+    if COMPUTE_CLASS in selected and COMPUTE_CLASS not in labels:
+        return False
+    return all(selected.get(key, wanted) in (wanted, Hidden.UNKNOWN) for key, wanted in labels.items())
+
+
+@of_stacks(
+    "quota-within-capacity",
+    "Queues give out no more than their nodes can have",
+    "Lower the quota (gke-ai: quota: derive), or let the pools grow further",
+)
+def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
+    """Quota of all ClusterQueues together, against what pods can get of the flavor's pools at their largest."""
+    granted: dict[tuple[str, str], Fraction] = {}
+    for queue in stack.of_kind("ClusterQueue"):
+        for group in items(queue.props, "spec", "resourceGroups"):
+            for flavor in items(group, "flavors"):
+                for one in items(flavor, "resources"):
+                    key = (str(flavor.get("name")), str(one.get("name")))
+                    granted[key] = granted.get(key, Fraction(0)) + _amount(one.get("nominalQuota"))
+    for flavor_resource in stack.of_kind("ResourceFlavor"):
+        pools = flavor_pools(flavor_resource, stack)
+        if pools is None:
+            continue
+        for (name, resource), quota in granted.items():
+            if name != flavor_resource.object_name:
+                continue
+            have = sum((_amount(allocatable(shape).get(resource, "0")) * most for shape, most in pools), Fraction(0))
+            if quota > have:
+                names = ", ".join(sorted({shape.pool for shape, _ in pools}))
+                yield (
+                    flavor_resource,
+                    f"queues give out {readable(resource, quota)} {resource} of it, and its pools ({names}) have "
+                    f"{readable(resource, have)} for pods at their largest — Kueue admits what no node can take, and "
+                    "it stays Pending with the quota in its hands",
+                )
+
+
+def flavor_pools(flavor: Resource, stack: Stack) -> list[tuple[NodeShape, int]] | None:
+    """The pools whose nodes a flavor is, with their largest sizes; None where the stack doesn't show them all."""
+    labels = mapping(flavor.props, "spec", "nodeLabels")
+    if not labels:
+        # Any node: all pools of a cluster that makes none by itself.
+        clusters = list(stack.of_type(CLUSTER))
+        makes_nodes = any(
+            value(one.props, "enableAutopilot") is True or value(one.props, "clusterAutoscaling", "enabled") is True
+            for one in clusters
+        )
+        if not clusters or makes_nodes or any(stack.of_kind("ComputeClass")):
+            return None
+    found = []
+    for pool in stack.of_type(NODE_POOL):
+        described = largest(pool)
+        if described is None:
+            return None
+        if labels.items() <= node_labels(described[0]).items():
+            found.append(described)
+    return found or None
+
+
+def largest(pool: Resource) -> tuple[NodeShape, int] | None:
+    """A node of the pool, and how many there are at its largest; None where that can't be told."""
+    config = mapping(pool.props, "nodeConfig")
+    location, machine_type = value(pool.props, "location"), value(config, "machineType")
+    zones = [zone for zone in value(pool.props, "nodeLocations") or [] if isinstance(zone, str)]
+    if not isinstance(location, str) or machine_type not in MACHINES:
+        return None
+    zones = zones or list(node_zones(location)) if is_zone(location) or not zones else zones
+    machine = MACHINES[machine_type]
+    gpus = next(iter(items(config, "guestAccelerators")), {})
+    autoscaling = mapping(pool.props, "autoscaling")
+    whole, each = number(autoscaling.get("totalMaxNodeCount")), number(autoscaling.get("maxNodeCount"))
+    fixed = number(value(pool.props, "nodeCount")) or number(value(pool.props, "initialNodeCount"))
+    most = whole or (each or fixed or 0) * len(zones)
+    shape = NodeShape(
+        pool=pool.object_name,
+        machine_type=machine.name,
+        gpu=gpus.get("type") or machine.gpu,
+        gpus=number(gpus.get("count")) or machine.gpus,
+        driver="default",
+        capacity=_capacity(pool),
+        zone=zones[0],
+        disk_gb=number(config.get("diskSizeGb")) or 100,
+        labels={key: text for key, text in mapping(config, "labels").items() if isinstance(text, str)},
+        workload_identity=value(config, "workloadMetadataConfig", "mode") == "GKE_METADATA",
+        topology=value(pool.props, "placementPolicy", "tpuTopology")
+        or (_single_host(machine.chips) if machine.tpu else None),
+    )
+    return shape, most
+
+
+def _single_host(chips: int) -> str:
+    return {1: "1x1", 4: "2x2", 8: "2x4"}[chips]
+
+
+def _capacity(pool: Resource) -> str:
+    if value(pool.props, "queuedProvisioning", "enabled") is True:
+        return "queuedFlexStart"
+    config = mapping(pool.props, "nodeConfig")
+    return "flexStart" if config.get("flexStart") is True else "spot" if config.get("spot") is True else "onDemand"
+
+
+def _amount(text: object) -> Fraction:
+    try:
+        return parse_quantity(str(number(text) if isinstance(text, float) else text))
+    except ValueError:
+        return Fraction(0)
+
+
+@of_resources(
+    "flex-start-is-bounded",
+    "Flex-start nodes say when they go",
+    f"Say how long a node may run: maxRunDuration, {MIN_RUN_SECONDS}s to {MAX_RUN_SECONDS}s, of a pool; "
+    "maxRunDurationSeconds, or a successor by flexStart.nodeRecycling, of a compute class",
+)
+def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    if resource.type == NODE_POOL and _capacity(resource) in ("flexStart", "queuedFlexStart"):
+        duration = value(resource.props, "nodeConfig", "maxRunDuration")
+        if isinstance(duration, Hidden):
+            return
+        stated = re.fullmatch(r"([0-9]+)s", str(duration or ""))
+        if not stated:
+            yield "its flex-start nodes have no maximum run duration — they are kept, and paid for, up to seven days"
+        elif not MIN_RUN_SECONDS <= int(stated[1]) <= MAX_RUN_SECONDS:
+            yield f"a run of {duration} is outside what flex-start has — Google refuses the pool"
+    if resource.is_kubernetes and resource.kind == "ComputeClass":
+        for index, priority in enumerate(items(resource.props, "spec", "priorities")):
+            flex = mapping(priority, "flexStart")
+            bounded = not is_unset(priority.get("maxRunDurationSeconds")) or not is_unset(flex.get("nodeRecycling"))
+            if flex.get("enabled") is True and not bounded:
+                yield (
+                    f"priority {index} is flex-start without a bound or a successor — after seven days the node goes, "
+                    "and the server on it with it"
+                )
+
+
+POLICIES: tuple[Policy, ...] = (accelerators_under_a_queue, quota_within_capacity, flex_start_is_bounded)

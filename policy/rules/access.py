@@ -1,0 +1,119 @@
+"""Inside the cluster: who may do what, what is reached from outside, and what tenants are kept to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policy.base import Policy, of_resources, of_stacks
+from policy.resources import Resource, Stack, items, mapping, value
+
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
+SAFE_LEVELS = ("baseline", "restricted")
+# Groups that everyone is in, with or without a name.
+ALL_USERS = {"system:anonymous", "system:unauthenticated", "system:authenticated"}
+# https://cloud.google.com/kubernetes-engine/docs/how-to/internal-load-balancing
+INTERNAL = {
+    "networking.gke.io/load-balancer-type": "Internal",
+    "cloud.google.com/load-balancer-type": "Internal",
+}
+# https://cloud.google.com/kubernetes-engine/docs/concepts/ingress, .../gateway-api
+INTERNAL_INGRESS, INGRESS_CLASS = "gce-internal", "kubernetes.io/ingress.class"
+
+
+@of_resources(
+    "no-cluster-admins",
+    "Nobody is given all rights in the cluster",
+    "Bind a role with the rights that are needed, in the namespace where they are needed",
+)
+def no_cluster_admins(resource: Resource) -> Iterator[str]:
+    if not resource.is_kubernetes:
+        return
+    if resource.kind in ("ClusterRoleBinding", "RoleBinding"):
+        if value(resource.props, "roleRef", "name") == "cluster-admin":
+            yield "it makes its subjects administrators — they read every secret, and leave every queue"
+        everyone = [one.get("name") for one in items(resource.props, "subjects") if one.get("name") in ALL_USERS]
+        if everyone:
+            yield f"its subject is {everyone[0]} — on GKE that is anyone with a Google account, or none"
+    if resource.kind in ("ClusterRole", "Role"):
+        for rule in items(resource.props, "rules"):
+            if "*" in (rule.get("verbs") or ()) and "*" in (rule.get("resources") or ()):
+                yield "it has all verbs on all resources — that is an administrator by another name"
+
+
+@of_resources(
+    "nothing-is-public",
+    "Nothing in the cluster is reached from the Internet",
+    "Keep it inside (type: ClusterIP, or an internal load balancer: networking.gke.io/load-balancer-type: Internal), "
+    "or waive it with who may call it and what checks that",
+)
+def nothing_is_public(resource: Resource) -> Iterator[str]:
+    if not resource.is_kubernetes:
+        return
+    if resource.kind == "Service":
+        internal = any(resource.annotations.get(key) == wanted for key, wanted in INTERNAL.items())
+        if value(resource.props, "spec", "type") == "LoadBalancer" and not internal:
+            yield "its load balancer has an address on the Internet — a model server asks nobody who they are"
+    elif resource.kind == "Ingress":
+        classes = (resource.annotations.get(INGRESS_CLASS), value(resource.props, "spec", "ingressClassName"))
+        if INTERNAL_INGRESS not in classes:
+            yield "it is reached from the Internet — a model server asks nobody who they are"
+    elif resource.kind == "Gateway":
+        name = value(resource.props, "spec", "gatewayClassName")
+        if isinstance(name, str) and "external" in name:
+            yield f"gateways of class {name} are reached from the Internet — a model server asks nobody who they are"
+
+
+def tenant_namespaces(stack: Stack) -> dict[str, str]:
+    """Namespaces in which somebody else may submit, and how that shows."""
+    found = {one.namespace: "it has a ResourceQuota" for one in stack.of_kind("ResourceQuota")}
+    for binding in stack.of_kind("RoleBinding"):
+        people = [one for one in items(binding.props, "subjects") if one.get("kind") in ("User", "Group")]
+        if any(not str(one.get("name")).startswith("system:") for one in people):
+            found.setdefault(binding.namespace, f"{binding.path} lets people work in it")
+    return found
+
+
+@of_stacks(
+    "tenants-have-pod-security",
+    "Namespaces of tenants enforce a Pod Security level",
+    f"Label it {POD_SECURITY}: baseline, or restricted (gke-ai: tenants[].podSecurity)",
+)
+def tenants_have_pod_security(stack: Stack) -> Iterator[tuple[Resource, str]]:
+    """https://kubernetes.io/docs/concepts/security/pod-security-admission/"""
+    tenants = tenant_namespaces(stack)
+    for namespace in stack.of_kind("Namespace"):
+        level = namespace.labels.get(POD_SECURITY)
+        if namespace.object_name in tenants and (
+            level is None or (isinstance(level, str) and level not in SAFE_LEVELS)
+        ):
+            stated = f"enforces the level {level}" if level else "enforces no Pod Security level"
+            yield (
+                namespace,
+                f"{tenants[namespace.object_name]}, and it {stated} — a privileged pod there has the node, and the "
+                "other tenants on it",
+            )
+
+
+@of_stacks(
+    "tenants-are-apart",
+    "Pods of a tenant are called by those only that it names",
+    "Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]",
+)
+def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
+    guarded = {
+        one.namespace
+        for one in stack.of_kind("NetworkPolicy")
+        if not mapping(one.props, "spec", "podSelector")
+        and "Ingress" in (value(one.props, "spec", "policyTypes") or ["Ingress"])
+    }
+    tenants = tenant_namespaces(stack)
+    for namespace in stack.of_kind("Namespace"):
+        name = namespace.object_name
+        if name in tenants and name not in guarded:
+            yield (
+                namespace,
+                f"{tenants[name]}, and every pod of the cluster may call its pods — its servers are everyone's",
+            )
+
+
+POLICIES: tuple[Policy, ...] = (no_cluster_admins, nothing_is_public, tenants_have_pod_security, tenants_are_apart)
