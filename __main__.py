@@ -13,6 +13,7 @@ import pulumi
 from pulumi import ResourceOptions
 
 import settings
+from catalog.apis import OF_CLUSTERS, STORAGE
 from catalog.capacity import MODES
 from catalog.nodes import region_of
 from catalog.zones import is_zone
@@ -28,6 +29,8 @@ from components import (
     MetricsAdapter,
     ModelBucket,
     MultisliceJob,
+    ProjectApis,
+    SystemMonitoring,
     TgiServer,
     TpuBatchJob,
     TpuNodePool,
@@ -100,7 +103,13 @@ def refuse_plain_token() -> None:
 def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> None:
     """Every component of the stack, and the edges between them that no value carries."""
     location = stack.cluster.location
-    cluster = GkeCluster(stack.cluster.name, arguments(stack.cluster, project=project))
+    apis = ProjectApis("apis", {"project": project, "apis": plan.apis(stack)}).services if stack.enable_apis else {}
+
+    def once_enabled(*names: str) -> ResourceOptions:
+        return ResourceOptions(depends_on=[service for name, service in apis.items() if name in names])
+
+    in_project = from_settings.cluster_arguments(stack, project)
+    cluster = GkeCluster(stack.cluster.name, in_project, once_enabled(*OF_CLUSTERS))
 
     buckets = {
         bucket.name: ModelBucket(
@@ -111,19 +120,16 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
                 location=bucket.location or (region_of(location) if is_zone(location) else location),
                 workload_pool=cluster.workload_pool,
             ),
+            once_enabled(STORAGE),
         )
         for bucket in stack.buckets
     }
     pools = {
         pool.name: pool_component(pool)(
             pool.name,
-            arguments(
-                pool,
-                project=project,
-                cluster=cluster.cluster_name,
-                location=location,
-                zones=pool.zones or stack.cluster.system_pool.zones,
-            ),
+            from_settings.pool_arguments(pool, stack, project, cluster.cluster_name, cluster.node_service_account),
+            # Of an existing cluster nothing else says that the account has its roles.
+            ResourceOptions(depends_on=[cluster.node_account] if cluster.node_account else []),
         )
         for pool in plan.pools(stack)
     }
@@ -131,7 +137,12 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     def in_cluster(*after: pulumi.Resource) -> ResourceOptions:
         return ResourceOptions(providers={"kubernetes": cluster.provider}, depends_on=list(after))
 
-    classes = {one.name: ComputeClass(one.name, arguments(one), in_cluster()) for one in stack.compute_classes}
+    classes = {
+        one.name: ComputeClass(
+            one.name, from_settings.class_arguments(one, stack, cluster.node_service_account), in_cluster()
+        )
+        for one in stack.compute_classes
+    }
 
     # The managers of Kueue and JobSet run on the system pool, which comes with the cluster.
     needed = stack.queues or plan.multislices(stack)
@@ -179,6 +190,12 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             JetStreamAutoscaling(
                 autoscaler.name, from_settings.autoscaler_arguments(autoscaler, stack), in_cluster(adapter, *own)
             )
+
+    if stack.monitoring is not None:
+        # Made after what it watches, and deleted before it: neither a beginning nor an end is an alarm.
+        SystemMonitoring(
+            "monitoring", from_settings.monitoring_arguments(stack, project), in_cluster(cluster, *kueue, *servers)
+        )
 
     runs = [*stack.training, *stack.batch]
     jobs: list[Any] = []

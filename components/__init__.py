@@ -11,6 +11,7 @@ in other languages, reads argument types from `__init__` as they stand, and text
 name a type of pulumi_kubernetes are text: the SDK loads a module when it is first named, in up to a fifth of a second.
 """
 
+from components.apis import ProjectApis, ProjectApisArgs
 from components.bucket import ModelBucket, ModelBucketArgs
 from components.cluster import GkeCluster, GkeClusterArgs
 from components.compute_class import ComputeClass, ComputeClassArgs
@@ -20,14 +21,19 @@ from components.jetstream import JetStreamServer, JetStreamServerArgs
 from components.jetstream_autoscaling import JetStreamAutoscaling, JetStreamAutoscalingArgs
 from components.kueue import KueueStack, KueueStackArgs
 from components.metrics_adapter import MetricsAdapter, MetricsAdapterArgs
+from components.monitoring import SystemMonitoring, SystemMonitoringArgs
 from components.multislice import MultisliceJob, MultisliceJobArgs
 from components.namespace import WorkloadNamespace, WorkloadNamespaceArgs
+from components.network import ClusterNetwork, ClusterNetworkArgs
+from components.node_account import NodeAccount, NodeAccountArgs
 from components.tgi import TgiServer, TgiServerArgs
 from components.tpu_batch import TpuBatchJob, TpuBatchJobArgs
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool, TpuPoolArgs
 from components.vllm import VllmServer, VllmServerArgs
 
 __all__ = [
+    "ClusterNetwork",
+    "ClusterNetworkArgs",
     "ComputeClass",
     "ComputeClassArgs",
     "FinetuneJob",
@@ -49,6 +55,12 @@ __all__ = [
     "ModelBucketArgs",
     "MultisliceJob",
     "MultisliceJobArgs",
+    "NodeAccount",
+    "NodeAccountArgs",
+    "ProjectApis",
+    "ProjectApisArgs",
+    "SystemMonitoring",
+    "SystemMonitoringArgs",
     "TgiServer",
     "TgiServerArgs",
     "TpuBatchJob",

@@ -7,13 +7,22 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
+from catalog.dashboards import PACKAGES
+from catalog.identities import account_email
+from catalog.nodes import region_of
 from catalog.workload_identity import pool_name
+from catalog.zones import is_zone
 from components.base import Component, look_up, read
+from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
+from components.node_account import NodeAccount
 from settings.model import Cluster, SystemPool
 
 # What GKE recommends for nodes: IAM decides, not the scope.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
 NODE_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+# A pool follows its cluster only when it is made; said of each, a cluster whose nodes become private has no other left.
+# https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#configure-cluster-networking
+PRIVATE_NODES: gcp.container.NodePoolNetworkConfigArgsDict = {"enable_private_nodes": True}
 
 # Fields of the cluster that this program writes once, or never, and that something else changes later.
 OWNED_BY_OTHERS = [
@@ -56,9 +65,33 @@ class GkeClusterArgs(TypedDict):
     """`rapid`, `regular` or `stable`."""
     system_pool: NotRequired[SystemPoolArgs]
     network: NotRequired[str]
+    """VPC network that is there; none: the project's default network."""
     subnetwork: NotRequired[str]
+    """Subnetwork of the network; none: the region's default."""
+    pods_range: NotRequired[str]
+    """Name of the subnetwork's secondary range for pods; none: GKE makes one."""
+    services_range: NotRequired[str]
+    """Name of the subnetwork's secondary range for Services; none: GKE makes one."""
+    vpc: NotRequired[VpcArgs]
+    """A VPC of the cluster's own, instead of `network` and `subnetwork`."""
+    private_nodes: NotRequired[bool]
+    """Nodes without external addresses."""
+    public_endpoint: NotRequired[bool]
+    """The control plane has an address on the Internet; without, it is reached by its DNS name alone."""
+    authorized_networks: NotRequired[list[str]]
+    """Ranges of addresses that reach the control plane by its address; none: everyone on the Internet."""
     dns_endpoint: NotRequired[bool]
     """Reach the control plane by its DNS name, with IAM."""
+    node_service_account: NotRequired[str]
+    """Account that nodes run as: a name, and it is made; an e-mail address, and it is there."""
+    registry_reader: NotRequired[bool]
+    """Nodes pull images from Artifact Registry of the project itself, so the account that is made may."""
+    network_policy: NotRequired[str]
+    """What enforces NetworkPolicies on Standard: `dataplaneV2`, `calico`; none: nothing. Autopilot always does."""
+    watched: NotRequired[bool]
+    """Dashboards and alerts need the metrics that GKE makes of objects in the cluster, and managed Prometheus."""
+    secret_sync: NotRequired[bool]
+    """Secrets of Secret Manager are brought into the cluster, which takes GKE 1.34 or newer."""
     labels: NotRequired[dict[str, str]]
     protect: NotRequired[bool]
     """Refuse to delete the cluster until this is false and applied."""
@@ -71,16 +104,35 @@ class GkeCluster(Component):
     pool of their own; GPU pools are `GpuNodePool`s. Autopilot has all of that and no pools. An existing cluster is only
     read.
 
+    `vpc` makes a network of its own (`ClusterNetwork`). A control plane is reached by an address on the Internet, for
+    everyone or for `authorized_networks`; by its DNS name, for whoever has IAM's permission, within the VPC too; or by
+    either. The API has deprecated most of `privateClusterConfig`; the provider keeps its names and writes
+    `networkConfig.defaultEnablePrivateNodes` for `enable_private_nodes`, and the authorized networks and the missing
+    address into `controlPlaneEndpointsConfig.ipEndpointsConfig`.
+
+    Nodes run as `node_service_account`: made here (`NodeAccount`) if it is a name. Pools that are made elsewhere take
+    its address, the attribute of that name, and wait for `node_account`.
+
+    NetworkPolicies are enforced by Dataplane V2 or by Calico. The former can't be changed on a cluster that is there:
+    it would be replaced. The latter can be turned on, and GKE then makes the nodes of each pool anew, one by one.
+    Shielded nodes are GKE's default.
+
     `provider` authenticates by the `gke-gcloud-auth-plugin` exec plugin, so no credential is in the state. It takes the
     cluster for another one only when what would replace the cluster changes; then its objects are made anew.
 
-    Refused: RunError for an existing cluster that is not there; by Pulumi and by the provider, the deletion of a
-    protected cluster.
+    Refused: ValueError for a control plane without any way in; RunError for an existing cluster that is not there; by
+    Pulumi and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed,
-    https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#dns-based-endpoint
+    https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#dns-based-endpoint,
+    https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation,
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#controlplaneendpointsconfig,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/dataplane-v2,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy,
+    https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
+    https://github.com/hashicorp/terraform-provider-google (expandControlPlaneEndpointsConfig)
     """
 
     cluster_name: pulumi.Output[str]
@@ -97,6 +149,25 @@ class GkeCluster(Component):
         super().__init__(name, opts)
         cluster = read(Cluster, name, args)
         project = args["project"]
+        if not cluster.public_endpoint and not cluster.dns_endpoint:
+            raise ValueError(
+                f"{name}: without public_endpoint and without dns_endpoint nobody reaches the control plane"
+            )
+
+        self.node_service_account: str | None = None
+        self.node_account: NodeAccount | None = None
+        if cluster.node_service_account:
+            self.node_service_account = account_email(cluster.node_service_account, project)
+            if self.node_service_account != cluster.node_service_account:
+                self.node_account = NodeAccount(
+                    cluster.node_service_account,
+                    {
+                        "name": cluster.node_service_account,
+                        "project": project,
+                        "registry_reader": args.get("registry_reader", False),
+                    },
+                    pulumi.ResourceOptions(parent=self),
+                )
 
         if cluster.mode == "existing":
             found = look_up(
@@ -110,13 +181,26 @@ class GkeCluster(Component):
                 "allowed to see it. Check `name` and `location` in gke-ai:cluster and gcp:project, or leave "
                 "`mode: existing` out to have the cluster made.",
             )
+            if args.get("watched") and not collects(found):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus, of which "
+                    "dashboards and alerts are made. Leave gke-ai:monitoring out, or run: gcloud container clusters "
+                    f"update {cluster.name} --location {cluster.location} --project {project} "
+                    "--enable-managed-prometheus"
+                )
+            if args.get("secret_sync") and not any(one.enabled for one in found.secret_sync_configs or []):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} does not synchronize secrets, by which gke-ai:hfTokenSecret comes into it. "
+                    f"Use gke-ai:hfToken, or run: gcloud container clusters update {cluster.name} --location "
+                    f"{cluster.location} --project {project} --enable-secret-sync --enable-secret-sync-rotation"
+                )
             self.cluster_name = pulumi.Output.from_input(found.name)
             ca_certificate = pulumi.Output.from_input(found.master_auths[0].cluster_ca_certificate)
             endpoints = found.control_plane_endpoints_configs
             host = endpoints[0].dns_endpoint_configs[0].endpoint if cluster.dns_endpoint else found.endpoint
             self.endpoint = pulumi.Output.from_input(host)
         else:
-            made = self._make(cluster, project)
+            made = self._make(cluster, args)
             self.cluster_name = made.name
             ca_certificate = made.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
             self.endpoint = made.endpoint
@@ -134,11 +218,10 @@ class GkeCluster(Component):
         )
         # Plan-time values only, and of those all that replace a cluster: an unknown or changed kubeconfig (an upgrade,
         # a new endpoint) must not plan to replace every object in it (pulumi/pulumi-kubernetes#1148).
-        identity = [project, cluster.location, cluster.name, cluster.mode, cluster.network, cluster.subnetwork]
         self.provider: k8s.Provider = k8s.Provider(
             name,
             kubeconfig=self.kubeconfig,
-            cluster_identifier="/".join(part or "default" for part in identity),
+            cluster_identifier=identifier(cluster, project, args.get("network_policy")),
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs(
@@ -151,29 +234,58 @@ class GkeCluster(Component):
             }
         )
 
-    def _make(self, cluster: Cluster, project: str) -> gcp.container.Cluster:
-        endpoints: gcp.container.ClusterControlPlaneEndpointsConfigArgsDict = {
-            "dns_endpoint_config": {"allow_external_traffic": True}
-        }
-        autopilot = cluster.mode == "autopilot"
+    def _make(self, cluster: Cluster, args: GkeClusterArgs) -> gcp.container.Cluster:
+        project, autopilot = args["project"], cluster.mode == "autopilot"
+        before: list[pulumi.Resource] = [self.node_account] if self.node_account else []
+        network: pulumi.Input[str] | None = cluster.network
+        subnetwork: pulumi.Input[str] | None = cluster.subnetwork
+        pods, services = cluster.pods_range, cluster.services_range
+        if cluster.vpc is not None:
+            vpc: ClusterNetworkArgs = {
+                "name": vpc_name(cluster),
+                "project": project,
+                "region": region_of(cluster.location) if is_zone(cluster.location) else cluster.location,
+                "nodes_cidr": cluster.vpc.nodes_cidr,
+                "pods_cidr": cluster.vpc.pods_cidr,
+                "services_cidr": cluster.vpc.services_cidr,
+                "nat": cluster.vpc.nat,
+            }
+            made_network = ClusterNetwork(vpc["name"], vpc, pulumi.ResourceOptions(parent=self))
+            network, subnetwork = made_network.network, made_network.subnetwork
+            pods, services = PODS_RANGE, SERVICES_RANGE
+            before.append(made_network)  # the NAT too: what runs in the cluster needs it to the end
+        calico = args.get("network_policy") == "calico"
         made = gcp.container.Cluster(
             cluster.name,
             name=cluster.name,
             project=project,
             location=cluster.location,
-            network=cluster.network,
-            subnetwork=cluster.subnetwork,
+            network=network,
+            subnetwork=subnetwork,
+            ip_allocation_policy={"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
+            if pods or services
+            else None,
+            private_cluster_config={"enable_private_nodes": True} if cluster.private_nodes else None,
+            control_plane_endpoints_config=endpoints(cluster),
+            master_authorized_networks_config=authorized(cluster),
+            datapath_provider="ADVANCED_DATAPATH" if args.get("network_policy") == "dataplaneV2" else None,
+            network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
             resource_labels=cluster.labels,
-            control_plane_endpoints_config=endpoints if cluster.dns_endpoint else None,
+            # Rotation: a new version of a secret is brought in within two minutes.
+            secret_sync_config={"enabled": True, "rotation_config": {"enabled": True}}
+            if args.get("secret_sync")
+            else None,
             deletion_protection=cluster.protect,
             enable_autopilot=True if autopilot else None,
+            cluster_autoscaling=self._autopilot_nodes() if autopilot else None,
             # Autopilot has these built in, and refuses them as settings.
             remove_default_node_pool=None if autopilot else True,
             initial_node_count=None if autopilot else 1,
+            node_config=None if autopilot else self._first_nodes(),
             workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
-            addons_config=None if autopilot else {"gcs_fuse_csi_driver_config": {"enabled": True}},
-            monitoring_config=None if autopilot else {"managed_prometheus": {"enabled": True}},
+            addons_config=None if autopilot else addons(calico),
+            monitoring_config=None if autopilot else monitoring(args.get("watched", False)),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # deletion_protection is asked only when everything in the cluster has gone; this before anything does.
@@ -181,11 +293,26 @@ class GkeCluster(Component):
                 # Its name is taken until it has gone.
                 delete_before_replace=True,
                 ignore_changes=OWNED_BY_OTHERS,
+                depends_on=before,
             ),
         )
         if not autopilot:
             self._make_system_pool(cluster.system_pool, made, cluster, project)
         return made
+
+    def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict | None:
+        """Whom the nodes that Google makes run as."""
+        if self.node_service_account is None:
+            return None
+        return {
+            "auto_provisioning_defaults": {"service_account": self.node_service_account, "oauth_scopes": NODE_SCOPES}
+        }
+
+    def _first_nodes(self) -> gcp.container.ClusterNodeConfigArgsDict | None:
+        """The pool that is removed at once needs an account too, and the project may have no default one."""
+        if self.node_service_account is None:
+            return None
+        return {"service_account": self.node_service_account, "oauth_scopes": NODE_SCOPES}
 
     def _make_system_pool(self, pool: SystemPool, made: gcp.container.Cluster, cluster: Cluster, project: str) -> None:
         gcp.container.NodePool(
@@ -196,8 +323,10 @@ class GkeCluster(Component):
             location=cluster.location,
             node_locations=pool.zones or None,
             node_count=pool.nodes_per_zone,
+            network_config=PRIVATE_NODES if cluster.private_nodes else None,
             node_config={
                 "machine_type": pool.machine_type,
+                "service_account": self.node_service_account,
                 "oauth_scopes": NODE_SCOPES,
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
             },
@@ -209,6 +338,74 @@ class GkeCluster(Component):
                 ignore_changes=["initialNodeCount"],
             ),
         )
+
+
+def vpc_name(cluster: Cluster) -> str:
+    """Name of the cluster's own network."""
+    return (cluster.vpc.name if cluster.vpc else None) or cluster.name
+
+
+def identifier(cluster: Cluster, project: str, network_policy: str | None) -> str:
+    """What makes it another cluster if it changes: all that replaces one, and nothing that is changed in place.
+
+    What is not set adds nothing, so that a setting of a later release changes no cluster that is there.
+    """
+    network = vpc_name(cluster) if cluster.vpc else cluster.network
+    parts = [project, cluster.location, cluster.name, cluster.mode, network, cluster.subnetwork]
+    further = {
+        "pods": cluster.pods_range,
+        "services": cluster.services_range,
+        "dataplane": "v2" if network_policy == "dataplaneV2" else None,
+    }
+    if cluster.vpc is not None:
+        own = cluster.vpc
+        further["vpc"] = f"{own.nodes_cidr},{own.pods_cidr},{own.services_cidr}"
+    return "/".join(
+        [*(part or "default" for part in parts), *(f"{key}={text}" for key, text in further.items() if text)]
+    )
+
+
+def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict | None:
+    """The ways to the control plane that differ from GKE's own: an address on the Internet, and no DNS name."""
+    if not cluster.dns_endpoint:
+        return None
+    ways: gcp.container.ClusterControlPlaneEndpointsConfigArgsDict = {
+        "dns_endpoint_config": {"allow_external_traffic": True}
+    }
+    if not cluster.public_endpoint:
+        ways["ip_endpoints_config"] = {"enabled": False}
+    return ways
+
+
+def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict | None:
+    """Who reaches the control plane's address; else GKE lets every machine of Google Cloud in with them."""
+    if not cluster.authorized_networks:
+        return None
+    return {
+        "cidr_blocks": [{"cidr_block": cidr} for cidr in cluster.authorized_networks],
+        "gcp_public_cidrs_access_enabled": False,
+    }
+
+
+def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
+    """Add-ons of a Standard cluster."""
+    wanted: gcp.container.ClusterAddonsConfigArgsDict = {"gcs_fuse_csi_driver_config": {"enabled": True}}
+    if calico:
+        wanted["network_policy_config"] = {"disabled": False}
+    return wanted
+
+
+def monitoring(watched: bool) -> gcp.container.ClusterMonitoringConfigArgsDict:
+    """What is collected of a Standard cluster; GKE decides the packages where nothing is made of them."""
+    prometheus: gcp.container.ClusterMonitoringConfigArgsDict = {"managed_prometheus": {"enabled": True}}
+    return {**prometheus, "enable_components": list(PACKAGES)} if watched else prometheus
+
+
+def collects(found: gcp.container.GetClusterResult) -> bool:
+    """Whether Managed Service for Prometheus runs in a cluster; in one of Autopilot it always does."""
+    return found.enable_autopilot or any(
+        prometheus.enabled for config in found.monitoring_configs for prometheus in config.managed_prometheuses
+    )
 
 
 def kubeconfig(context: str, host: str, ca_certificate: str | None) -> str:

@@ -44,6 +44,8 @@ class ComputeClassArgs(TypedDict):
     """`DoNotScaleUp`: wait for one of the choices; `ScaleUpAnyway`: take a machine of any kind."""
     auto_create_pools: NotRequired[bool]
     """GKE makes the pools; else they must be there."""
+    node_service_account: NotRequired[str]
+    """Address of the service account that nodes of those pools run as; none: the cluster's choice."""
 
 
 class ComputeClass(Component):
@@ -67,6 +69,7 @@ class ComputeClass(Component):
     def __init__(self, name: str, args: ComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         wanted = read(Section, name, args)
+        account = args.get("node_service_account")
         made = k8s.apiextensions.CustomResource(
             wanted.name,
             api_version=COMPUTE_CLASS_API,
@@ -76,6 +79,7 @@ class ComputeClass(Component):
                 "priorities": [choice(priority) for priority in wanted.priorities],
                 "nodePoolAutoCreation": {"enabled": wanted.auto_create_pools},
                 "whenUnsatisfiable": wanted.when_unsatisfiable,
+                **({"nodePoolConfig": {"serviceAccount": account}} if account and wanted.auto_create_pools else {}),
             },
             # A cluster that was just made may not serve the kind yet.
             opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}")),

@@ -8,8 +8,51 @@ from typing import Any
 import pulumi
 
 from components.base import arguments
-from settings import Settings, plan, scaling
-from settings.model import Autoscaler, FineTune, Multislice, Queues, Server, TpuBatch, TpuWorkload
+from settings import Settings, plan, scaling, watching
+from settings.model import (
+    Autoscaler,
+    ComputeClass,
+    FineTune,
+    GpuPool,
+    Multislice,
+    Queues,
+    Server,
+    TpuBatch,
+    TpuPool,
+    TpuWorkload,
+)
+
+
+def cluster_arguments(stack: Settings, project: str) -> Any:
+    """Arguments of the stack's `GkeCluster`: its section, and what its tenants and images need of it."""
+    further: dict[str, object] = {"project": project}
+    if policy := plan.network_policy(stack):
+        further["network_policy"] = policy
+    if plan.reads_registry(stack, project):
+        further["registry_reader"] = True
+    if stack.hf_token_secret is not None:
+        further["secret_sync"] = True
+    if stack.monitoring is not None:
+        further["watched"] = True
+    return arguments(stack.cluster, **further)
+
+
+def pool_arguments(
+    pool: GpuPool | TpuPool, stack: Settings, project: str, cluster: pulumi.Output[str], account: str | None
+) -> Any:
+    """Arguments of a pool's component: its section, and what the cluster says of all nodes."""
+    further: dict[str, object] = {"project": project, "cluster": cluster, "location": stack.cluster.location}
+    if account is not None:
+        further["node_service_account"] = account
+    if stack.cluster.private_nodes:
+        further["private_nodes"] = True
+    return arguments(pool, **further, zones=pool.zones or stack.cluster.system_pool.zones)
+
+
+def class_arguments(one: ComputeClass, stack: Settings, account: str | None) -> Any:
+    """Arguments of a `ComputeClass`: its section, and whom nodes run as; Autopilot has been told by the cluster."""
+    told = account is None or plan.is_autopilot(stack.cluster)
+    return arguments(one) if told else arguments(one, node_service_account=account)
 
 
 def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
@@ -68,6 +111,7 @@ def queue_arguments(stack: Settings) -> Any:
     return {
         "namespaces": plan.namespaces(stack),
         "jobset": bool(plan.multislices(stack)),
+        "quota_metrics": stack.monitoring is not None,
         "flavors": [
             {
                 "name": flavor.name,
@@ -87,16 +131,46 @@ def queue_arguments(stack: Settings) -> Any:
     }
 
 
-def namespace_arguments(name: str, stack: Settings, token: pulumi.Output[str] | None) -> Any:
-    """Arguments of a `WorkloadNamespace`: what the workloads in it need."""
+def token_arguments(
+    stack: Settings, project: str, token: pulumi.Output[str] | None, workload_pool: pulumi.Output[str]
+) -> dict[str, Any]:
+    """How a namespace gets the token: through this program, or past it from Secret Manager."""
+    named = stack.hf_token_secret
+    if named is None:
+        return {"token": token}
+    secret = named if "/" in named else f"projects/{project}/secrets/{named}"
+    return {"token_from": {"secret": secret, "project": project, "workload_pool": workload_pool}}
+
+
+def namespace_arguments(name: str, stack: Settings, token: dict[str, Any]) -> Any:
+    """Arguments of a `WorkloadNamespace`: what the workloads in it need, the token as `token_arguments` has it."""
     inside = [one for one in plan.workloads(stack) if one.namespace == name]
     local_queues = stack.queues.local_queues if stack.queues else []
     return {
         "name": name,
-        "token": token,
+        **token,
         "token_secrets": [one.token_secret.model_dump() for one in plan.gpu_workloads(stack) if one.namespace == name],
         "service_accounts": sorted({one.service_account for one in inside} - {"default"}),
         "local_queues": [
             {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name
         ],
     }
+
+
+def monitoring_arguments(stack: Settings, project: str) -> Any:
+    """Arguments of a `SystemMonitoring`: its section, and what of the stack there is to watch."""
+    assert stack.monitoring is not None
+    return arguments(
+        stack.monitoring,
+        project=project,
+        cluster=stack.cluster.name,
+        queues=bool(stack.queues and stack.queues.cluster_queues),
+        servers=[
+            {"namespace": one.namespace, "name": one.name, **({"engine": one.engine} if one.engine else {})}
+            for one in watching.servers(stack)
+        ],
+        job_namespaces=watching.job_namespaces(stack),
+        jobsets=bool(plan.multislices(stack)),
+        accelerators=watching.accelerators(stack),
+        tpus=watching.tpus(stack),
+    )

@@ -10,7 +10,7 @@ from catalog.capacity import MODES
 from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
-from components.cluster import NODE_SCOPES
+from components.cluster import NODE_SCOPES, PRIVATE_NODES
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
 from settings.plan import gpus
 
@@ -65,6 +65,10 @@ class GpuNodePoolArgs(TypedDict):
     disk_type: NotRequired[str]
     labels: NotRequired[dict[str, str]]
     """Kubernetes labels of the nodes."""
+    node_service_account: NotRequired[str]
+    """Address of the service account that nodes run as; none: Compute Engine's default account."""
+    private_nodes: NotRequired[bool]
+    """Nodes without external addresses."""
     protect: NotRequired[bool]
 
 
@@ -102,11 +106,13 @@ class GpuNodePool(Component):
             if spec.autoscaling
             else None,
             autoscaling=autoscaling(spec),
+            network_config=PRIVATE_NODES if args.get("private_nodes") else None,
             node_config={
                 "machine_type": spec.machine_type,
                 "disk_size_gb": spec.disk_size_gb,
                 "disk_type": spec.disk_type,
                 "labels": spec.labels,
+                "service_account": args.get("node_service_account"),
                 "oauth_scopes": NODE_SCOPES,
                 "guest_accelerators": [
                     {

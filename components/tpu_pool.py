@@ -10,7 +10,7 @@ from catalog.machines import boot_disk_type
 from catalog.tpus import VERSIONS
 from catalog.zones import node_zones
 from components.base import Component, read
-from components.cluster import NODE_SCOPES
+from components.cluster import NODE_SCOPES, PRIVATE_NODES
 from components.gpu_pool import AutoscalingArgs, CapacityArgs, capacity, first_size, owned_by_others
 from settings.model import QueuedFlexStart, TpuPool
 from settings.plan import bounds, grows, pool_slice
@@ -49,6 +49,10 @@ class TpuPoolArgs(TypedDict):
     disk_type: NotRequired[str]
     labels: NotRequired[dict[str, str]]
     """Kubernetes labels of the nodes."""
+    node_service_account: NotRequired[str]
+    """Address of the service account that nodes run as; none: Compute Engine's default account."""
+    private_nodes: NotRequired[bool]
+    """Nodes without external addresses."""
     protect: NotRequired[bool]
 
 
@@ -119,11 +123,13 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         node_count=None if grows(spec) else kind.hosts if kind.multi_host else spec.nodes_per_zone,
         initial_node_count=first_size(spec, bounds(spec)[0], args["location"]) if grows(spec) else None,
         autoscaling=autoscaling(spec, args["location"]) if grows(spec) else None,
+        network_config=PRIVATE_NODES if args.get("private_nodes") else None,
         node_config={
             "machine_type": kind.machine_type,
             "disk_size_gb": spec.disk_size_gb,
             "disk_type": spec.disk_type or boot_disk_type(kind.machine_type),
             "labels": spec.labels,
+            "service_account": args.get("node_service_account"),
             "oauth_scopes": NODE_SCOPES,
             # No taint: GKE puts google.com/tpu on every TPU node itself.
             "workload_metadata_config": {"mode": "GKE_METADATA"},

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
+from catalog import apis as google
 from catalog import quota as quotas
 from catalog.capacity import MODES
+from catalog.engines import ENGINES
 from catalog.machines import machine
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -24,6 +27,7 @@ from catalog.nodes import (
 )
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU, Slice, slice_of
+from catalog.versions import JETSTREAM_HTTP_IMAGE
 from catalog.zones import node_zones
 from settings.model import (
     Autoscaler,
@@ -56,6 +60,47 @@ DEFAULT_NAMESPACE = "default"
 def is_autopilot(cluster: Cluster) -> bool:
     """Whether GKE manages the nodes: a new Autopilot cluster, or an existing one that is said to be Autopilot."""
     return cluster.mode == "autopilot" or (cluster.mode == "existing" and cluster.existing_mode == "autopilot")
+
+
+def network_policy(settings: Settings) -> str | None:
+    """What the stack's cluster must be given so that NetworkPolicies hold: `dataplaneV2`, `calico` or nothing.
+
+    Dataplane V2 is for the life of a cluster: one with a VPC of its own gets it from the first day on. Elsewhere a
+    tenant may come to a cluster that runs already, which must not be replaced for that; Calico can be turned on there.
+    Autopilot always has Dataplane V2, and an existing cluster stays as it is.
+    """
+    if settings.cluster.mode != "standard":
+        return None
+    if settings.cluster.vpc is not None:
+        return "dataplaneV2"
+    return "calico" if settings.tenants else None
+
+
+def apis(settings: Settings) -> list[str]:
+    """The Google Cloud APIs that the stack needs, in the order of `catalog.apis`; those needed beforehand left out."""
+    account = settings.cluster.node_service_account
+    makes_accounts = bool(settings.autoscaling) or (account is not None and "@" not in account)
+    wanted = {
+        google.STORAGE: bool(settings.buckets),
+        google.IAM: makes_accounts,
+        google.SECRET_MANAGER: settings.hf_token_secret is not None,
+    }
+    return [api for api in google.REASONS if wanted.get(api, True)]
+
+
+def images(workload: Workload) -> list[str]:
+    """The container images of the workload's pods."""
+    stated: str | None = getattr(workload, "image", None)
+    first = stated or (ENGINES[workload.engine].image if isinstance(workload, Server) else None)
+    front = (workload.http_image or JETSTREAM_HTTP_IMAGE) if isinstance(workload, JetStream) else None
+    return [image for image in (first, front) if image is not None]
+
+
+def reads_registry(settings: Settings, project: str) -> bool:
+    """Whether an image of the stack is in Artifact Registry of the project itself, which may not be public."""
+    # https://cloud.google.com/artifact-registry/docs/docker/names
+    own = re.compile(rf"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/{re.escape(project)}/.+")
+    return any(own.fullmatch(image) for workload in workloads(settings) for image in images(workload))
 
 
 def workloads(settings: Settings) -> list[Workload]:

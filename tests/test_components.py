@@ -75,13 +75,18 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
 @pytest.mark.parametrize(
     ("arguments", "section", "further", "left_out"),
     [
-        (GkeClusterArgs, model.Cluster, {"project"}, set()),
+        (GkeClusterArgs, model.Cluster, {"project", "network_policy", "registry_reader", "watched"}, set()),
         (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
-        (GpuNodePoolArgs, model.GpuPool, {"project", "cluster", "location"}, set()),
+        (
+            GpuNodePoolArgs,
+            model.GpuPool,
+            {"project", "cluster", "location", "node_service_account", "private_nodes"},
+            set(),
+        ),
         (TgiServerArgs, model.Tgi, {"node_selector", "kubeconfig", "autoscaled"}, set()),
         (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
         (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
-        (ComputeClassArgs, model.ComputeClass, set(), set()),
+        (ComputeClassArgs, model.ComputeClass, {"node_service_account"}, set()),
         (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig"}, set()),
     ],
 )

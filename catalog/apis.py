@@ -1,0 +1,50 @@
+"""Google Cloud APIs: which a project must have enabled for what.
+
+Source of the names: https://cloud.google.com/apis/docs/overview and, of each, the page beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+CONTAINER = "container.googleapis.com"
+COMPUTE = "compute.googleapis.com"
+IAM = "iam.googleapis.com"
+IAM_CREDENTIALS = "iamcredentials.googleapis.com"
+LOGGING = "logging.googleapis.com"
+MONITORING = "monitoring.googleapis.com"
+STORAGE = "storage.googleapis.com"
+SECRET_MANAGER = "secretmanager.googleapis.com"
+
+# Each API that a stack may need, with the reason.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-a-regional-cluster#before_you_begin
+        CONTAINER: "clusters and node pools",
+        COMPUTE: "machines and disks of the nodes, and their network",
+        # https://cloud.google.com/iam/docs/service-accounts-create#before-you-begin
+        IAM: "service accounts",
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity#before_you_begin
+        IAM_CREDENTIALS: "tokens of workloads, by workload identity",
+        # https://cloud.google.com/kubernetes-engine/docs/concepts/observability
+        LOGGING: "logs of the nodes and of what runs on them",
+        MONITORING: "metrics, dashboards and alerts",
+        # https://cloud.google.com/storage/docs/enable
+        STORAGE: "buckets",
+        # https://cloud.google.com/secret-manager/docs/configuring-secret-manager
+        SECRET_MANAGER: "the Hugging Face token in Secret Manager",
+    }
+)
+
+# What a cluster waits for: the rest belongs to what stands beside it.
+OF_CLUSTERS = (CONTAINER, COMPUTE, IAM, IAM_CREDENTIALS, LOGGING, MONITORING)
+
+# What must be on beforehand, as by these the others are enabled: the provider asks the first whether the project is
+# there, and the second to enable an API (google/services/resourcemanager/resource_google_project_service.go).
+BEFOREHAND: Mapping[str, str] = MappingProxyType(
+    {
+        "cloudresourcemanager.googleapis.com": "the project's number and its roles",
+        "serviceusage.googleapis.com": "enabling the other APIs",
+    }
+)

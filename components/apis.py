@@ -1,0 +1,48 @@
+"""The Google Cloud APIs that a stack needs."""
+
+from typing import TypedDict
+
+import pulumi
+import pulumi_gcp as gcp
+
+from components.base import Component
+
+
+class ProjectApisArgs(TypedDict):
+    """Arguments of a `ProjectApis`."""
+
+    project: str
+    """Id of the Google Cloud project."""
+    apis: list[str]
+    """Service names, such as `container.googleapis.com`."""
+
+
+class ProjectApis(Component):
+    """Enables Google Cloud APIs in a project, and leaves them enabled: others in the project may use them.
+
+    `services` has the resource of each, for what needs it to wait for. Service Usage and Cloud Resource Manager must be
+    on beforehand (`catalog.apis.BEFOREHAND`): the provider enables the others by them.
+
+    Refused: by Google, an API that does not exist, or that one isn't allowed to enable.
+
+    Sources: https://cloud.google.com/service-usage/docs/enable-disable,
+    https://www.pulumi.com/registry/packages/gcp/api-docs/projects/service/
+    """
+
+    apis: pulumi.Output[list[str]]
+    """Names of the enabled APIs."""
+
+    def __init__(self, name: str, args: ProjectApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        self.services: dict[str, gcp.projects.Service] = {
+            api: gcp.projects.Service(
+                api,
+                service=api,
+                project=args["project"],
+                disable_on_destroy=False,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for api in args["apis"]
+        }
+        self.apis = pulumi.Output.all(*(one.service for one in self.services.values()))
+        self.register_outputs({"apis": self.apis})

@@ -1,0 +1,128 @@
+"""A VPC network of a cluster's own."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+import pulumi_gcp as gcp
+
+from components.base import Component, read
+from settings.model import Vpc
+
+# Names of the subnetwork's secondary ranges.
+PODS_RANGE, SERVICES_RANGE = "pods", "services"
+
+
+class VpcArgs(TypedDict, total=False):
+    """A VPC of the cluster's own."""
+
+    name: str
+    """Of the network and its parts; none: the cluster's name."""
+    nodes_cidr: str
+    """Addresses of nodes."""
+    pods_cidr: str
+    """Addresses of pods; GKE gives each node a part of it."""
+    services_cidr: str
+    """Addresses of Services."""
+    nat: bool
+    """Cloud NAT, by which private nodes reach the Internet."""
+
+
+class ClusterNetworkArgs(TypedDict):
+    """Arguments of a `ClusterNetwork`."""
+
+    name: str
+    """Of the network, its subnetwork, its router and its NAT."""
+    project: str
+    """Id of the Google Cloud project."""
+    region: str
+    """Region of the cluster."""
+    nodes_cidr: NotRequired[str]
+    """Addresses of nodes."""
+    pods_cidr: NotRequired[str]
+    """Addresses of pods; GKE gives each node a part of it."""
+    services_cidr: NotRequired[str]
+    """Addresses of Services."""
+    nat: NotRequired[bool]
+    """Cloud NAT, by which private nodes reach the Internet."""
+
+
+class ClusterNetwork(Component):
+    """A VPC network with one subnetwork for a VPC-native cluster, and Cloud NAT.
+
+    The subnetwork has secondary ranges for pods and for Services, and Private Google Access, by which nodes without
+    external addresses reach Google's APIs and registries. Everything else on the Internet (models of Hugging Face,
+    images of ghcr.io and Docker Hub, Kueue's) they reach by Cloud NAT.
+
+    A range lives as long as its cluster: another one, larger or smaller, is another subnetwork and another cluster, for
+    Google takes none from a cluster that uses it. No firewall rule is made here: GKE makes those of its nodes, and the
+    control plane of a new cluster reaches webhooks through Konnectivity, whatever their port.
+
+    Refused: arguments that `settings.model.Vpc` refuses; by Google, and earlier by `settings.rules`, ranges that
+    overlap or are too small.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips,
+    https://cloud.google.com/vpc/docs/subnets#manually_created_subnet_ip_ranges,
+    https://cloud.google.com/vpc/docs/private-google-access, https://cloud.google.com/nat/docs/gke-example,
+    https://cloud.google.com/kubernetes-engine/docs/concepts/firewall-rules
+    """
+
+    network: pulumi.Output[str]
+    """`projects/…/global/networks/…`"""
+    subnetwork: pulumi.Output[str]
+    """`projects/…/regions/…/subnetworks/…`"""
+
+    def __init__(self, name: str, args: ClusterNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        spec = read(Vpc, name, args)
+        own, project, region = args["name"], args["project"], args["region"]
+        network = gcp.compute.Network(
+            own,
+            name=own,
+            project=project,
+            auto_create_subnetworks=False,
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),  # its name is taken until it has gone
+        )
+        subnetwork = gcp.compute.Subnetwork(
+            own,
+            name=own,
+            project=project,
+            region=region,
+            network=network.id,
+            ip_cidr_range=spec.nodes_cidr,
+            private_ip_google_access=True,
+            secondary_ip_ranges=[
+                {"range_name": PODS_RANGE, "ip_cidr_range": spec.pods_cidr},
+                {"range_name": SERVICES_RANGE, "ip_cidr_range": spec.services_cidr},
+            ],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                delete_before_replace=True,  # its name and its ranges are taken until it has gone
+                # The provider would change them in place, and Google refuses while a cluster uses them.
+                replace_on_changes=["ipCidrRange", "secondaryIpRanges"],
+            ),
+        )
+        if spec.nat:
+            router = gcp.compute.Router(
+                own,
+                name=own,
+                project=project,
+                region=region,
+                network=network.id,
+                opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+            )
+            gcp.compute.RouterNat(
+                own,
+                name=own,
+                project=project,
+                region=region,
+                router=router.name,
+                nat_ip_allocate_option="AUTO_ONLY",
+                source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+                # 64 ports a machine, the default, are too few for many downloads at once.
+                enable_dynamic_port_allocation=True,
+                log_config={"enable": True, "filter": "ERRORS_ONLY"},
+                opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+            )
+        self.network = network.id
+        self.subnetwork = subnetwork.id
+        self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})
