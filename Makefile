@@ -3,9 +3,9 @@ STACK ?=
 CONFIG ?=
 STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
-CODE = __main__.py catalog components local ops settings tests
+CODE = __main__.py catalog components local ops report settings tests
 
-.PHONY: setup up status smoke preview preview-json recover down test test-long lint bench
+.PHONY: setup up status smoke preview preview-json report pictures recover down test test-long lint bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -18,6 +18,10 @@ preview:  ## what an up would do
 	@$(STANDIN) preview $(PICK)
 preview-json:  ## Pulumi's JSON of a preview on a new stack
 	@$(STANDIN) preview-json $(PICK)
+report:  ## a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]
+	@$(STANDIN) report $(PICK) $(if $(PRICES),--prices "$(PRICES)")
+pictures:  ## the pictures in docs/pictures; the timeline from its recording
+	local/run python -m docs.pictures
 recover:  ## after a killed up
 	@$(STANDIN) recover $(PICK)
 down:  ## take a stack down

@@ -1,4 +1,4 @@
-"""What `make up`, `preview`, `status`, `smoke`, `recover` and `down` do on the stand-in, on copies of configurations.
+"""What `make up`, `preview`, `report`, `status`, `smoke` and so on do on the stand-in, on copies of configurations.
 
     local/run python -m local.stack up [--stack dev] [--config examples/x.yaml]
 
@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,20 @@ from local import cluster, paths
 from local.existing import DEFAULTS, missing
 from ops import down, recover, smoke, status
 from ops.stack import Stack, Stop
+from report import __main__ as reports
 
 
 def main() -> None:
     """Runs one command on one stack."""
     parser = argparse.ArgumentParser(prog="local.stack", description=__doc__)
-    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("command", choices=[*COMMANDS, "report"])
     parser.add_argument("--stack", default="", help="name of the stack (dev, or the configuration's name)")
     parser.add_argument("--config", default="", help="its configuration (Pulumi.<stack>.yaml)")
+    parser.add_argument("--prices", type=Path, help="price table for the report")
     options = parser.parse_args()
     name = options.stack or (Path(options.config).stem if options.config else "dev")
-    COMMANDS[options.command](prepare(name, Path(options.config) if options.config else None))
+    command = partial(make_report, prices=options.prices) if options.command == "report" else COMMANDS[options.command]
+    command(prepare(name, Path(options.config) if options.config else None))
 
 
 def prepare(name: str, source: Path | None) -> Stack:
@@ -109,6 +113,15 @@ def preview_json(stack: Stack) -> None:
         os.environ["PULUMI_BACKEND_URL"] = f"file://{backend}"
         ensure(stack)
         raise SystemExit(stack.pulumi("preview", "--json", configured=True).returncode)
+
+
+def make_report(stack: Stack, prices: Path | None) -> None:
+    """Writes the page of a preview for reviewers, and its picture; ends with 1 where the stack can't be deployed so."""
+    ensure(stack)
+    output = paths.STATE / "reports" / f"{stack.name}.md"
+    options = ["--stack", stack.name, "--config-file", str(stack.config_file), "--output", str(output)]
+    options += ["--prices", str(prices)] if prices else []
+    raise SystemExit(reports.report(reports.parser().parse_args(options)))
 
 
 def ask(stack: Stack) -> None:

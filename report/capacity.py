@@ -1,0 +1,263 @@
+"""How many accelerators a stack may use at least and at most, how they are had, and what an hour of them costs.
+
+Where the stack has a pool for them, the pool's bounds count, whatever runs on it. Where Google makes the nodes for pods
+(Autopilot, compute classes) or they are somebody else's, the workloads' demand counts: of a server its replicas, or its
+autoscaler's bounds; of a run nothing at least, as it waits in a queue and comes to an end, and all of it at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from math import ceil
+from typing import Any
+
+from catalog.machines import MACHINES, Machine
+from catalog.nodes import (
+    COMPUTE_CLASS,
+    GKE_ACCELERATOR,
+    GKE_TPU_ACCELERATOR,
+    NVIDIA_GPU,
+)
+from catalog.tpus import GOOGLE_TPU
+from catalog.zones import ZONES, is_zone, node_zones
+from report.changes import Plan, Resource
+from report.prices import Prices
+
+NODE_POOL = "gcp:container/nodePool:NodePool"
+CLUSTER = "gcp:container/cluster:Cluster"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+JOB = "kubernetes:batch/v1:Job"
+HPA = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
+# The first that can be had is taken.
+ELSE = ", else "
+# How nodes are had that this stack neither makes nor asks for.
+THEIRS = "as their owner has them"
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Accelerators of one kind from one place: `least` and `most` of them, on machines `each` of which has some.
+
+    `choices` are the machine types and capacity kinds that may provide them; no machine type: Google's choice.
+    """
+
+    accelerator: str
+    capacity: str
+    place: str
+    least: int
+    most: int
+    choices: tuple[tuple[str | None, str], ...]
+
+    @property
+    def key(self) -> Key:
+        """What is added up: by capacity kind, then by accelerator."""
+        return self.capacity, self.accelerator
+
+    def cost(self, prices: Prices) -> tuple[Decimal, Decimal] | None:
+        """What an hour costs at least and at most; None without a price for each choice."""
+        hours = [one for machine, kind in self.choices for one in [self._cost(prices, machine, kind)]]
+        known = [one for one in hours if one is not None]
+        if len(known) < len(hours) or not known:
+            return None
+        return min(least for least, _ in known), max(most for _, most in known)
+
+    def _cost(self, prices: Prices, machine: str | None, kind: str) -> tuple[Decimal, Decimal] | None:
+        if self.most == 0:
+            return Decimal(0), Decimal(0)
+        price = prices.of(machine or self.accelerator, kind)
+        each = accelerators_of(MACHINES[machine]) if machine else 1
+        return None if price is None else (ceil(self.least / each) * price, ceil(self.most / each) * price)
+
+
+def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
+    """Every place that a stack's accelerators come from."""
+    found = [supply for one in resources.values() if one.type == NODE_POOL for supply in of_pool(one)]
+    for workload in resources.values():
+        if not pools_of(workload, resources):
+            found += of_workload(workload, resources)
+    return sorted(found, key=lambda one: (one.key, one.place))
+
+
+def pools_of(workload: Resource, resources: Mapping[str, Resource]) -> list[Resource]:
+    """The stack's node pools that a workload was made for: what it, or its component, waits for."""
+    waits = workload.dependencies
+    if parent := resources.get(workload.parent):
+        waits |= parent.dependencies
+    return [one for urn in sorted(waits) if (one := resources.get(urn)) and one.type == NODE_POOL and accelerated(one)]
+
+
+def accelerated(pool: Resource) -> bool:
+    """Whether the nodes of a pool have accelerators."""
+    return any(True for _ in of_pool(pool))
+
+
+def of_pool(pool: Resource) -> Iterator[Supply]:
+    """What the bounds of a node pool come to; nothing of one without accelerators."""
+    config = pool.inputs.get("nodeConfig") or {}
+    kind = MACHINES.get(config.get("machineType", ""))
+    attached = next(iter(config.get("guestAccelerators") or []), None)
+    accelerator = (attached or {}).get("type") or (kind and (kind.gpu or kind.tpu))
+    each = int((attached or {}).get("count") or 0) or (accelerators_of(kind) if kind else 0)
+    if kind is None or not accelerator or not each:
+        return
+    least, most = (each * nodes for nodes in node_bounds(pool.inputs))
+    capacity = capacity_of_pool(pool.inputs)
+    yield Supply(accelerator, capacity, pool.title, least, most, ((kind.name, capacity),))
+
+
+def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
+    """Nodes of a pool at least and at most, in all zones."""
+    zones = len(pool.get("nodeLocations") or zones_of(str(pool.get("location", ""))))
+    bounds = pool.get("autoscaling")
+    if not bounds:
+        nodes = int(pool.get("nodeCount") or pool.get("initialNodeCount") or 0) * zones
+        return nodes, nodes
+    if bounds.get("totalMaxNodeCount"):
+        return int(bounds.get("totalMinNodeCount") or 0), int(bounds["totalMaxNodeCount"])
+    return int(bounds.get("minNodeCount") or 0) * zones, int(bounds.get("maxNodeCount") or 0) * zones
+
+
+def zones_of(location: str) -> tuple[str, ...]:
+    """The zones that nodes are put in where a pool names none."""
+    return node_zones(location) if is_zone(location) or location in ZONES else (location,)
+
+
+def capacity_of_pool(pool: Mapping[str, Any]) -> str:
+    """The capacity kind that a pool's fields come to."""
+    config = pool.get("nodeConfig") or {}
+    if (pool.get("queuedProvisioning") or {}).get("enabled"):
+        return "queuedFlexStart"
+    if config.get("flexStart"):
+        return "flexStart"
+    if config.get("spot"):
+        return "spot"
+    affinity = (config.get("reservationAffinity") or {}).get("consumeReservationType")
+    return "reservation" if affinity == "SPECIFIC_RESERVATION" else "onDemand"
+
+
+def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
+    """What a workload asks for that no pool of the stack is there for."""
+    for least, most, pod in pods_of(workload, resources):
+        for resource, count in asked(pod).items():
+            selector = pod.get("nodeSelector") or {}
+            choices = choices_of(selector, resources)
+            label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR
+            accelerator = selector.get(label) or next((of for name, _ in choices if (of := type_of(name))), resource)
+            kinds = ELSE.join(dict.fromkeys(kind for _, kind in choices))
+            yield Supply(accelerator, kinds, workload.title, least * count, most * count, choices)
+
+
+def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """The pods of a workload: how many at least and at most, and their spec."""
+    spec = workload.inputs.get("spec") or {}
+    if workload.type == DEPLOYMENT:
+        yield *replicas(workload, resources), pod_of(spec)
+    elif workload.type == JOB:
+        yield 0, int(spec.get("parallelism") or 1), pod_of(spec)
+    elif workload.type.endswith(":JobSet"):
+        for one in spec.get("replicatedJobs") or []:
+            job = (one.get("template") or {}).get("spec") or {}
+            yield 0, int(one.get("replicas") or 1) * int(job.get("parallelism") or 1), pod_of(job)
+
+
+def replicas(deployment: Resource, resources: Mapping[str, Resource]) -> tuple[int, int]:
+    """Replicas of a Deployment at least and at most: its own number, or its autoscaler's bounds."""
+    for one in resources.values():
+        spec = one.inputs.get("spec") or {}
+        metadata = one.inputs.get("metadata") or {}
+        target = (spec.get("scaleTargetRef") or {}).get("name")
+        if one.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
+            return int(spec.get("minReplicas") or 1), int(spec.get("maxReplicas") or 1)
+    stated = (deployment.inputs.get("spec") or {}).get("replicas")
+    count = 1 if stated is None else int(stated)
+    return count, count
+
+
+def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pod's spec in a controller's."""
+    found: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
+    return found
+
+
+def asked(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Accelerators that one pod asks for, by resource."""
+    total: dict[str, int] = {}
+    for container in pod.get("containers") or []:
+        wanted = container.get("resources") or {}
+        for resource in (NVIDIA_GPU, GOOGLE_TPU):
+            count = int((wanted.get("limits") or {}).get(resource) or (wanted.get("requests") or {}).get(resource) or 0)
+            if count:
+                total[resource] = total.get(resource, 0) + count
+    return total
+
+
+def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -> tuple[tuple[str | None, str], ...]:
+    """The machine types and capacity kinds that may serve pods with a node selector, in the order of preference."""
+    if name := selector.get(COMPUTE_CLASS):
+        for one in resources.values():
+            if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
+                return tuple(choice(priority) for priority in one.inputs["spec"]["priorities"])
+        return ((None, THEIRS),)
+    for label, kind in (("cloud.google.com/gke-spot", "spot"), ("cloud.google.com/gke-flex-start", "flexStart")):
+        if selector.get(label) == "true":
+            return ((None, kind),)
+    own = [one.inputs for one in resources.values() if one.type == CLUSTER]
+    return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)
+
+
+def choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Machine type and capacity kind of one choice of a compute class."""
+    kind = "onDemand"
+    if priority.get("spot"):
+        kind = "spot"
+    elif (priority.get("flexStart") or {}).get("enabled"):
+        kind = "flexStart"
+    elif priority.get("reservations"):
+        kind = "reservation"
+    return priority.get("machineType"), kind
+
+
+def accelerators_of(kind: Machine) -> int:
+    """GPUs or chips of one machine; 1 of a machine that GPUs are attached to."""
+    return kind.gpus or kind.chips or 1
+
+
+def type_of(machine: str | None) -> str | None:
+    """The accelerator that a machine type has."""
+    kind = MACHINES.get(machine or "")
+    return (kind.gpu or kind.tpu) if kind else None
+
+
+@dataclass(frozen=True)
+class Total:
+    """Accelerators and their cost for an hour, at least and at most; `unpriced` are what the cost leaves out."""
+
+    least: int = 0
+    most: int = 0
+    cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
+    unpriced: tuple[str, ...] = ()
+
+
+def total(found: Iterable[Supply], prices: Prices | None) -> Total:
+    """The sum of some places."""
+    sum_ = Total()
+    for one in found:
+        cost = one.cost(prices) if prices else None
+        missing = () if cost else tuple(f"{machine or one.accelerator}/{kind}" for machine, kind in one.choices)
+        least, most = cost or (Decimal(0), Decimal(0))
+        sum_ = Total(
+            sum_.least + one.least,
+            sum_.most + one.most,
+            (sum_.cost[0] + least, sum_.cost[1] + most),
+            tuple(dict.fromkeys([*sum_.unpriced, *missing])),
+        )
+    return sum_
+
+
+def before_and_after(plan: Plan) -> tuple[list[Supply], list[Supply]]:
+    """Where accelerators come from before and after a plan."""
+    return supplies(plan.before), supplies(plan.after)

@@ -1,0 +1,242 @@
+"""The changes that a preview plans: each resource with its operation and, property by property, old and new."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from report.preview import SECRET, Preview, State
+
+COMPONENT = "gke-ai:index:"
+STACK = "pulumi:pulumi:Stack"
+# What stands for a value that only the cloud decides.
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+CREATE, UPDATE, REPLACE, DELETE, LEAVE = "create", "update", "replace", "delete", "leave"
+# Worst first, as a component of several changes is marked.
+OPERATIONS = (REPLACE, DELETE, LEAVE, UPDATE, CREATE)
+_OPERATION = {"import": CREATE, "import-replacement": REPLACE}
+# Where people have another word than the last part of the type token.
+_KINDS = {
+    "gcp:container/nodePool:NodePool": "node pool",
+    "gcp:container/cluster:Cluster": "cluster",
+    "gcp:storage/bucket:Bucket": "bucket",
+    "gcp:storage/bucketIAMMember:BucketIAMMember": "grant on a bucket",
+    "gcp:projects/iAMMember:IAMMember": "grant on the project",
+    "gcp:projects/service:Service": "API of Google Cloud",
+    "gcp:serviceaccount/account:Account": "service account of Google Cloud",
+    "gcp:compute/network:Network": "network",
+    "gcp:compute/subnetwork:Subnetwork": "subnetwork",
+    "kubernetes:helm.sh/v3:Release": "Helm release",
+}
+LONGEST_VALUE = 80
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource as the state records it or the program asks for it."""
+
+    urn: str
+    type: str
+    parent: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    dependencies: frozenset[str] = frozenset()
+    retained: bool = False
+
+    @property
+    def is_component(self) -> bool:
+        """Whether it is one of this program's components, which have no life in the cloud of their own."""
+        return self.type.startswith(COMPONENT)
+
+    @property
+    def logical_name(self) -> str:
+        """Its name in the program."""
+        return self.urn.split("::", 3)[3] if self.urn.count("::") >= 3 else self.urn
+
+    @property
+    def name(self) -> str:
+        """Its name as its users know it: namespace and name of an object, name of a cloud resource."""
+        metadata = self.inputs.get("metadata")
+        if isinstance(metadata, Mapping) and isinstance(metadata.get("name"), str):
+            return "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
+        stated = self.inputs.get("name")
+        return stated if isinstance(stated, str) and stated != UNKNOWN else self.logical_name
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word or two."""
+        if self.type.startswith("pulumi:providers:"):
+            return f"provider {self.type.rpartition(':')[2]}"
+        return _KINDS.get(self.type, self.type.rpartition(":")[2])
+
+    @property
+    def title(self) -> str:
+        """Kind and name; of a component its class and name."""
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One property, old and new as shown to people; `replaces` says that it can't be changed in place."""
+
+    path: str
+    old: str
+    new: str
+    replaces: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of one resource; `create_first` says of a replacement that the old one goes last."""
+
+    operation: str
+    resource: Resource
+    before: Resource | None = None
+    after: Resource | None = None
+    differences: tuple[Difference, ...] = ()
+    create_first: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a stack has before and after, by URN, the changes between, and why there may be no plan."""
+
+    stack: str
+    before: Mapping[str, Resource]
+    after: Mapping[str, Resource]
+    changes: tuple[Change, ...]
+    errors: tuple[str, ...] = ()
+
+    def component_of(self, resource: Resource) -> Resource | None:
+        """The outermost component that a resource is, or is part of."""
+        return component_of(resource, {**self.before, **self.after})
+
+    def of(self, operation: str) -> list[Change]:
+        """The changes of one operation, those of components themselves left out."""
+        return [change for change in self.changes if change.operation == operation and not change.resource.is_component]
+
+
+def component_of(resource: Resource, among: Mapping[str, Resource]) -> Resource | None:
+    """The outermost component of `among` that a resource is, or is part of."""
+    found: Resource | None = None
+    one: Resource | None = resource
+    while one is not None:
+        found = one if one.is_component else found
+        one = among.get(one.parent)
+    return found
+
+
+def plan(preview: Preview) -> Plan:
+    """The plan of a preview. Unchanged resources are no steps of it: they are those recorded and not named."""
+    before = {one["urn"]: resource(one) for one in preview.resources if one["type"] != STACK}
+    after = dict(before)
+    first = first_of_replacements(preview)
+    changes = []
+    for step in preview.steps:
+        old, new = (resource(step[side]) if step.get(side) else None for side in ("oldState", "newState"))
+        known = new or old
+        if known is None or known.type == STACK:
+            continue
+        if new is None:
+            after.pop(known.urn, None)
+        else:
+            after[known.urn] = new
+        if old is not None:
+            before[known.urn] = old
+        operation = _OPERATION.get(step["op"], step["op"])
+        if operation == DELETE and known.retained:
+            operation = LEAVE
+        if operation in OPERATIONS:
+            create_first = first.get(known.urn) == "create-replacement"
+            changes.append(Change(operation, known, old, new, tuple(differences(step, old, new)), create_first))
+    changes.sort(key=lambda one: (OPERATIONS.index(one.operation), one.resource.title, one.resource.urn))
+    # A policy that stops the deployment makes the preview fail too, and says so itself.
+    errors = [event["error"].strip() for event in preview.events if "error" in event]
+    told = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
+    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(told)))
+
+
+def resource(state: State) -> Resource:
+    """A resource from Pulumi's state of it."""
+    return Resource(
+        state["urn"],
+        state["type"],
+        state.get("parent") or "",
+        state.get("inputs") or {},
+        state.get("outputs") or {},
+        frozenset(state.get("dependencies") or ()),
+        bool(state.get("retainOnDelete")),
+    )
+
+
+def first_of_replacements(preview: Preview) -> dict[str, str]:
+    """By the URN of each replaced resource what comes first: creation or deletion."""
+    first: dict[str, str] = {}
+    for event in preview.events:
+        if "replacing" in event:
+            first.setdefault(event["replacing"]["urn"], event["replacing"]["op"])
+    return first
+
+
+def differences(step: State, old: Resource | None, new: Resource | None) -> Iterator[Difference]:
+    """What differs, by the provider's own account where it gives one, else by what it was and is asked for."""
+    if old is None or new is None:
+        return
+    replaces = set(step.get("replaceReasons") or ())
+    told: Mapping[str, Any] = step.get("detailedDiff") or {}
+    if not told:
+        for path, was, now in sorted(compared(old.inputs, new.inputs)):
+            yield Difference(path, was, now, path in replaces or path.partition(".")[0] in replaces)
+        return
+    for path, kind in sorted(told.items()):
+        was = at(old.inputs, path) if kind.get("inputDiff") else at(old.outputs, path, at(old.inputs, path))
+        now = at(new.inputs, path)
+        # A plugin that names a whole object gets its parts compared.
+        parts = (
+            sorted(compared(was, now, path)) if isinstance(was, dict | list) and isinstance(now, dict | list) else []
+        )
+        for part, part_was, part_now in parts or [(path, shown(was), shown(now))]:
+            yield Difference(part, part_was, part_now, kind.get("kind", "").endswith("-replace") or path in replaces)
+
+
+def compared(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Path, old and new of each leaf that differs."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*was, *now}):
+            yield from compared(was.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(was, list) and isinstance(now, list):
+        for index in range(max(len(was), len(now))):
+            old, new = (side[index] if index < len(side) else None for side in (was, now))
+            yield from compared(old, new, f"{path}[{index}]")
+    elif was != now:
+        yield path, shown(was), shown(now)
+
+
+def at(data: Any, path: str, default: Any = None) -> Any:
+    """What nested data have at a property path of Pulumi's: `a.b[0]["c.d"]`. What is in a secret is a secret."""
+    for quoted, index, key in re.findall(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+)\]|([^.\[\]]+)', path):
+        if data == SECRET:
+            return SECRET
+        if index and isinstance(data, list) and int(index) < len(data):
+            data = data[int(index)]
+        elif not index and isinstance(data, Mapping) and (quoted or key) in data:
+            data = data[quoted or key]
+        else:
+            return default
+    return data
+
+
+def shown(value: Any) -> str:
+    """A value for people: short, on one line, secrets masked."""
+    if value is None:
+        return "–"
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if SECRET in text:
+        return "(secret)"
+    if UNKNOWN in text:
+        return "(known afterwards)"
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"

@@ -1,0 +1,382 @@
+"""The graph of a stack as a picture: its components as boxes, what waits for what as lines, what changes marked."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from report.changes import (
+    CREATE,
+    DELETE,
+    LEAVE,
+    OPERATIONS,
+    REPLACE,
+    STACK,
+    UPDATE,
+    Plan,
+    Resource,
+    component_of,
+)
+from report.svg import Canvas, fitted, width
+
+# Symbol, colour and word of each operation.
+MARKS = {
+    CREATE: ("+", "green", "created"),
+    UPDATE: ("~", "amber", "changed"),
+    REPLACE: ("±", "violet", "replaced"),
+    DELETE: ("−", "red", "deleted"),
+    LEAVE: ("○", "muted", "left alone"),
+}
+# Colour of a component's edge where nothing is marked: what it is about.
+_KINDS = {"Cluster": "blue", "Pool": "blue", "Class": "blue", "Bucket": "teal", "Kueue": "violet", "Queue": "violet"}
+_WORK = "green"
+_AROUND = "amber"
+
+BOX, GAP, ROW_GAP, MARGIN = 186, 54, 22, 24
+LINE, HEAD = 17, 50
+MOST_CHILDREN = 4
+WIDEST = 1200
+
+
+@dataclass(frozen=True)
+class Child:
+    """Resources of one kind in a component: one that changes, or how many that don't."""
+
+    text: str
+    operation: str | None = None
+
+
+@dataclass(frozen=True)
+class Box:
+    """A component, or a resource in none."""
+
+    id: str
+    name: str
+    kind: str
+    children: tuple[Child, ...] = ()
+    operation: str | None = None
+
+    @property
+    def height(self) -> float:
+        """How high it is drawn."""
+        return HEAD + LINE * len(self.children) + (8 if self.children else 0)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Boxes, and the edges from what comes first to what waits for it."""
+
+    boxes: Mapping[str, Box]
+    edges: frozenset[tuple[str, str]]
+    marked: bool = False
+
+
+def of_plan(plan: Plan) -> Graph:
+    """The graph of a plan, with what goes as well as what comes."""
+    return graph({**plan.before, **plan.after}.values(), {one.resource.urn: one.operation for one in plan.changes})
+
+
+def graph(resources: Iterable[Resource], operations: Mapping[str, str] | None = None) -> Graph:
+    """The graph of resources, by component; with operations by URN, what changes is marked."""
+    # What a default provider needs is no part of the system.
+    known = {
+        one.urn: one
+        for one in resources
+        if one.type != STACK and not (one.type.startswith("pulumi:providers:") and "default" in one.logical_name)
+    }
+    owner = {urn: (component_of(one, known) or one).urn for urn, one in known.items()}
+    members: dict[str, list[Resource]] = defaultdict(list)
+    for urn, one in sorted(known.items()):
+        members[owner[urn]].append(one)
+    boxes = {
+        urn: box(known[urn], [one for one in found if one.urn != urn], operations or {})
+        for urn, found in members.items()
+    }
+    edges = {
+        (owner[first], owner[urn])
+        for urn, one in known.items()
+        for first in one.dependencies
+        if first in owner and owner[first] != owner[urn]
+    }
+    return Graph(boxes, frozenset(reduced(acyclic(edges))), operations is not None)
+
+
+def box(one: Resource, children: list[Resource], operations: Mapping[str, str]) -> Box:
+    """The box of a component: the children that change by name, the others by how many there are of each kind."""
+    changed = [child for child in children if child.urn in operations]
+    same = Counter(child.kind for child in children if child.urn not in operations)
+    lines = [Child(f"{child.kind} {short(child.name)}", operations[child.urn]) for child in changed]
+    kinds = Counter(child.kind for child in children)
+    if len(lines) > MOST_CHILDREN:
+        by_kind = Counter((operations[child.urn], child.kind) for child in changed)
+        ordered = sorted(by_kind.items(), key=lambda item: (OPERATIONS.index(item[0][0]), item[0][1]))
+        lines = [Child(counted(kind, count), operation) for (operation, kind), count in ordered]
+    if not operations:
+        lines = [Child(counted(kind, count)) for kind, count in sorted(kinds.items())]
+    elif same and lines:
+        lines.append(Child(f"{sum(same.values())} more as they are"))
+    if len(lines) > MOST_CHILDREN:
+        rest = len(lines) - MOST_CHILDREN + 1
+        lines = [*lines[: MOST_CHILDREN - 1], Child(f"and {rest} kinds more")]
+    own = [operations[child.urn] for child in [one, *children] if child.urn in operations]
+    worst = min(own, key=OPERATIONS.index, default=None)
+    # A component is new or gone only where all of it is.
+    if worst in (CREATE, DELETE, LEAVE) and (same or len(set(own)) > 1):
+        worst = UPDATE
+    return Box(one.urn, one.logical_name if one.is_component else one.name, one.kind, tuple(lines), worst)
+
+
+def counted(kind: str, count: int) -> str:
+    """A kind, and how many there are where it isn't one."""
+    return kind if count == 1 else f"{count} × {kind}"
+
+
+def short(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition("/")[2] or name
+
+
+def acyclic(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Edges without those that close a circle: two components may each need a part of the other."""
+    after = defaultdict(list)
+    for first, second in sorted(edges):
+        after[first].append(second)
+    kept: set[tuple[str, str]] = set()
+    done: set[str] = set()
+
+    def visit(one: str, above: frozenset[str]) -> None:
+        for other in after[one]:
+            if other not in above:
+                kept.add((one, other))
+                if other not in done:
+                    visit(other, above | {other})
+        done.add(one)
+
+    for one in sorted(after):
+        if one not in done:
+            visit(one, frozenset([one]))
+    return kept
+
+
+def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Edges that don't follow from others."""
+    after: dict[str, set[str]] = defaultdict(set)
+    for first, second in edges:
+        after[first].add(second)
+
+    def reach(one: str) -> set[str]:
+        found: set[str] = set()
+        open_ends = [*after[one]]
+        while open_ends:
+            found.add(other := open_ends.pop())
+            open_ends += after[other] - found
+        return found
+
+    far = {one: reach(one) for one in {end for edge in edges for end in edge}}
+    return {
+        (first, second)
+        for first, second in edges
+        if not any(second in far[between] for between in after[first] if between != second)
+    }
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each box is (left, top), and the points that each edge goes through."""
+
+    places: Mapping[str, tuple[float, float]]
+    edges: Mapping[tuple[str, str], tuple[tuple[float, float], ...]]
+    width: float
+    height: float
+
+
+def laid_out(drawn: Graph) -> Layout:
+    """Layers from left to right, each box behind all that it waits for; ordered so that few lines cross."""
+    layer = layers(drawn)
+    columns: list[list[str]] = [[] for _ in range(max(layer.values(), default=0) + 1)]
+    height = {one: found.height for one, found in drawn.boxes.items()}
+    chains: dict[tuple[str, str], list[str]] = {}
+    for one in sorted(drawn.boxes, key=lambda urn: (drawn.boxes[urn].kind, urn)):
+        columns[layer[one]].append(one)
+    for edge in sorted(drawn.edges):
+        first, second = edge
+        # Where a line passes other layers it takes a place there, so that it goes around their boxes.
+        between = [f"{first} → {second} {index}" for index in range(layer[first] + 1, layer[second])]
+        for index, one in enumerate(between):
+            columns[layer[first] + 1 + index].append(one)
+            height[one] = 4
+        chains[edge] = [first, *between, second]
+    near: dict[str, set[str]] = defaultdict(set)
+    for chain in chains.values():
+        for one, other in pairwise(chain):
+            near[one].add(other)
+            near[other].add(one)
+    ordered(columns, near)
+    tops = placed(columns, near, height)
+    step = BOX + GAP
+    column_of = {one: index for index, column in enumerate(columns) for one in column}
+
+    def middle(one: str) -> float:
+        return tops[one] + height[one] / 2
+
+    edges = {}
+    for edge, chain in chains.items():
+        points = [(MARGIN + column_of[chain[0]] * step + BOX, middle(chain[0]))]
+        for passed in chain[1:-1]:
+            left = MARGIN + column_of[passed] * step
+            points += [(left, middle(passed)), (left + BOX, middle(passed))]
+        points.append((MARGIN + column_of[chain[-1]] * step, middle(chain[-1])))
+        edges[edge] = tuple(points)
+    places = {one: (MARGIN + layer[one] * step, tops[one]) for one in drawn.boxes}
+    lowest = max((tops[one] + height[one] for one in tops), default=0)
+    return Layout(places, edges, MARGIN * 2 + len(columns) * step - GAP, lowest + MARGIN)
+
+
+def layers(drawn: Graph) -> dict[str, int]:
+    """The layer of each box: behind all that it waits for, and what waits for nothing close to what waits for it."""
+    before: dict[str, set[str]] = {one: set() for one in drawn.boxes}
+    after: dict[str, set[str]] = {one: set() for one in drawn.boxes}
+    for first, second in drawn.edges:
+        before[second].add(first)
+        after[first].add(second)
+    layer: dict[str, int] = {}
+
+    def depth(one: str) -> int:
+        if one not in layer:
+            layer[one] = max((depth(other) + 1 for other in sorted(before[one])), default=0)
+        return layer[one]
+
+    for one in sorted(drawn.boxes):
+        depth(one)
+    for one in sorted(drawn.boxes):
+        if not before[one] and after[one]:
+            layer[one] = min(layer[other] for other in after[one]) - 1
+    return layer
+
+
+def ordered(columns: list[list[str]], near: Mapping[str, set[str]]) -> None:
+    """Orders each column by the middle of its neighbours, forth and back a few times."""
+    for sweep in range(8):
+        forth = sweep % 2 == 0
+        order = range(1, len(columns)) if forth else range(len(columns) - 2, -1, -1)
+        for index in order:
+            beside = {one: place for place, one in enumerate(columns[index - 1 if forth else index + 1])}
+            old = {one: place for place, one in enumerate(columns[index])}
+
+            def centre(one: str, beside: dict[str, int] = beside, old: dict[str, int] = old) -> tuple[float, int]:
+                found = [beside[other] for other in near.get(one, ()) if other in beside]
+                return (sum(found) / len(found) if found else old[one], old[one])
+
+            columns[index].sort(key=centre)
+
+
+def placed(columns: list[list[str]], near: Mapping[str, set[str]], height: Mapping[str, float]) -> dict[str, float]:
+    """The top of each box: near the middle of its neighbours, in the column's order, without overlap."""
+    tops: dict[str, float] = {}
+    tallest = max((sum(height[one] + ROW_GAP for one in column) - ROW_GAP for column in columns), default=0)
+    for column in columns:
+        y = MARGIN + (tallest - sum(height[one] + ROW_GAP for one in column) + ROW_GAP) / 2
+        for one in column:
+            tops[one] = y
+            y += height[one] + ROW_GAP
+    for _ in range(12):
+        for column in columns:
+            wanted = {}
+            for one in column:
+                middles = sorted(tops[other] + height[other] / 2 for other in near.get(one, ()))
+                wanted[one] = (sum(middles) / len(middles) if middles else tops[one] + height[one] / 2) - height[
+                    one
+                ] / 2
+            settle(column, wanted, height, tops)
+    highest = min(tops.values(), default=0)
+    return {one: top - highest + MARGIN for one, top in tops.items()}
+
+
+def settle(column: list[str], wanted: Mapping[str, float], height: Mapping[str, float], tops: dict[str, float]) -> None:
+    """Puts a column as close to where it is wanted as its order and the gaps allow."""
+    down: dict[str, float] = {}
+    y = float("-inf")
+    for one in column:
+        down[one] = max(wanted[one], y)
+        y = down[one] + height[one] + ROW_GAP
+    up: dict[str, float] = {}
+    y = float("inf")
+    for one in reversed(column):
+        up[one] = min(wanted[one], y - height[one])
+        y = up[one] - ROW_GAP
+    # Halfway between pushing down and pushing up keeps the order and the gaps.
+    for one in column:
+        tops[one] = (down[one] + up[one]) / 2
+
+
+def svg(drawn: Graph, title: str) -> str:
+    """The picture; with a legend where changes are marked."""
+    layout = laid_out(drawn)
+    operations = [one for one in MARKS if any(found.operation == one for found in drawn.boxes.values())]
+    legend = 30 if drawn.marked else 0
+    canvas = Canvas(layout.width, layout.height + legend, title)
+    canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
+    for points in layout.edges.values():
+        canvas.arrow(points, "line")
+    for one, (x, y) in sorted(layout.places.items(), key=lambda item: item[1]):
+        draw_box(canvas, drawn.boxes[one], x, y, drawn.marked)
+    if drawn.marked:
+        x = float(MARGIN)
+        for operation in operations:
+            symbol, colour, word = MARKS[operation]
+            canvas.text(x, layout.height + 10, symbol, 14, colour, bold=True)
+            canvas.text(x + 16, layout.height + 10, word, 12, "muted")
+            x += 16 + width(word, 12) + 22
+        canvas.text(x, layout.height + 10, "no symbol: as it is" if operations else "nothing changes", 12, "muted")
+    return canvas.rendered()
+
+
+def draw_box(canvas: Canvas, one: Box, x: float, y: float, marked: bool) -> None:
+    """A component: its name, its class, and its children folded into lines."""
+    symbol, colour, _ = MARKS[one.operation] if one.operation else ("", "line" if marked else colour_of(one), "")
+    heavy = 2 if one.operation in (CREATE, UPDATE, REPLACE, DELETE) else 1
+    canvas.rect(x, y, BOX, one.height, "card", colour, thick=heavy, dashed=one.operation in (DELETE, LEAVE))
+    left = x + 14
+    room = BOX - 26.0
+    if symbol:
+        canvas.text(left, y + 22, symbol, 16, colour, bold=True)
+        left += 18
+        room -= 18
+    elif not marked:
+        canvas.rect(x, y + 8, 4, one.height - 16, colour, radius=2)
+    canvas.text(left, y + 22, fitted(one.name, room, 13.5, bold=True), 13.5, bold=True)
+    canvas.text(left, y + 39, fitted(one.kind, room, 11.5), 11.5, "muted")
+    for index, child in enumerate(one.children):
+        line = y + HEAD + 8 + LINE * index
+        if child.operation:
+            mark, tone, _ = MARKS[child.operation]
+            canvas.text(x + 14, line, mark, 13, tone, bold=True)
+        canvas.text(
+            x + (32 if marked else 14), line, fitted(child.text, BOX - (44 if marked else 26), 11.5), 11.5, "ink"
+        )
+
+
+def colour_of(one: Box) -> str:
+    """The colour of a box where nothing is marked."""
+    for word, colour in _KINDS.items():
+        if word in one.kind:
+            return colour
+    return _WORK if one.kind.endswith(("Server", "Job")) else _AROUND
+
+
+def mermaid(drawn: Graph) -> str:
+    """The graph in Mermaid's words, which GitHub draws in a comment: components only, what changes marked."""
+    ids = {urn: f"c{index}" for index, urn in enumerate(sorted(drawn.boxes))}
+    lines = ["graph LR"]
+    for urn in sorted(drawn.boxes):
+        one = drawn.boxes[urn]
+        symbol = f"{MARKS[one.operation][0]} " if one.operation else ""
+        text = f"{symbol}{one.name}<br/>{one.kind}".replace('"', "#quot;")
+        lines.append(f'  {ids[urn]}["{text}"]{f":::{one.operation}" if one.operation else ""}')
+    lines += [f"  {ids[first]} --> {ids[second]}" for first, second in sorted(drawn.edges)]
+    strokes = {CREATE: "#2da44e", UPDATE: "#bf8700", REPLACE: "#8250df", DELETE: "#cf222e", LEAVE: "#818b98"}
+    used = {one.operation for one in drawn.boxes.values()}
+    lines += [f"  classDef {one} stroke:{strokes[one]},stroke-width:3px" for one in MARKS if one in used]
+    return "\n".join(lines)

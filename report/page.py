@@ -1,0 +1,299 @@
+"""The page itself: Markdown of a plan, the same for the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import groupby
+
+from report import graph
+from report.capacity import Supply, Total, before_and_after, total
+from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan
+from report.graph import MARKS
+from report.interruptions import NOTE, interruptions
+from report.policies import MANDATORY, Verdict
+from report.prices import Prices
+
+# GitHub takes no longer comment: https://github.com/orgs/community/discussions/27190
+COMMENT_LIMIT = 65_536
+# A table with more rows is folded.
+LONG = 8
+SHORTENED = (
+    "_Left out: with it the page would be longer than a comment may be. `python -m report --limit 0` has it all._"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a page has: `picture` is the address of the SVG, or `mermaid` for a graph that GitHub draws, or empty."""
+
+    prices: Prices | None = None
+    picture: str = ""
+    limit: int = COMMENT_LIMIT
+
+
+@dataclass
+class Section:
+    """A part of the page: its heading, what is always said, and what is left out where the page gets too long."""
+
+    heading: str
+    always: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
+    # The higher, the sooner it is left out; 0 never is.
+    spare: int = 0
+
+    def written(self, full: bool) -> list[str]:
+        """Its lines."""
+        body = [*self.always, *(self.rest if full else [SHORTENED] if self.rest else [])]
+        return [f"## {self.heading}", *body] if body else []
+
+
+def page(plan: Plan, verdict: Verdict, options: Options) -> str:
+    """The page, no longer than its limit."""
+    sections = [
+        interrupted(plan),
+        accelerators(plan, options.prices),
+        policies(plan, verdict),
+        *changed(plan),
+        picture(plan, options.picture),
+    ]
+    head = [f"# Preview of `{plan.stack}`", summary(plan, verdict)]
+    if plan.errors:
+        sections = [failed(plan), policies(plan, verdict)]
+    left_out: set[int] = set()
+    for spared in [0, *sorted({one.spare for one in sections} - {0}, reverse=True)]:
+        left_out |= {spared} - {0}
+        parts = [*head, *(line for one in sections for line in one.written(one.spare not in left_out))]
+        text = "\n\n".join(parts) + "\n"
+        if not options.limit or len(text) <= options.limit:
+            return text
+    return cut(text, options.limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text, to the end of a line, and that it is one."""
+    room = limit - len(SHORTENED) - len("\n\n</details>\n\n\n")
+    begun = text[: text.rfind("\n", 0, room)]
+    closing = "\n\n</details>" if begun.count("<details>") > begun.count("</details>") else ""
+    return f"{begun}{closing}\n\n{SHORTENED}\n"
+
+
+def summary(plan: Plan, verdict: Verdict) -> str:
+    """One line that says it all."""
+    if plan.errors:
+        return "**There is no plan: the preview failed.** Nothing would be changed."
+    counts = [
+        f"{len(found)} {MARKS[one][2]}" for one in (REPLACE, DELETE, UPDATE, CREATE, LEAVE) if (found := plan.of(one))
+    ]
+    touched = {change.resource.urn for change in plan.changes}
+    same = sum(not one.is_component for urn, one in plan.after.items() if urn not in touched)
+    parts = [f"**{', '.join(counts) if counts else 'Nothing changes'}**; {same} as they are."]
+    worst = [one for one in interruptions(plan) if one.severity < NOTE]
+    parts.append(f"**{plural(len(worst), 'interruption')}.**" if worst else "Nothing that runs is interrupted.")
+    if broken := verdict.count(mandatory=True):
+        parts.append(f"**{plural(broken, 'mandatory policy violation')}: it can't be deployed.**")
+    if advised := verdict.count(mandatory=False):
+        parts.append(f"{plural(advised, 'advisory policy violation')}.")
+    return " ".join(parts)
+
+
+def failed(plan: Plan) -> Section:
+    """Why there is no plan, in Pulumi's and the program's own words."""
+    return Section("Why it failed", [f"```\n{error}\n```" for error in plan.errors])
+
+
+def interrupted(plan: Plan) -> Section:
+    """What a plan interrupts, worst first."""
+    found = interruptions(plan)
+    lines = [f"- {'**' + text(one.text) + '**' if one.severity <= 1 else text(one.text)}" for one in found]
+    return Section("What it interrupts", ["\n".join(lines)] if lines else [])
+
+
+def accelerators(plan: Plan, prices: Prices | None) -> Section:
+    """Accelerators by capacity kind before and after, and their cost; then where they come from."""
+    sides = before_and_after(plan)
+    if not any(sides):
+        return Section("Accelerators")
+    keys = sorted({one.key for side in sides for one in side})
+    head = ["capacity", "accelerator", "before", "after"]
+    rows = []
+    for key in keys:
+        was, now = (total((one for one in side if one.key == key), prices) for side in sides)
+        costs = [cost(was, prices), cost(now, prices)] if prices else []
+        rows.append([key[0], code(key[1]), span(was.least, was.most), marked(was, now), *costs])
+    sums = [total(side, prices) for side in sides]
+    if prices:
+        head += [f"{prices.currency} an hour before", "after"]
+        rows.append(["**all**", "", *("" for _ in sides), *(f"**{cost(one, prices)}**" for one in sums)])
+    notes = ["GPUs and TPU chips, at least – at most: of pools their bounds, elsewhere what workloads may ask for."]
+    if prices:
+        notes.append(f"Prices of {prices.date}, the accelerators' machines only.")
+        if missing := sorted({one for sum_ in sums for one in sum_.unpriced}):
+            notes.append(f"**Without a price, and not in the sums:** {', '.join(map(code, missing))}.")
+    places = [
+        [one.capacity, code(one.accelerator), text(one.place), *(bounds_in(side, one) for side in sides)]
+        for one in sorted({(place.key, place.place): place for side in sides for place in side}.values(), key=place_of)
+    ]
+    detail = table(["capacity", "accelerator", "from", "before", "after"], places)
+    return Section(
+        "Accelerators",
+        [" ".join(notes), table(head, rows)],
+        [folded(f"By pool and workload ({len(places)})", detail)],
+        2,
+    )
+
+
+def place_of(one: Supply) -> tuple[tuple[str, str], str]:
+    """By what the places of accelerators are sorted."""
+    return one.key, one.place
+
+
+def bounds_in(side: Iterable[Supply], place: Supply) -> str:
+    """What comes from a place on one side of the plan."""
+    found = total((one for one in side if place_of(one) == place_of(place)), None)
+    return span(found.least, found.most)
+
+
+def marked(was: Total, now: Total) -> str:
+    """The bounds after, emphasised where they changed."""
+    shown = span(now.least, now.most)
+    return shown if (was.least, was.most) == (now.least, now.most) else f"**{shown}**"
+
+
+def span(least: int, most: int) -> str:
+    """At least – at most."""
+    return str(least) if least == most else f"{least} – {most}"
+
+
+def cost(sum_: Total, prices: Prices | None) -> str:
+    """The cost of an hour, at least – at most; nothing where no price is known."""
+    if prices is None or (sum_.unpriced and not any(sum_.cost)):
+        return "?"
+    least, most = (one.quantize(Decimal("0.01"), ROUND_HALF_UP) for one in sum_.cost)
+    return f"{least:,}" if least == most else f"{least:,} – {most:,}"
+
+
+def policies(plan: Plan, verdict: Verdict) -> Section:
+    """What the policy pack says."""
+    if not verdict.rules and not verdict.violations:
+        return Section("Policies")
+    checked = f"{plural(verdict.rules, 'rule')} held to {plural(verdict.resources, 'resource')}: "
+    if not verdict.violations:
+        return Section("Policies", [checked + "no violation."])
+    counts = f"{verdict.count(True)} mandatory, {verdict.count(False)} advisory."
+    known = {**plan.before, **plan.after}
+    rows = [
+        [
+            f"**{one.enforcement}**" if one.enforcement == MANDATORY else one.enforcement,
+            code(one.policy),
+            text(known[one.urn].title if one.urn in known else one.urn.rpartition("::")[2]),
+            text(one.message),
+        ]
+        for one in verdict.violations
+    ]
+    head = ["enforcement", "policy", "resource", "message"]
+    sure = [row for row, one in zip(rows, verdict.violations, strict=True) if one.enforcement == MANDATORY]
+    advised = rows[len(sure) :]
+    always = [checked + counts, *([table(head, sure)] if sure else [])]
+    rest = (
+        [long(f"{plural(len(advised), 'advisory violation')}", table(head, advised), len(advised))] if advised else []
+    )
+    return Section("Policies", always, rest, 1)
+
+
+def changed(plan: Plan) -> Iterable[Section]:
+    """A section for each operation, worst first."""
+    yield Section("Replaced", [], tables(plan, REPLACE, property_rows), 3)
+    yield Section("Deleted", [], tables(plan, DELETE, name_rows), 4)
+    yield Section("Changed", [], tables(plan, UPDATE, property_rows), 5)
+    yield Section("Created", [], tables(plan, CREATE, name_rows), 6)
+    yield Section("Left alone", [], tables(plan, LEAVE, name_rows), 7)
+
+
+Rows = Callable[[Sequence[Change]], tuple[list[str], list[list[str]]]]
+
+
+def tables(plan: Plan, operation: str, rows: Rows) -> list[str]:
+    """A table for each component with changes of an operation, folded where they are long together."""
+    found = plan.of(operation)
+
+    def owner(change: Change) -> str:
+        component = plan.component_of(change.resource)
+        return f"{component.kind} {component.logical_name}" if component else "In no component"
+
+    parts = []
+    length = 0
+    for title, group in groupby(sorted(found, key=lambda one: (owner(one), one.resource.title)), key=owner):
+        head, body = rows(list(group))
+        length += len(body)
+        parts.append(f"**{text(title)}**\n\n{table(head, body)}")
+    return (
+        [long(f"{plural(len(found), 'resource')} {MARKS[operation][2]}", "\n\n".join(parts), length)] if parts else []
+    )
+
+
+def property_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
+    """A row for each property that changes."""
+    rows = []
+    for change in changes:
+        title = f"{MARKS[change.operation][0]} {text(change.resource.title)}"
+        for index, one in enumerate(change.differences or ()):
+            path = code(one.path) + (" **replaces it**" if one.replaces else "")
+            rows.append([title if index == 0 else "", path, code(one.old), code(one.new)])
+        if not change.differences:
+            rows.append([title, "by what it depends on", "", ""])
+    return ["resource", "property", "old", "new"], rows
+
+
+def name_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
+    """A row for each resource that comes or goes."""
+    return ["kind", "name"], [
+        [f"{MARKS[one.operation][0]} {text(one.resource.kind)}", code(one.resource.name)] for one in changes
+    ]
+
+
+def picture(plan: Plan, address: str) -> Section:
+    """The graph with what changes marked."""
+    if not address or plan.errors:
+        return Section("Graph")
+    drawn = f"```mermaid\n{graph.mermaid(graph.of_plan(plan))}\n```"
+    if address == "mermaid":
+        return Section("Graph", [], [folded("Components, and what waits for what", drawn)], 8)
+    return Section("Graph", [f"![The components of {plan.stack}, what changes marked]({address})"])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def long(title: str, body: str, rows: int) -> str:
+    """What has many rows folded, the rest as it is."""
+    return folded(title, body) if rows > LONG else body
+
+
+def folded(title: str, body: str) -> str:
+    """A part that a reader opens."""
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count of things."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def text(value: str) -> str:
+    """Plain text that is no Markdown and no HTML, in a cell of a table or a line."""
+    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
+    escaped = escaped.replace("](", "]\\(").replace("@", "@\u200b")  # no link, and nobody is called
+    return "".join(f"\\{c}" if c in "*_`" else c for c in escaped)
+
+
+def code(value: str) -> str:
+    """A name or a value, as it stands."""
+    if not value or value in ("–", "(secret)", "(known afterwards)"):
+        return value
+    fence = "``" if "`" in value else "`"
+    pad = " " if "`" in value else ""
+    return f"{fence}{pad}{value}{pad}{fence}".replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,112 @@
+"""What Pulumi says in a preview, as plain data: the recorded resources, the steps, and the events that matter here."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ops.stack import Stack, Stop
+
+State = Mapping[str, Any]
+
+# What is read of a resource; the rest (stack traces, times, ids) differs from run to run.
+KEPT = ("urn", "type", "parent", "inputs", "outputs", "dependencies", "protect", "retainOnDelete")
+# How Pulumi writes a secret into exported state: this key, with a signature of its own.
+SECRET_KEY = "4dabf18193072939515e22adb298388d"
+SECRET = "[secret]"
+POLICY_EVENTS = ("policyEvent", "policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent")
+# The order of the two says whether the old one goes first.
+REPLACING = ("create-replacement", "delete-replaced")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A preview of one stack: `resources` as recorded before it, `steps` of the plan, `events` of policies, errors and
+    replacements, in the order in which they came."""
+
+    stack: str
+    resources: tuple[State, ...] = ()
+    steps: tuple[State, ...] = ()
+    events: tuple[State, ...] = ()
+
+    def written(self) -> str:
+        """As JSON text, to be read again by `recorded`."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def recorded(text: str) -> Preview:
+    """The preview that `written` wrote."""
+    found = json.loads(text)
+    return Preview(found["stack"], *(tuple(found[part]) for part in ("resources", "steps", "events")))
+
+
+def take(stack: Stack, policy_packs: Iterable[Path] = ()) -> Preview:
+    """Asks Pulumi for a preview of `stack`; a plan that fails is one too. Stops where Pulumi can't even begin."""
+    os.environ["PULUMI_DEBUG_COMMANDS"] = "1"  # --event-log is among the CLI's options for debugging
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "events"
+        packs = [part for pack in policy_packs for part in ("--policy-pack", str(pack))]
+        done = stack.pulumi("preview", "--json", "--event-log", str(log), *packs, configured=True, quiet=True)
+        if "no stack named" in done.stderr:
+            raise Stop(f"There is no stack {stack.name} yet. Make it first: pulumi stack init {stack.name}")
+        try:
+            steps = json.loads(done.stdout).get("steps") or []
+            events = [json.loads(line) for line in log.read_text().splitlines()]
+        except (ValueError, OSError):
+            raise Stop(
+                done.stderr.strip() or done.stdout.strip() or "pulumi preview failed, and said nothing"
+            ) from None
+    return trimmed(stack.name, stack.export().get("resources") or [], steps, events)
+
+
+def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], events: Iterable[State]) -> Preview:
+    """A preview less what changes from run to run, what no page shows, and every secret."""
+    return Preview(
+        stack,
+        # Only the plan's own states are compared by what the cloud made of them.
+        tuple({key: value for key, value in kept(one).items() if key != "outputs"} for one in resources),
+        tuple(
+            {
+                **{key: step[key] for key in ("op", "urn", "diffReasons", "replaceReasons") if step.get(key)},
+                "detailedDiff": step.get("detailedDiff") or {},
+                **{
+                    side: kept(step[side], outputs=side == "oldState" and step["op"] in ("update", "replace"))
+                    for side in ("oldState", "newState")
+                    if step.get(side)
+                },
+            }
+            for step in steps
+        ),
+        tuple(told for event in events if (told := of_interest(event))),
+    )
+
+
+def kept(state: State, outputs: bool = False) -> dict[str, Any]:
+    """What is read of a resource's state, secrets masked."""
+    return {key: masked(state[key]) for key in KEPT if state.get(key) and (key != "outputs" or outputs)}
+
+
+def masked(value: Any) -> Any:
+    """Nested data with each secret, even an encrypted one, replaced."""
+    if isinstance(value, Mapping):
+        return SECRET if SECRET_KEY in value else {key: masked(item) for key, item in value.items()}
+    return [masked(item) for item in value] if isinstance(value, list) else value
+
+
+def of_interest(event: State) -> dict[str, Any] | None:
+    """An event of a policy, an error, or a replacement; None of any other."""
+    for kind in POLICY_EVENTS:
+        if kind in event:
+            return {kind: dict(event[kind])}
+    said = event.get("diagnosticEvent") or {}
+    if said.get("severity") == "error":
+        return {"error": str(said["message"])}
+    metadata = (event.get("resourcePreEvent") or {}).get("metadata") or {}
+    if metadata.get("op") in REPLACING:
+        return {"replacing": {"op": metadata["op"], "urn": metadata["urn"]}}
+    return None

@@ -1,0 +1,141 @@
+"""Pictures as SVG text: a few shapes, text that fits, and colours for light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from html import escape
+
+# (on light, on dark) of each colour, with a contrast of 4.5 or more where it is text.
+PALETTE = {
+    "page": ("#ffffff", "#0d1117"),
+    "card": ("#f6f8fa", "#161b22"),
+    "band": ("#eef2f6", "#1b222c"),
+    "ink": ("#1f2328", "#f0f6fc"),
+    "muted": ("#57606a", "#9aa4af"),
+    "line": ("#b4bec8", "#4a535e"),
+    "blue": ("#0969da", "#58a6ff"),
+    "teal": ("#0f766e", "#4fd1c5"),
+    "violet": ("#8250df", "#bc8cff"),
+    "green": ("#1a7f37", "#3fb950"),
+    "amber": ("#9a6700", "#d8a025"),
+    "red": ("#cf222e", "#ff7b72"),
+}
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
+# Widths of letters in ems, for fonts at the wide end; what fits by these fits everywhere.
+_NARROW, _WIDE = set("iljtfrI.,:;'|()[]/-! "), set("mwMW@%—")
+
+
+def width(text: str, size: float, bold: bool = False) -> float:
+    """About how wide a text is, rather too much than too little."""
+    ems = sum(0.38 if c in _NARROW else 0.95 if c in _WIDE else 0.7 if c.isupper() else 0.6 for c in text)
+    return ems * size * (1.06 if bold else 1)
+
+
+def fitted(text: str, room: float, size: float, bold: bool = False) -> str:
+    """The text, its end cut where it has no room."""
+    if width(text, size, bold) <= room:
+        return text
+    while text and width(text + "…", size, bold) > room:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+@dataclass
+class Canvas:
+    """A picture that is being drawn; lengths in pixels, y downwards. `title` is what a screen reader says."""
+
+    width: float
+    height: float
+    title: str
+    parts: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+
+    def rect(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        fill: str,
+        stroke: str | None = None,
+        radius: float = 8,
+        thick: float = 1,
+        opacity: float = 1,
+        dashed: bool = False,
+    ) -> None:
+        """A rectangle with round corners."""
+        more = f' stroke-width="{number(thick)}"' if stroke else ""
+        more += ' stroke-dasharray="5 4"' if dashed else ""
+        more += f' opacity="{number(opacity)}"' if opacity < 1 else ""
+        box = f'x="{number(x)}" y="{number(y)}" width="{number(w)}" height="{number(h)}" rx="{number(radius)}"'
+        self.parts.append(f'<rect class="{self.style(fill, stroke)}" {box}{more}/>')
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 13,
+        fill: str = "ink",
+        bold: bool = False,
+        anchor: str = "start",
+    ) -> None:
+        """A line of text on the base line `y`."""
+        more = ' font-weight="600"' if bold else ""
+        more += f' text-anchor="{anchor}"' if anchor != "start" else ""
+        at = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
+        self.parts.append(f'<text class="{self.style(fill)}" {at}{more}>{escape(text)}</text>')
+
+    def path(self, d: str, stroke: str, thick: float = 1.5, dashed: bool = False, fill: str | None = None) -> None:
+        """A line, or an outline that is filled."""
+        more = ' stroke-dasharray="5 4"' if dashed else ""
+        style = self.style(fill, stroke)
+        self.parts.append(f'<path class="{style}" d="{d}" stroke-width="{number(thick)}"{more}/>')
+
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, stroke: str, thick: float = 1, dashed: bool = False
+    ) -> None:
+        """A straight line."""
+        self.path(f"M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}", stroke, thick, dashed)
+
+    def arrow(
+        self, points: Iterable[tuple[float, float]], stroke: str, thick: float = 1.5, dashed: bool = False
+    ) -> None:
+        """A smooth line from left to right through points, with a head at its end."""
+        (x, y), *rest = points
+        d = f"M{number(x)} {number(y)}"
+        for next_x, next_y in rest:
+            middle = (x + next_x) / 2
+            ends = [(middle, y), (middle, next_y), (next_x, next_y)]
+            d += "C" + " ".join(f"{number(a)} {number(b)}" for a, b in ends)
+            x, y = next_x, next_y
+        self.path(d, stroke, thick, dashed)
+        head = f"M{number(x + 1)} {number(y)}l-7 -3.5v7z"
+        self.parts.append(f'<path class="{self.style(stroke)}" d="{head}"/>')
+
+    def style(self, fill: str | None, stroke: str | None = None) -> str:
+        """The classes of a shape."""
+        names = [f"f-{fill}" if fill else "f-none", *([f"s-{stroke}"] if stroke else [])]
+        self.used.update(names)
+        return " ".join(names)
+
+    def rendered(self) -> str:
+        """The whole picture."""
+        size = f'viewBox="0 0 {number(self.width)} {number(self.height)}" width="{number(self.width)}"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} height="{number(self.height)}" role="img"'
+        light, dark = ("".join(self.rules(shade)) for shade in (0, 1))
+        style = f"text{{font-family:{FONT}}}.f-none{{fill:none}}{light}@media(prefers-color-scheme:dark){{{dark}}}"
+        head += f' aria-label="{escape(self.title)}"><title>{escape(self.title)}</title><style>{style}</style>'
+        return "\n".join([head, *self.parts, "</svg>"]) + "\n"
+
+    def rules(self, shade: int) -> Iterable[str]:
+        """Style rules of what was used, on light (0) or dark (1)."""
+        for name in sorted(self.used - {"f-none"}):
+            kind, _, colour = name.partition("-")
+            yield f".{name}{{{'fill' if kind == 'f' else 'stroke'}:{PALETTE[colour][shade]}}}"
+
+
+def number(value: float) -> str:
+    """A length, the same on every machine."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
