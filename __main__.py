@@ -13,7 +13,7 @@ import pulumi
 from pulumi import ResourceOptions
 
 import settings
-from catalog.apis import OF_CLUSTERS, STORAGE
+from catalog.apis import OF_CLUSTERS, SECRET_MANAGER, STORAGE
 from catalog.capacity import MODES
 from catalog.nodes import region_of
 from catalog.zones import is_zone
@@ -148,13 +148,15 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     needed = stack.queues or plan.multislices(stack)
     kueue = [KueueStack("kueue", from_settings.queue_arguments(stack), in_cluster(cluster))] if needed else []
 
+    hf_token = from_settings.token_arguments(stack, project, token, cluster.workload_pool)
     # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.
     namespaces = {
         name: WorkloadNamespace(
             name,
-            from_settings.namespace_arguments(name, stack, token),
+            from_settings.namespace_arguments(name, stack, hf_token),
             in_cluster(
                 *kueue,
+                *(service for api, service in apis.items() if api == SECRET_MANAGER),
                 *(buckets[one.name] for one in stack.buckets if any(grant.namespace == name for grant in one.grants)),
             ),
         )

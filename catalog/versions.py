@@ -15,6 +15,10 @@ KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
 POD_MONITORING_API = "monitoring.googleapis.com/v1"
 
+# https://cloud.google.com/secret-manager/docs/sync-k8-secrets: GKE 1.34 and newer
+SECRET_PROVIDER_CLASS_API = "secrets-store.csi.x-k8s.io/v1"
+SECRET_SYNC_API = "secret-sync.gke.io/v1"
+
 # https://github.com/huggingface/text-generation-inference: in maintenance mode; the port's variable is PORT
 TGI_IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.5"
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference

@@ -5,6 +5,9 @@ Source: https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identi
 
 from __future__ import annotations
 
+# Reads the value of a secret, and nothing else: https://cloud.google.com/secret-manager/docs/access-control
+SECRET_ACCESSOR = "roles/secretmanager.secretAccessor"
+
 
 def pool_name(project_id: str) -> str:
     """The identity pool of every cluster of a project. It exists once the project has had a cluster that uses it."""

@@ -3,12 +3,20 @@
 from typing import NotRequired, TypedDict
 
 import pulumi
+import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
+import yaml
 
-from catalog.versions import KUEUE_API
-from components.base import Component, TokenSecretArgs
+from catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
+from catalog.workload_identity import SECRET_ACCESSOR, principal
+from components.base import Component, TokenSecretArgs, look_up
+from components.identity import once_there_is_a_pool, project_number
 from components.retry import kueue_hook
 from settings.plan import DEFAULT_NAMESPACE
+
+# What brings the token into a namespace: one service account that may read it, which no workload runs as.
+TOKEN_SYNC = "hf-token-sync"
+TOKEN_PATH = "token"
 
 
 class LocalQueueArgs(TypedDict):
@@ -18,12 +26,27 @@ class LocalQueueArgs(TypedDict):
     cluster_queue: str
 
 
+class SecretManagerArgs(TypedDict):
+    """A secret of Secret Manager, and by whose identity GKE reads it."""
+
+    secret: str
+    """`projects/PROJECT/secrets/ID`."""
+    project: str
+    """Id of the cluster's project."""
+    workload_pool: pulumi.Input[str]
+    """The project's identity pool, from the cluster that brings it: the grant waits for it."""
+
+
 class WorkloadNamespaceArgs(TypedDict):
     """Arguments of a `WorkloadNamespace`."""
 
     name: str
+    labels: NotRequired[dict[str, str]]
+    """Labels of the namespace, such as its Pod Security level; not of `default`."""
     token: NotRequired[pulumi.Input[str]]
     """The Hugging Face token; a Pulumi secret."""
+    token_from: NotRequired[SecretManagerArgs]
+    """Where GKE gets the token from instead, past Pulumi; the cluster's `secret_sync` is on."""
     token_secrets: NotRequired[list[TokenSecretArgs]]
     """Secrets that hold the token, each under its key."""
     service_accounts: NotRequired[list[str]]
@@ -36,12 +59,20 @@ class WorkloadNamespace(Component):
 
     The namespace `default` is in every cluster: there all but the namespace itself is made.
 
+    With `token_from` GKE makes those Secrets of a secret of Secret Manager and keeps them up to date: this component
+    makes what tells it to (a SecretProviderClass, and a SecretSync of each Secret's name), and a service account that
+    may read that one secret. A Secret that is there already is left alone by GKE: on the way from `token`, this
+    program's is deleted at the end of the update, and GKE's comes within minutes; on the way back delete the SecretSync
+    first, for else there is a Secret already.
+
     Local queues are here and not in `KueueStack` because a namespace is made after Kueue and deleted before it: what
     runs in it holds quota, and only a running Kueue lets it go.
 
-    Refused: ValueError for secrets without a token.
+    Refused: ValueError for secrets without a token or with two; RunError for a secret that is not there, or a project
+    that can't be read.
 
     Sources: https://kubernetes.io/docs/concepts/configuration/secret/,
+    https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
     https://kueue.sigs.k8s.io/docs/concepts/local_queue/
     """
 
@@ -50,22 +81,31 @@ class WorkloadNamespace(Component):
     def __init__(self, name: str, args: WorkloadNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         secrets = args.get("token_secrets", [])
-        token = args.get("token", "")
-        if secrets and token == "":
-            raise ValueError(f"namespace {name} has secrets for a token, and there is no token")
+        token, token_from = args.get("token"), args.get("token_from")
+        given = sum(one is not None and one != "" for one in (token, token_from))
+        if secrets and given != 1:
+            count = "are two tokens" if given else "is no token"
+            raise ValueError(f"namespace {name} has secrets for a token, and there {count}")
 
         made: list[pulumi.CustomResource] = []
         if args["name"] != DEFAULT_NAMESPACE:
             child = pulumi.ResourceOptions(parent=self)
-            made.append(k8s.core.v1.Namespace(args["name"], metadata={"name": args["name"]}, opts=child))
+            metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": args["name"]}
+            if args.get("labels"):
+                metadata["labels"] = args["labels"]
+            made.append(k8s.core.v1.Namespace(args["name"], metadata=metadata, opts=child))
         inside = pulumi.ResourceOptions(parent=self, depends_on=made)
-        for secret in dict.fromkeys(one["name"] for one in secrets):
-            keys = sorted({one["key"] for one in secrets if one["name"] == secret})
+        keys_of = {
+            one["name"]: sorted({other["key"] for other in secrets if other["name"] == one["name"]}) for one in secrets
+        }
+        if secrets and token_from is not None:
+            self._synced(name, args["name"], keys_of, token_from, inside)
+        for secret, keys in keys_of.items() if token_from is None else ():
             k8s.core.v1.Secret(
                 f"{args['name']}/{secret}",
                 metadata={"name": secret, "namespace": args["name"]},
                 type="Opaque",
-                string_data=dict.fromkeys(keys, pulumi.Output.secret(token)),
+                string_data=dict.fromkeys(keys, pulumi.Output.secret(token if token is not None else "")),
                 opts=inside,
             )
         for account in args.get("service_accounts", []):
@@ -88,3 +128,62 @@ class WorkloadNamespace(Component):
 
         self.namespace_name = pulumi.Output.all(*(one.id for one in made)).apply(lambda _: args["name"])
         self.register_outputs({"namespaceName": self.namespace_name})
+
+    def _synced(
+        self,
+        name: str,
+        namespace: str,
+        keys_of: dict[str, list[str]],
+        token_from: SecretManagerArgs,
+        inside: pulumi.ResourceOptions,
+    ) -> None:
+        """What makes GKE write the Secrets, each with the token under its keys."""
+        _, project, _, secret_id = token_from["secret"].split("/")
+        look_up(
+            lambda: gcp.secretmanager.get_secret(
+                secret_id=secret_id, project=project, opts=pulumi.InvokeOptions(parent=self)
+            ),
+            f"There must be a secret {secret_id} in project {project} whose latest version is the Hugging Face token, "
+            "and you must be allowed to see it (not its value). Check gke-ai:hfTokenSecret, or make it: "
+            f"gcloud secrets create {secret_id} --project {project} --data-file=FILE",
+        )
+        account = k8s.core.v1.ServiceAccount(
+            f"{namespace}/{TOKEN_SYNC}", metadata={"name": TOKEN_SYNC, "namespace": namespace}, opts=inside
+        )
+        number = project_number(token_from["project"], f"The grant on secret {secret_id} needs", self)
+        member = principal(number, token_from["project"], namespace, TOKEN_SYNC)
+        grant = gcp.secretmanager.SecretIamMember(
+            f"{secret_id}/{namespace}/{TOKEN_SYNC}",
+            project=project,
+            secret_id=secret_id,
+            role=SECRET_ACCESSOR,
+            member=once_there_is_a_pool(member, token_from["workload_pool"]),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        source = {"resourceName": f"{token_from['secret']}/versions/latest", "path": TOKEN_PATH}
+        # The kinds are served once the cluster's setting has been taken up.
+        hooks = kueue_hook(f"token of {name}")
+        read = k8s.apiextensions.CustomResource(
+            f"{namespace}/{TOKEN_SYNC}-source",
+            api_version=SECRET_PROVIDER_CLASS_API,
+            kind="SecretProviderClass",
+            metadata={"name": TOKEN_SYNC, "namespace": namespace},
+            spec={"provider": "gke", "parameters": {"secrets": yaml.safe_dump([source], sort_keys=False)}},
+            opts=pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(hooks=hooks)),
+        )
+        for secret, keys in keys_of.items():
+            k8s.apiextensions.CustomResource(
+                f"{namespace}/{secret}-sync",
+                api_version=SECRET_SYNC_API,
+                kind="SecretSync",
+                metadata={"name": secret, "namespace": namespace},  # the Secret's name
+                spec={
+                    "serviceAccountName": TOKEN_SYNC,
+                    "secretProviderClassName": TOKEN_SYNC,
+                    "secretObject": {
+                        "type": "Opaque",
+                        "data": [{"sourcePath": TOKEN_PATH, "targetKey": key} for key in keys],
+                    },
+                },
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[account, grant, read], hooks=hooks),
+            )

@@ -26,6 +26,7 @@ NOT_YET = (
 JOBSET_WEBHOOK = "jobset-webhook-service"
 # What it says where it does not serve the kind.
 COMPUTE_CLASS_KIND = 'kind "ComputeClass"'
+SECRET_SYNC_KINDS = ('kind "SecretSync"', 'kind "SecretProviderClass"')
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
@@ -39,6 +40,8 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
             late, advice = "JobSet", "Look at `kubectl -n jobset-system get pods` and its logs"
         elif COMPUTE_CLASS_KIND in latest:
             late, advice = "GKE", "ComputeClass needs GKE 1.30.3-gke.1451000 or newer: upgrade the cluster"
+        elif any(kind in latest for kind in SECRET_SYNC_KINDS):
+            late, advice = "GKE", "gke-ai:hfTokenSecret needs GKE 1.34 or newer: upgrade the cluster"
         pulumi.log.error(
             f"{late} did not answer within {sum(PAUSES) / 60:.0f} minutes, so {args.name} could not be made. "
             f"{advice}, then run up again."

@@ -1,14 +1,18 @@
-"""A cluster that exists before any stack: made beside Pulumi, as a colleague would with gcloud.
+"""What exists before any stack, a cluster or a secret: made beside Pulumi, as a colleague would with gcloud.
 
     local/run existing create NAME [--mode standard|autopilot] [--location us-central1] [--project P]
     local/run existing delete NAME [--location us-central1] [--project P]
+    local/run existing secret NAME [--project P]     a secret of Secret Manager, its value the stand-in's dummy token
+    local/run existing forget NAME [--project P]     the secret exists no longer
 
-A standard one has a default pool of one e2-standard-4 node in each zone, Workload Identity and the regular channel.
+A standard cluster has a default pool of one e2-standard-4 node in each zone, Workload Identity and the regular channel;
+with --secret-sync, either kind brings secrets of Secret Manager in.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -18,6 +22,7 @@ from catalog.workload_identity import pool_name
 from local.gcp_plugin.clusters import LocalClusters
 from local.gcp_plugin.containers import Cluster
 from local.gcp_plugin.resource import Cloud, Properties
+from local.gcp_plugin.secrets import forget_secret, make_secret
 from local.gcp_plugin.store import Store
 from local.plugin import Refused
 
@@ -30,28 +35,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="local/run existing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("create", "delete"))
+    parser.add_argument("command", choices=("create", "delete", "secret", "forget"))
     parser.add_argument("name")
     parser.add_argument("--mode", choices=("standard", "autopilot"), default="standard")
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
     parser.add_argument("--project", default=DEFAULTS["gcp:project"])
+    parser.add_argument("--secret-sync", action="store_true", help="brings secrets of Secret Manager in")
     options = parser.parse_args()
-
-    resource = Cluster(Cloud(Store(), LocalClusters(), options.project))
-    inputs = _inputs(options.name, options.mode, options.location, options.project)
     try:
-        if options.command == "delete":
-            resource.delete(resource.identity(inputs), inputs)
-        elif problems := list(resource.problems(inputs)):
-            sys.exit("\n".join(text for _, text in problems))
+        if options.command == "secret":
+            print(make_secret(Store(), options.project, options.name))
+        elif options.command == "forget":
+            forget_secret(Store(), options.project, options.name)
         else:
-            print(resource.create(inputs).identity)
+            _cluster(options)
     except Refused as refused:
         sys.exit(str(refused))
 
 
-def missing(config: Mapping[str, Any]) -> str | None:
-    """The command that makes the cluster which a configuration counts on; None where it is there, or none is named."""
+def _cluster(options: argparse.Namespace) -> None:
+    resource = Cluster(Cloud(Store(), LocalClusters(), options.project))
+    inputs = _inputs(options.name, options.mode, options.location, options.project)
+    if options.secret_sync:
+        inputs["secretSyncConfig"] = {"enabled": True}
+    if options.command == "delete":
+        resource.delete(resource.identity(inputs), inputs)
+    elif problems := list(resource.problems(inputs)):
+        sys.exit("\n".join(text for _, text in problems))
+    else:
+        print(resource.create(inputs).identity)
+
+
+def missing(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a configuration counts on and isn't there, and the command that makes it; None where all is there."""
+    if command := _missing_cluster(config):
+        return "The configuration says `mode: existing`, and the stand-in has no such cluster", command
+    if command := _missing_secret(config):
+        return "The configuration names a secret of Secret Manager that the stand-in doesn't have", command
+    return None
+
+
+def _missing_secret(config: Mapping[str, Any]) -> str | None:
+    named, project = config.get("gke-ai:hfTokenSecret"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
+    found = re.fullmatch(r"(?:projects/([^/]+)/secrets/)?([A-Za-z0-9_-]+)", str(named or ""))
+    if found is None:
+        return None  # none is named, or the program says what is wrong with the name
+    project = (found[1] or project).replace("{project}", project)
+    if Store().get(f"projects/{project}/secrets/{found[2]}"):
+        return None
+    return _command("secret", found[2], project)
+
+
+def _command(verb: str, name: str, project: str, *options: str) -> str:
+    elsewhere = ["--project", project] if project != DEFAULTS["gcp:project"] else []
+    return shlex.join(["local/run", "existing", verb, name, *options, *elsewhere])
+
+
+def _missing_cluster(config: Mapping[str, Any]) -> str | None:
     cluster, project = config.get("gke-ai:cluster"), config.get("gcp:project", DEFAULTS["gcp:project"])
     if not isinstance(cluster, Mapping) or cluster.get("mode") != "existing":
         return None
@@ -60,11 +100,10 @@ def missing(config: Mapping[str, Any]) -> str | None:
         return None  # the settings have defaults, and the program says what is not there
     if Store().get(Cluster(Cloud(Store(), LocalClusters(), project)).identity({"name": name, "location": location})):
         return None
-    command = ["local/run", "existing", "create", name, "--mode", cluster.get("existingMode", "standard")]
-    command += ["--location", location]
-    if project != DEFAULTS["gcp:project"]:
-        command += ["--project", project]
-    return shlex.join(map(str, command))
+    options = ["--mode", cluster.get("existingMode", "standard"), "--location", location]
+    if config.get("gke-ai:hfTokenSecret"):
+        options.append("--secret-sync")
+    return _command("create", str(name), str(project), *map(str, options))
 
 
 def _inputs(name: str, mode: str, location: str, project: str) -> Properties:

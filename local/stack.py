@@ -72,13 +72,11 @@ def is_secret(value: object) -> bool:
 
 
 def ensure(stack: Stack) -> None:
-    """Creates the stack where there is none yet; refuses one whose configuration counts on a cluster that isn't."""
+    """Creates the stack where there is none yet; refuses one whose configuration counts on what isn't there."""
     assert stack.config_file
-    if command := missing(yaml.safe_load(stack.config_file.read_text())["config"]):
-        raise Stop(
-            "The configuration says `mode: existing`, and the stand-in has no such cluster; nothing was changed.\n"
-            f"Next, to make it:  {command}\nThen run this again."
-        )
+    if found := missing(yaml.safe_load(stack.config_file.read_text())["config"]):
+        what, command = found
+        raise Stop(f"{what}; nothing was changed.\nNext, to make it:  {command}\nThen run this again.")
     if stack.pulumi("stack", "select", quiet=True).returncode:
         # `stack init` takes no configuration file: it writes into that of its folder, so it runs where the copy is.
         (paths.CONFIG / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")

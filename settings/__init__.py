@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from settings.model import Settings
 from settings.plan import gpu_workloads
@@ -36,19 +36,31 @@ def load(values: Mapping[str, object], project: str, token_given: bool = True) -
                 "Run pulumi config set gcp:project PROJECT_ID",
             )
         )
-    if not token_given and (gpu_workloads(settings) or settings.unread.touches(f"{PREFIX}serving")):
-        problems.append(
-            Problem(
-                f"{PREFIX}hfToken",
-                "no Hugging Face token is given, and servers and fine-tuning runs download their models with one",
-                "Run pulumi config set --secret gke-ai:hfToken, or set the variable HF_TOKEN",
-            )
-        )
+    problems += _token_problems(settings, "hfToken" in values, token_given)
     problems += check(settings)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
         raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
     return settings
+
+
+def _token_problems(settings: Settings, token_stated: bool, token_given: bool) -> Iterator[Problem]:
+    """Two tokens where there is place for one, or none where one is needed."""
+    named = settings.hf_token_secret is not None or settings.unread.touches(f"{PREFIX}hfTokenSecret")
+    if named and token_stated:
+        yield Problem(
+            f"{PREFIX}hfTokenSecret",
+            "hfToken is given too, and a Secret holds one token — nobody could say which",
+            "Leave one of them out: pulumi config rm gke-ai:hfToken",
+        )
+    needed = gpu_workloads(settings) or settings.unread.touches(f"{PREFIX}serving")
+    if needed and not named and not token_given:
+        yield Problem(
+            f"{PREFIX}hfToken",
+            "no Hugging Face token is given, and servers and fine-tuning runs download their models with one",
+            "Run pulumi config set --secret gke-ai:hfToken, set the variable HF_TOKEN, or name a secret of Secret "
+            "Manager in gke-ai:hfTokenSecret",
+        )
 
 
 def _substitute(value: object, project: str) -> object:

@@ -133,6 +133,8 @@ class Cloud(mocks.Mocks):
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
                 "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"endpoint": "gke-1.example.com"}]}],
             }, []
+        if args.token == "gcp:secretmanager/getSecret:getSecret":
+            return {"id": f"projects/{args.args['project']}/secrets/{args.args['secretId']}"}, []
         raise AssertionError(f"unexpected call of {args.token}")
 
 

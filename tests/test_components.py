@@ -75,7 +75,12 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
 @pytest.mark.parametrize(
     ("arguments", "section", "further", "left_out"),
     [
-        (GkeClusterArgs, model.Cluster, {"project", "network_policy", "registry_reader", "watched"}, set()),
+        (
+            GkeClusterArgs,
+            model.Cluster,
+            {"project", "network_policy", "registry_reader", "secret_sync", "watched"},
+            set(),
+        ),
         (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
         (
             GpuNodePoolArgs,

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from local import cluster, existing, paths, stack
+from local.gcp_plugin.secrets import make_secret
 from local.gcp_plugin.store import Record, Store
 from ops.stack import Stack, Stop
 
@@ -87,6 +88,10 @@ EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
         ({"gke-ai:cluster": {**EXISTING, "mode": "standard"}}, None),
         ({"gke-ai:cluster": {"mode": "existing"}}, None),
         ({"gke-ai:cluster": "team"}, None),
+        (
+            {"gke-ai:cluster": EXISTING, "gke-ai:hfTokenSecret": "hf"},
+            "local/run existing create team --mode standard --location us-east5 --secret-sync",
+        ),
         ({}, None),
     ],
 )
@@ -94,14 +99,40 @@ def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
     config: dict[str, object], command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
-    assert existing.missing(config) == command
+    assert (existing.missing(config) or ("", None))[1] == command
     for place in ("us-east5", "us-west4"):  # one of the same name elsewhere is another cluster
         assert existing.missing({**config, "gke-ai:cluster": {**EXISTING, "location": place}})
     if command:
         project = str(config.get("gcp:project", existing.DEFAULTS["gcp:project"]))
         identity = f"projects/{project}/locations/us-east5/clusters/team"
         Store(tmp_path).put(Record(identity, "gcp:container/cluster:Cluster", project, {}))
+        make_secret(Store(tmp_path), project, "hf")
         assert existing.missing(config) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "command"),
+    [
+        ("hf", "local/run existing secret hf"),
+        ("projects/acme/secrets/hf_2", "local/run existing secret hf_2 --project acme"),
+        ("projects/{project}/secrets/hf", "local/run existing secret hf"),
+        ("no/such/form", None),
+        (None, None),
+    ],
+)
+def test_secret_that_a_configuration_counts_on_is_made_by_one_command(
+    named: str | None, command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
+    config = {"gke-ai:hfTokenSecret": named} if named else {}
+    assert (existing.missing(config) or ("", None))[1] == command
+    if command:
+        monkeypatch.setattr("sys.argv", command.split()[1:])
+        existing.main()
+        assert existing.missing(config) is None
+        monkeypatch.setattr("sys.argv", command.replace(" secret ", " forget ").split()[1:])
+        existing.main()
+        assert existing.missing(config)
 
 
 @pytest.mark.parametrize("command", [stack.up, stack.preview])

@@ -17,13 +17,15 @@ from local.cluster.controllers import Controllers
 from local.cluster.folder import Folder, try_lock
 from local.cluster.planner import REQUEST_API
 from local.cluster.provisioner import Provisioner, Views
+from local.cluster.secret_sync import SecretSyncs
 from local.cluster.volumes import Volumes
+from local.gcp_plugin.store import Store
 
 log = logging.getLogger("daemon")
 
 
 async def run(folder: Folder) -> None:
-    """Serve the egress proxy, the controllers, the provisioner and the disks until told to end."""
+    """Serve the egress proxy, the controllers, the provisioner, the disks and the secrets until told to end."""
     async with async_client(folder) as api:
         for_controllers, for_provisioner = asyncio.Event(), asyncio.Event()
 
@@ -42,7 +44,7 @@ async def run(folder: Folder) -> None:
         requests = View(api, f"/apis/{REQUEST_API}/provisioningrequests", for_provisioner.set)
         monitorings = View(api, f"/apis/{POD_MONITORING_API}/podmonitorings", for_controllers.set)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
-        volumes = Volumes(api)
+        volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
 
         def find(target: str) -> int | None:
             return egress.resolve(
@@ -57,11 +59,12 @@ async def run(folder: Folder) -> None:
         server = await egress.serve(folder.socket, find)
         log.info("serving %s", folder.socket)
         async with server, asyncio.TaskGroup() as group:
-            for view in (pods, nodes, services, slices, classes, requests, monitorings, *volumes.views):
+            for view in (pods, nodes, services, slices, classes, requests, monitorings, *volumes.views, *secrets.views):
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
             group.create_task(provisioner.run(for_provisioner))
             group.create_task(volumes.run())
+            group.create_task(secrets.run())
 
 
 async def _until_told(folder: Folder) -> None:

@@ -17,7 +17,8 @@ class ClusterRecord:
     """A GKE cluster as the stand-in needs it.
 
     `version` is GKE's own version (`1.35.4-gke.1234000`), which the nodes report; the API server reports the
-    Kubernetes version it was built from. `zones` are the zones that Autopilot's nodes are spread over.
+    Kubernetes version it was built from. `zones` are the zones that Autopilot's nodes are spread over;
+    `secret_sync` says whether Secrets are made of Secret Manager's.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ClusterRecord:
     zones: list[str]
     version: str
     labels: dict[str, str] = field(default_factory=dict)
+    secret_sync: bool = False
 
 
 @dataclass(frozen=True)

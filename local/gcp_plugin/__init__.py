@@ -1,8 +1,8 @@
 """A stand-in for the `gcp` resource plugin: the cloud of this machine behind Pulumi's provider protocol.
 
 - `plugin`: the protocol;
-- `resource`: the life that all resources have; `containers` and `storage`: what is particular to each, which changes
-  replace it among that;
+- `resource`: the life that all resources have; `containers`, `storage`, `secrets`: what is particular to each, which
+  changes replace it among that;
 - `functions`: look-ups;
 - `diff`: what changed between two sets of inputs;
 - `rules`: what Google's API refuses beyond types;

@@ -145,26 +145,17 @@ class Cluster(Resource):
         }
 
     def provision(self, record: Record) -> dict[str, Any]:
-        inputs, facts = record.inputs, record.facts
-        mode: Literal["standard", "autopilot"] = "autopilot" if is_autopilot(inputs) else "standard"
-        endpoint = self.cloud.clusters.create(
-            inputs["name"],
-            ClusterRecord(
-                name=inputs["name"],
-                project=record.project,
-                location=facts["location"],
-                mode=mode,
-                zones=facts["zones"],
-                version=facts["version"],
-                labels=inputs.get("resourceLabels") or {},
-            ),
-        )
+        inputs = record.inputs
+        endpoint = self.cloud.clusters.create(inputs["name"], cluster_record(record, inputs))
         self._default_pool(record, inputs)
         if workload_pool(record) is not None:
             self.store.make_identity_pool(record.project)
         return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate}
 
     def apply(self, record: Record, inputs: Properties) -> None:
+        wanted = cluster_record(record, inputs)
+        if wanted.secret_sync != cluster_record(record, record.inputs).secret_sync:
+            self.cloud.clusters.create(inputs["name"], wanted)  # which is there, and recorded anew
         self._default_pool(record, inputs)
         if workload_pool(replace(record, inputs=inputs)) is not None:
             self.store.make_identity_pool(record.project)
@@ -235,6 +226,21 @@ class Cluster(Resource):
         }
         outputs: Properties = merged(record.inputs, decided)
         return outputs
+
+
+def cluster_record(record: Record, inputs: Properties) -> ClusterRecord:
+    """A cluster as `local.cluster` makes it."""
+    mode: Literal["standard", "autopilot"] = "autopilot" if is_autopilot(inputs) else "standard"
+    return ClusterRecord(
+        name=inputs["name"],
+        project=record.project,
+        location=record.facts["location"],
+        mode=mode,
+        zones=record.facts["zones"],
+        version=record.facts["version"],
+        labels=inputs.get("resourceLabels") or {},
+        secret_sync=bool((inputs.get("secretSyncConfig") or {}).get("enabled")),
+    )
 
 
 def is_autopilot(inputs: Properties) -> bool:

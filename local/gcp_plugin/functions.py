@@ -1,4 +1,4 @@
-"""The provider's functions that the program calls: both look something up and change nothing."""
+"""The provider's functions that the program calls: they look something up and change nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from local.gcp_plugin.containers import Cluster, is_autopilot
 from local.gcp_plugin.resource import Cloud, Properties
+from local.gcp_plugin.secrets import get_secret
 from local.gcp_plugin.store import project_number
 from local.plugin import Refused, plain
 
@@ -42,6 +43,7 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         "controlPlaneEndpointsConfig": "controlPlaneEndpointsConfigs",
         "masterAuth": "masterAuths",
         "releaseChannel": "releaseChannels",
+        "secretSyncConfig": "secretSyncConfigs",
         "workloadIdentityConfig": "workloadIdentityConfigs",
     }
     plain_names = {
@@ -80,4 +82,5 @@ def _known(arguments: Properties, names: set[str]) -> None:
 FUNCTIONS: dict[str, Callable[[Cloud, Properties], Properties]] = {
     "gcp:organizations/getProject:getProject": get_project,
     "gcp:container/getCluster:getCluster": get_cluster,
+    "gcp:secretmanager/getSecret:getSecret": get_secret,
 }

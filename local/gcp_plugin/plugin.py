@@ -16,6 +16,7 @@ from local.gcp_plugin.clusters import Clusters, LocalClusters
 from local.gcp_plugin.containers import Cluster, NodePool
 from local.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAccountIAMMember
 from local.gcp_plugin.resource import Cloud, Properties, Resource
+from local.gcp_plugin.secrets import SecretIamMember
 from local.gcp_plugin.storage import Bucket, BucketIAMMember
 from local.gcp_plugin.store import Record, Store
 from local.plugin import Provider, Refused, decode, encode, mark_secrets, name_of, plain, random_suffix, type_of
@@ -27,6 +28,7 @@ RESOURCES: dict[str, type[Resource]] = {
     for kind in (
         *(Cluster, NodePool, Bucket, BucketIAMMember),
         *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
+        *(SecretIamMember,),
     )
 }
 

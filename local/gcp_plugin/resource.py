@@ -11,6 +11,7 @@ Ids, and the other forms that an import takes, are the provider's:
 | Account | projects/P/serviceAccounts/EMAIL | EMAIL |
 | IAMMember (account) | projects/P/serviceAccounts/EMAIL/ROLE/MEMBER | projects/P/serviceAccounts/EMAIL ROLE MEMBER |
 | IAMMember (project) | P/ROLE/MEMBER | P ROLE MEMBER |
+| SecretIamMember | projects/P/secrets/S/ROLE/MEMBER | projects/P/secrets/S ROLE MEMBER |
 """
 
 from __future__ import annotations

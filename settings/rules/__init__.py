@@ -17,12 +17,14 @@ from settings.rules import (
     pools,
     queues,
     serving,
+    token,
     tpu_pools,
     tpu_workloads,
     workloads,
 )
 
 RULES = (
+    *token.RULES,
     *cluster.RULES,
     *buckets.RULES,
     *pools.RULES,
