@@ -701,6 +701,16 @@ class Monitoring(Section):
     )
 
 
+class Waiver(Section):
+    """An exception from a policy of the policy pack; what it lets pass is told at every preview, with the reason."""
+
+    policy: str = Field(description="name of the policy", examples=["no-privileged-pods"])
+    resource: str = Field(
+        description="kind and name of what it is for, `*` standing for anything", examples=["Job llm/finetune-*"]
+    )
+    reason: str = Field(min_length=1, description="why, and who answers for it", examples=["research, until March"])
+
+
 @dataclass(frozen=True)
 class Unread:
     """What of a configuration could not be read: paths of sections and items, and the names that the items carry.
@@ -732,6 +742,7 @@ class Settings(Section):
     policies: Literal["advisory", "mandatory"] = Field(
         default="advisory", description="whether a violation of the policy pack is told, or stops a deployment"
     )
+    waivers: list[Waiver] = Field(default=[], description="exceptions from policies")
     hf_token_secret: str | None = Field(
         default=None,
         description="Secret Manager secret with the Hugging Face token, its id or projects/PROJECT/secrets/ID: "

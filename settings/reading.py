@@ -57,6 +57,7 @@ from settings.model import (
     Unread,
     Vllm,
     Vpc,
+    Waiver,
 )
 from settings.problems import Problem, nearest
 
@@ -104,6 +105,7 @@ _NOUNS: Mapping[type[Section], str] = {
     TpuPool: "a TPU pool",
     TpuSlice: "a TPU slice",
     Vpc: "the VPC",
+    Waiver: "a waiver",
 }
 # The patterns of settings.model in plain words.
 _PATTERNS = {
