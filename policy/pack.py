@@ -4,7 +4,7 @@
 (`advisory`, the default). `PROJECT:waivers` lists exceptions; what they let pass is told, reason included.
 
 The engine tells an analyzer a stack's configuration, and which values are secret; pulumi_policy 1.21 passes neither on
-(https://github.com/pulumi/pulumi-policy/blob/main/sdk/python/lib/pulumi_policy/policy.py), so `Analyzer` picks both up.
+to policies (pulumi_policy.policy), so `Analyzer` picks both up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf import struct_pb2
+from google.protobuf import json_format
 from pulumi.runtime.rpc import _special_secret_sig, _special_sig_key
 from pulumi_policy import (
     EnforcementLevel,
@@ -28,7 +28,6 @@ from pulumi_policy import (
 )
 from pulumi_policy import Policy as PulumiPolicy
 from pulumi_policy import policy as sdk
-from pulumi_policy.deserialize import serialize_properties
 
 from policy.base import Policy, Violation, Waiver, waived
 from policy.resources import SECRET, UNKNOWN, Resource, Stack
@@ -37,17 +36,18 @@ from policy.rules import POLICIES
 NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Exceptions are told, each with its reason"
 WAIVERS, WAIVERS_DESCRIPTION = "waivers-are-in-use", "Each waiver lets something pass"
-SECRET_MARK = "gke-ai: a secret stands here"
 _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
 
 
 @dataclass
 class Context:
-    """What the stack's configuration says to the pack, as soon as the engine has told it."""
+    """What the engine has told of a stack: what its configuration says to the pack, and its resources."""
 
     mandatory: bool = False
     waivers: tuple[Waiver, ...] = ()
     configuration: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, Resource] = field(default_factory=dict)
+    resources: list[Resource] = field(default_factory=list)
     used: list[tuple[Waiver, Violation]] = field(default_factory=list)
 
     def read(self, project: str, configuration: Mapping[str, str], secrets: Iterable[str]) -> None:
@@ -76,24 +76,25 @@ def waivers(text: object) -> Iterable[Waiver]:
 
 
 def plain(props: object) -> Any:
-    """Properties as pulumi_policy hands them over, as plain data with what is hidden marked."""
+    """Properties as the engine sends them, as plain data with what is hidden marked: no secret reaches a rule."""
     if isinstance(props, str):
-        return UNKNOWN if props in _UNKNOWNS else SECRET if props == SECRET_MARK else props
+        return UNKNOWN if props in _UNKNOWNS else props
     if isinstance(props, Mapping):
+        if props.get(_special_sig_key) == _special_secret_sig:
+            return SECRET
         return {key: plain(inner) for key, inner in props.items()}
-    return [plain(inner) for inner in props] if isinstance(props, list | tuple) else props
+    return [plain(inner) for inner in props] if isinstance(props, list) else props
 
 
-def resource(args: Any) -> Resource:
-    """A resource, from what pulumi_policy passes to a policy."""
+def resource(request: Any) -> Resource:
+    """A resource, from the engine's request about it."""
     return Resource(
-        urn=args.urn,
-        type=args.resource_type,
-        name=args.name,
-        # Past the proxies that raise on what is unknown: a rule still has much to say about the rest.
-        props=plain(serialize_properties(args.props)),
-        protect=args.opts.protect,
-        delete_before_replace=bool(args.opts.delete_before_replace),
+        urn=request.urn,
+        type=request.type,
+        name=request.name,
+        props=plain(json_format.MessageToDict(request.properties)),
+        protect=request.options.protect,
+        delete_before_replace=request.options.deleteBeforeReplace,
     )
 
 
@@ -109,22 +110,17 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
     """A policy of this pack as one of Pulumi's."""
 
     def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
-        for violation in policy.violations(Stack([resource(args)])):
+        for violation in policy.violations(Stack([context.inputs[args.urn]])):
             told(policy, violation, context, report)
 
-    def stacks(args: StackValidationArgs, report: ReportViolation) -> None:
-        for violation in policy.violations(stack_of(args, context)):
+    def stacks(_: StackValidationArgs, report: ReportViolation) -> None:
+        for violation in policy.violations(Stack(context.resources, context.configuration)):
             told(policy, violation, context, report)
 
     steps = f"{policy.way_out}."
     if policy.whole_stack:
         return StackValidationPolicy(policy.name, policy.description, stacks, remediation_steps=steps)
     return ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)
-
-
-def stack_of(args: StackValidationArgs, context: Context) -> Stack:
-    """The whole stack, from what pulumi_policy passes to a policy."""
-    return Stack([resource(one) for one in args.resources], context.configuration)
 
 
 def of_waivers(context: Context) -> list[PulumiPolicy]:
@@ -164,33 +160,6 @@ def unused_waiver(waiver: Waiver) -> str:
     )
 
 
-def mark_secrets(struct: struct_pb2.Struct) -> None:
-    """Puts a mark in the place of each secret: its value must reach no policy, and so no message."""
-    for key, inner in struct.fields.items():
-        if _is_secret(inner):
-            struct.fields[key].string_value = SECRET_MARK
-        else:
-            _mark(inner)
-
-
-def _mark(found: struct_pb2.Value) -> None:
-    if found.HasField("struct_value"):
-        mark_secrets(found.struct_value)
-    elif found.HasField("list_value"):
-        for inner in found.list_value.values:
-            if _is_secret(inner):
-                inner.string_value = SECRET_MARK
-            else:
-                _mark(inner)
-
-
-def _is_secret(found: struct_pb2.Value) -> bool:
-    if not found.HasField("struct_value"):
-        return False
-    fields = found.struct_value.fields
-    return _special_sig_key in fields and fields[_special_sig_key].string_value == _special_secret_sig
-
-
 def run() -> None:
     """Serves the pack to the engine that started it."""
     context = Context()
@@ -211,12 +180,14 @@ def run() -> None:
             return super().ConfigureStack(request, context_)
 
         def Analyze(self, request: Any, context_: Any) -> Any:
-            mark_secrets(request.properties)
+            context.inputs[request.urn] = resource(request)
+            request.ClearField("properties")  # which it would unpack once for each policy
             return super().Analyze(request, context_)
 
         def AnalyzeStack(self, request: Any, context_: Any) -> Any:
-            for one in request.resources:
-                mark_secrets(one.properties)
+            # Inputs where there are any: before its cluster exists, an object has no outputs in a preview.
+            context.resources = [context.inputs.get(one.urn) or resource(one) for one in request.resources]
+            request.ClearField("resources")
             return super().AnalyzeStack(request, context_)
 
     vars(sdk)["_PolicyAnalyzerServicer"] = Analyzer

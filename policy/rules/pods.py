@@ -63,7 +63,7 @@ def images_are_pinned(resource: Resource) -> Iterator[str]:
                 found = f"the tag of image {image} moves"
             else:
                 continue
-            yield f"{pod.at(container)}: {found} — two pods of one server can run two versions, and no rollback helps"
+            yield f"{pod.at(container)}: {found} — the next pod may run another version, and no rollback helps"
 
 
 @of_resources(
