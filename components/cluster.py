@@ -395,13 +395,13 @@ def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
     return wanted
 
 
-def monitoring(watched: bool) -> gcp.container.ClusterMonitoringConfigArgsDict:
+def monitoring(watched: bool) -> "gcp.container.ClusterMonitoringConfigArgsDict":
     """What is collected of a Standard cluster; GKE decides the packages where nothing is made of them."""
     prometheus: gcp.container.ClusterMonitoringConfigArgsDict = {"managed_prometheus": {"enabled": True}}
     return {**prometheus, "enable_components": list(PACKAGES)} if watched else prometheus
 
 
-def collects(found: gcp.container.GetClusterResult) -> bool:
+def collects(found: "gcp.container.GetClusterResult") -> bool:
     """Whether Managed Service for Prometheus runs in a cluster; in one of Autopilot it always does."""
     return found.enable_autopilot or any(
         prometheus.enabled for config in found.monitoring_configs for prometheus in config.managed_prometheuses

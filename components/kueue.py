@@ -102,6 +102,8 @@ class KueueStackArgs(TypedDict):
     priority_classes: NotRequired[list[PriorityClassArgs]]
     jobset: NotRequired[bool]
     """Install JobSet too."""
+    quota_metrics: NotRequired[bool]
+    """Among Kueue's metrics are those of quotas and of what is used of them."""
 
 
 class KueueStack(Component):
@@ -151,7 +153,7 @@ class KueueStack(Component):
             chart=KUEUE_CHART,
             version=KUEUE_VERSION,
             skip_await=True,  # the hook below waits for what matters: that Kueue answers
-            values=chart_values(args["namespaces"]),
+            values=chart_values(args["namespaces"], args.get("quota_metrics", False)),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
@@ -280,7 +282,7 @@ def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
     return spec
 
 
-def chart_values(namespaces: list[str]) -> dict[str, Any]:
+def chart_values(namespaces: list[str], quota_metrics: bool) -> dict[str, Any]:
     """Values of Kueue's chart; the image is stated because the chart in Kueue's repository names another."""
     return {
         "controllerManager": {
@@ -294,12 +296,14 @@ def chart_values(namespaces: list[str]) -> dict[str, Any]:
             },
         },
         "managerConfig": {
-            "controllerManagerConfigYaml": yaml.safe_dump(manager_configuration(namespaces), sort_keys=False)
+            "controllerManagerConfigYaml": yaml.safe_dump(
+                manager_configuration(namespaces, quota_metrics), sort_keys=False
+            )
         },
     }
 
 
-def manager_configuration(namespaces: list[str]) -> dict[str, Any]:
+def manager_configuration(namespaces: list[str], quota_metrics: bool) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart reads namespaces and frameworks from it for its webhooks too."""
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
     if not namespaces:  # queues for others to use: any namespace but the system's
@@ -308,7 +312,7 @@ def manager_configuration(namespaces: list[str]) -> dict[str, Any]:
         "apiVersion": KUEUE_CONFIG_API,
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": ":8081"},
-        "metrics": {"bindAddress": ":8443"},
+        "metrics": {"bindAddress": ":8443", **({"enableClusterQueueResources": True} if quota_metrics else {})},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         "controller": {

@@ -130,7 +130,9 @@ class Cloud(mocks.Mocks):
             return {
                 **args.args,
                 "endpoint": "192.0.2.1",
+                "enableAutopilot": False,
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
+                "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
                 "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"endpoint": "gke-1.example.com"}]}],
             }, []
         if args.token == "gcp:secretmanager/getSecret:getSecret":

@@ -20,7 +20,7 @@ from local.gcp_plugin.plugin import RESOURCES, Gcp
 from local.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
 from local.plugin import UNKNOWN, Refused, Secret, decode, encode
 
-CLUSTER, NODE_POOL, BUCKET, MEMBER, ACCOUNT, ACCOUNT_MEMBER, PROJECT_MEMBER = RESOURCES
+CLUSTER, NODE_POOL, BUCKET, MEMBER, ACCOUNT, ACCOUNT_MEMBER, PROJECT_MEMBER, *_ = RESOURCES
 NO_CONTEXT: Any = None  # the plugin raises; only its server turns that into an answer
 PROJECT = "my-project"
 CLUSTER_ID = f"projects/{PROJECT}/locations/us-central1/clusters/llm-cluster"

@@ -217,8 +217,8 @@ def test_what_is_not_known_yet_passes() -> None:
 def test_every_renamed_property_leads_to_a_field_that_google_s_description_has() -> None:
     """A typing error in the table would make the stand-in refuse what Google takes."""
     for key, names in rest.NAMES.items():
-        described = rest.api("storage.v1" if key.startswith("Bucket") else "container.v1")
         type_, *inner = key.split(".")
+        described = rest.api(rest.DOCUMENTS.get(type_, "container.v1"))
         schema, place = described.at({"$ref": type_}, "")
         for name in inner:
             schema, place = described.child(schema, place, name)

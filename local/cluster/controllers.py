@@ -48,7 +48,7 @@ class Controllers:
     Args:
         folder: Of the cluster.
         api: A client of the cluster.
-        pods, monitorings: Its Pods and PodMonitorings.
+        pods, monitorings, tokens: Its Pods, PodMonitorings and Secrets with tokens of service accounts.
         find: Gives the local port for a target as in `egress.resolve`.
     """
 
@@ -58,12 +58,14 @@ class Controllers:
         api: httpx.AsyncClient,
         pods: View,
         monitorings: View,
+        tokens: View,
         find: Callable[[str], int | None],
     ) -> None:
         self._folder = folder
         self._api = api
         self._pods = pods
         self._monitorings = monitorings
+        self._tokens = tokens
         self._find = find
         self._running: dict[str, list[Standin]] = {}
         self._ports: dict[str, dict[int, int]] = {}
@@ -104,6 +106,12 @@ class Controllers:
 
     def _scrape(self) -> None:
         monitorings, pods = self._monitorings.objects.values(), self._pods.objects.values()
+        for namespace, name, key in scraping.wanted_secrets(monitorings):
+            if (found := self._tokens.objects.get((namespace, name))) and key in (found.get("data") or {}):
+                file = self._folder.path / scraping.credential(namespace, name, key)
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                file.touch(mode=0o600)
+                file.write_bytes(base64.b64decode(found["data"][key]))
         wanted = scraping.configuration(self._folder.record, monitorings, pods, self._ports)
         if wanted != self._scraped:
             write(self._folder.scraping, wanted)

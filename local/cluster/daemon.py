@@ -43,6 +43,8 @@ async def run(folder: Folder) -> None:
         classes = View(api, f"/apis/{COMPUTE_CLASS_API}/computeclasses", for_provisioner.set)
         requests = View(api, f"/apis/{REQUEST_API}/provisioningrequests", for_provisioner.set)
         monitorings = View(api, f"/apis/{POD_MONITORING_API}/podmonitorings", for_controllers.set)
+        of_accounts = "type=kubernetes.io/service-account-token"
+        tokens = View(api, "/api/v1/secrets", for_controllers.set, fieldSelector=of_accounts)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
         volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
 
@@ -55,11 +57,22 @@ async def run(folder: Folder) -> None:
                 controllers.served(),
             )
 
-        controllers = Controllers(folder, api, pods, monitorings, find)
+        controllers = Controllers(folder, api, pods, monitorings, tokens, find)
         server = await egress.serve(folder.socket, find)
         log.info("serving %s", folder.socket)
         async with server, asyncio.TaskGroup() as group:
-            for view in (pods, nodes, services, slices, classes, requests, monitorings, *volumes.views, *secrets.views):
+            for view in (
+                pods,
+                nodes,
+                services,
+                slices,
+                classes,
+                requests,
+                monitorings,
+                tokens,
+                *volumes.views,
+                *secrets.views,
+            ):
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
             group.create_task(provisioner.run(for_provisioner))

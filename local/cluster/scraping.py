@@ -1,7 +1,8 @@
 """What Managed Service for Prometheus scrapes, as a configuration of Prometheus: the cluster's PodMonitorings.
 
 Target labels are Google's: a series that has one of them itself keeps its own under `exported_…`. Left out are the
-labels `top_level_controller_…` and limits: nothing here asks for them. A pod that no local process stands in for runs
+labels `top_level_controller_…` and limits: nothing here asks for them. Secrets are read without regard to the
+collector's permissions, and only tokens of service accounts. A pod that no local process stands in for runs
 nothing and is no target.
 
 Sources: https://github.com/GoogleCloudPlatform/prometheus-engine/blob/main/doc/api.md#podmonitoring,
@@ -41,16 +42,46 @@ def configuration(
     return {"scrape_configs": jobs}
 
 
+def credential(namespace: str, name: str, key: str) -> str:
+    """The file of a Secret's key, beside the configuration."""
+    return f"credentials/{namespace}_{name}_{key}"
+
+
+def wanted_secrets(monitorings: Iterable[Object]) -> set[tuple[str, str, str]]:
+    """(namespace, name, key) of each Secret that an endpoint's authorization names."""
+    return {
+        (monitoring["metadata"]["namespace"], secret["name"], secret["key"])
+        for monitoring in monitorings
+        for endpoint in monitoring["spec"]["endpoints"]
+        if (secret := endpoint.get("authorization", {}).get("credentials", {}).get("secret"))
+    }
+
+
 def _job(
     everywhere: Mapping[str, str], monitoring: Object, endpoint: Object, pods: Iterable[Object], served: Served
 ) -> Object:
     metadata, spec = monitoring["metadata"], monitoring["spec"]
+    authorization, tls = endpoint.get("authorization"), endpoint.get("tls", {})
+    secret = (authorization or {}).get("credentials", {}).get("secret")
     given = {
         "scrape_interval": endpoint["interval"],
         "scrape_timeout": endpoint.get("timeout"),
         "metrics_path": endpoint.get("path"),
         "scheme": endpoint.get("scheme"),
         "params": endpoint.get("params"),
+        "authorization": authorization
+        and {
+            "type": authorization.get("type", "Bearer"),
+            **({"credentials_file": credential(metadata["namespace"], **secret)} if secret else {}),
+        },
+        "tls_config": {
+            name: value
+            for name, value in (
+                ("insecure_skip_verify", tls.get("insecureSkipVerify")),
+                ("server_name", tls.get("serverName")),
+            )
+            if value
+        },
         "metric_relabel_configs": [_snake_case(rule) for rule in endpoint.get("metricRelabeling", [])],
     }
     targets = []

@@ -12,11 +12,12 @@ from catalog import zones
 from catalog.workload_identity import pool_name
 from local.cluster.records import ClusterRecord, PoolRecord
 from local.gcp_plugin import rest, rules
+from local.gcp_plugin.iam import require_account
+from local.gcp_plugin.network import CLUSTER, must_hold
 from local.gcp_plugin.resource import Properties, Resource, match, merged, now
 from local.gcp_plugin.store import RUNNING, Record, project_number
 from local.plugin import UNKNOWN, Refused, Secret, has_unknown
 
-CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
 DEFAULT_POOL = "default-pool"
 
@@ -129,6 +130,9 @@ class Cluster(Resource):
                     f"{other.identity} has the same name. Google Cloud would allow it; this stand-in knows its "
                     "clusters by name alone. Give one another name, or another GKE_AI_STATE"
                 )
+        must_hold(self.store, record)
+        for account in accounts(record.inputs):
+            require_account(self.store, account)
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         location = self.cloud.location_of(inputs)
@@ -139,7 +143,6 @@ class Cluster(Resource):
         return {
             "version": rules.GKE_VERSION,
             "zones": [*own, *inputs["nodeLocations"]] if inputs.get("nodeLocations") else [*zones.node_zones(location)],
-            "dnsEndpoint": f"gke-{identity}-{number}.{region}.gke.goog",
             "location": location,
             "created": now(),
         }
@@ -150,7 +153,9 @@ class Cluster(Resource):
         self._default_pool(record, inputs)
         if workload_pool(record) is not None:
             self.store.make_identity_pool(record.project)
-        return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate}
+        # Google's is gke-ID-NUMBER.REGION.gke.goog; this one leads to this machine.
+        name = f"localhost:{endpoint.host.rpartition(':')[2]}"
+        return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate, "dnsEndpoint": name}
 
     def apply(self, record: Record, inputs: Properties) -> None:
         wanted = cluster_record(record, inputs)
@@ -216,6 +221,8 @@ class Cluster(Resource):
                 "clusterCaCertificate": facts["caCertificate"],
             },
             "masterVersion": facts["version"],
+            # On in each new cluster: https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
+            "monitoringConfig": {"managedPrometheus": {"enabled": True}},
             "network": f"projects/{record.project}/global/networks/default",
             "nodeLocations": facts["zones"][1:] if zonal else facts["zones"],
             "nodeVersion": facts["version"],
@@ -241,6 +248,13 @@ def cluster_record(record: Record, inputs: Properties) -> ClusterRecord:
         labels=inputs.get("resourceLabels") or {},
         secret_sync=bool((inputs.get("secretSyncConfig") or {}).get("enabled")),
     )
+
+
+def accounts(inputs: Properties) -> list[str]:
+    """Service accounts that nodes of a cluster or of a pool run as."""
+    scaling = (inputs.get("clusterAutoscaling") or {}).get("autoProvisioningDefaults") or {}
+    named = [(inputs.get("nodeConfig") or {}).get("serviceAccount"), scaling.get("serviceAccount")]
+    return [one for one in named if one]
 
 
 def is_autopilot(inputs: Properties) -> bool:
@@ -328,6 +342,8 @@ class NodePool(Resource):
         if is_autopilot(cluster.inputs):
             raise Refused(rules.bad_request("Autopilot clusters do not support mutating node pools"))
         self._may_have(cluster, record.inputs)
+        for account in accounts(record.inputs):
+            require_account(self.store, account)
         super().may_create(record)
 
     def _may_have(self, cluster: Record, inputs: Properties) -> None:

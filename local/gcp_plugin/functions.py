@@ -42,6 +42,7 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         "addonsConfig": "addonsConfigs",
         "controlPlaneEndpointsConfig": "controlPlaneEndpointsConfigs",
         "masterAuth": "masterAuths",
+        "monitoringConfig": "monitoringConfigs",
         "releaseChannel": "releaseChannels",
         "secretSyncConfig": "secretSyncConfigs",
         "workloadIdentityConfig": "workloadIdentityConfigs",
@@ -68,9 +69,13 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
 def _lists(block: Properties) -> Properties:
     """The blocks within a block as lists of one, under the plural names that the function's result has."""
     return {
-        (f"{name}s" if isinstance(value, dict) else name): [_lists(value)] if isinstance(value, dict) else value
+        (_plural(name) if isinstance(value, dict) else name): [_lists(value)] if isinstance(value, dict) else value
         for name, value in block.items()
     }
+
+
+def _plural(name: str) -> str:
+    return f"{name}es" if name.endswith("s") else f"{name}s"
 
 
 def _known(arguments: Properties, names: set[str]) -> None:

@@ -15,8 +15,11 @@ from local.gcp_plugin import diff, functions
 from local.gcp_plugin.clusters import Clusters, LocalClusters
 from local.gcp_plugin.containers import Cluster, NodePool
 from local.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAccountIAMMember
+from local.gcp_plugin.monitoring import AlertPolicy, Dashboard
+from local.gcp_plugin.network import Network, Router, RouterNat, Subnetwork
 from local.gcp_plugin.resource import Cloud, Properties, Resource
 from local.gcp_plugin.secrets import SecretIamMember
+from local.gcp_plugin.services import ProjectService
 from local.gcp_plugin.storage import Bucket, BucketIAMMember
 from local.gcp_plugin.store import Record, Store
 from local.plugin import Provider, Refused, decode, encode, mark_secrets, name_of, plain, random_suffix, type_of
@@ -29,6 +32,8 @@ RESOURCES: dict[str, type[Resource]] = {
         *(Cluster, NodePool, Bucket, BucketIAMMember),
         *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
         *(SecretIamMember,),
+        *(Dashboard, AlertPolicy),
+        *(Network, Subnetwork, Router, RouterNat, ProjectService),
     )
 }
 
@@ -110,7 +115,7 @@ class Gcp(Provider):
     def Diff(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
         resource = self._resource(request.urn)
         old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
-        found = diff.changes(resource.normal(old), resource.normal(new), resource.replaces)
+        found = diff.changes(resource.normal(old), resource.normal(new), resource.replacing(old, new))
         # Two resources can't have one name at the same time; a generated name changes with the replacement.
         delete_first = resource.named and old.get("name") == new.get("name") and "name" not in new.get("__defaults", [])
         return _diff_response(found, delete_first)

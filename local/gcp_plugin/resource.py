@@ -12,6 +12,13 @@ Ids, and the other forms that an import takes, are the provider's:
 | IAMMember (account) | projects/P/serviceAccounts/EMAIL/ROLE/MEMBER | projects/P/serviceAccounts/EMAIL ROLE MEMBER |
 | IAMMember (project) | P/ROLE/MEMBER | P ROLE MEMBER |
 | SecretIamMember | projects/P/secrets/S/ROLE/MEMBER | projects/P/secrets/S ROLE MEMBER |
+| Dashboard | projects/NUMBER/dashboards/ID | |
+| AlertPolicy | projects/P/alertPolicies/ID | |
+| Network | projects/P/global/networks/N | P/N |
+| Subnetwork | projects/P/regions/R/subnetworks/N | P/R/N |
+| Router | projects/P/regions/R/routers/N | P/R/N |
+| RouterNat | P/R/ROUTER/N | projects/P/regions/R/routers/ROUTER/N |
+| Service | P/SERVICE | |
 """
 
 from __future__ import annotations
@@ -82,7 +89,7 @@ class Resource(ABC):
             return found
         known = plain(inputs)
         body = self.body(known)
-        root = "" if body is None else {"NodePool": "node_pool"}.get(body.type, body.type.lower())
+        root = "" if body is None else rest.snake(body.type)
         if body is not None and (found := body.problems(root)):
             return [(path, rules.bad_request(text)) for path, text in found]
         if has_unknown(known if body is None else [body.content, known.get("location"), known.get("project")]):
@@ -160,6 +167,10 @@ class Resource(ABC):
     def normal(self, inputs: Properties) -> Properties:
         """The inputs as they are compared: some spellings mean the same."""
         return inputs
+
+    def replacing(self, old: Properties, new: Properties) -> tuple[str, ...]:
+        """What of these inputs can't be changed in place."""
+        return self.replaces
 
     def delete(self, identity: str, state: Properties) -> None:
         """Removes the resource; one that isn't there is fine. `state` is what Pulumi remembers of it."""

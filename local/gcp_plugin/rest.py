@@ -43,6 +43,7 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "enableShieldedNodes": "shieldedNodes.enabled",
         "gatewayApiConfig": "networkConfig.gatewayApiConfig",
         "location": None,
+        "masterAuthorizedNetworksConfig": "controlPlaneEndpointsConfig.ipEndpointsConfig.authorizedNetworksConfig",
         "minMasterVersion": "initialClusterVersion",
         "networkingMode": None,
         "nodeLocations": "locations",
@@ -51,6 +52,8 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "removeDefaultNodePool": None,
         "skipNodePoolRefresh": None,
     },
+    # Most of it is deprecated in the API: `cluster` writes what took its place.
+    "PrivateClusterConfig": {"enablePrivateEndpoint": None, "enablePrivateNodes": None},
     "AddonsConfig": {"cloudrunConfig": "cloudRunConfig"},
     "ClusterAutoscaling": {
         "autoProvisioningDefaults": "autoprovisioningNodePoolDefaults",
@@ -80,6 +83,7 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "resourceManagerTags": "resourceManagerTags.tags",
     },
     "AcceleratorConfig": {"count": "acceleratorCount", "type": "acceleratorType"},
+    "AlertPolicy": {"deletionPolicy": None, "project": None},
     "Bucket": {
         "deletionPolicy": None,
         "enableObjectRetention": None,  # a parameter of the URL
@@ -97,6 +101,36 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "matchesSuffixes": "matchesSuffix",
         "withState": "isLive",
     },
+    # https://cloud.google.com/compute/docs/reference/rest/v1/networks (subnetworks, routers)
+    "Network": {
+        "bgpAlwaysCompareMed": "routingConfig.bgpAlwaysCompareMed",
+        "bgpBestPathSelectionMode": "routingConfig.bgpBestPathSelectionMode",
+        "bgpInterRegionCost": "routingConfig.bgpInterRegionCost",
+        "deleteBgpAlwaysCompareMed": None,
+        "deleteDefaultRoutesOnCreate": None,
+        "deletionPolicy": None,
+        "project": None,
+        "routingMode": "routingConfig.routingMode",
+    },
+    "Subnetwork": {"deletionPolicy": None, "project": None, "region": None, "sendSecondaryIpRangeIfEmpty": None},
+    "Router": {"deletionPolicy": None, "project": None, "region": None},
+    "RouterNat": {"deletionPolicy": None, "initialNatIps": None, "project": None, "region": None, "router": None},
+    # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create
+    "CreateServiceAccountRequest": {
+        "createIgnoreAlreadyExists": None,
+        "deletionPolicy": None,
+        "description": "serviceAccount.description",
+        "disabled": None,  # a call of its own
+        "displayName": "serviceAccount.displayName",
+        "project": None,
+    },
+}
+# The API of a type, where it isn't GKE's.
+DOCUMENTS: Mapping[str, str] = {
+    "AlertPolicy": "monitoring.v3",
+    "Bucket": "storage.v1",
+    "CreateServiceAccountRequest": "iam.v1",
+    **dict.fromkeys(("Network", "Router", "RouterNat", "Subnetwork"), "compute.v1"),
 }
 
 
@@ -156,6 +190,16 @@ def cluster(inputs: Mapping[str, Any]) -> Body:
         body.content["ipAllocationPolicy"] = {"useIpAliases": False, "useRoutes": True}
     elif isinstance(policy := body.content.get("ipAllocationPolicy"), dict):
         policy["useIpAliases"] = True
+    private = inputs.get("privateClusterConfig") or {}
+    if not body.content.get("privateClusterConfig", True):
+        del body.content["privateClusterConfig"]
+    if "enablePrivateNodes" in private:
+        body.content.setdefault("networkConfig", {})["defaultEnablePrivateNodes"] = private["enablePrivateNodes"]
+    if "enablePrivateEndpoint" in private:
+        addresses = body.content.setdefault("controlPlaneEndpointsConfig", {}).setdefault("ipEndpointsConfig", {})
+        addresses["enablePublicEndpoint"] = not private["enablePrivateEndpoint"]
+    if authorized := _at(body.content, "controlPlaneEndpointsConfig", "ipEndpointsConfig", "authorizedNetworksConfig"):
+        authorized["enabled"] = True  # there is none without
     return body
 
 
@@ -182,6 +226,29 @@ def bucket(inputs: Mapping[str, Any]) -> Body:
             live = {"LIVE": True, "ARCHIVED": False}.get(condition.pop("isLive"))
             condition |= {} if live is None else {"isLive": live}  # ANY is the absence of the condition
     return body
+
+
+def compute(type_: str, inputs: Mapping[str, Any]) -> Body:
+    """The resource of networks.insert, subnetworks.insert or routers.insert, or a router's entry of a NAT."""
+    return _body(DOCUMENTS[type_], type_, snake(type_), inputs)
+
+
+def account(inputs: Mapping[str, Any]) -> Body:
+    """The request of projects.serviceAccounts.create."""
+    type_ = "CreateServiceAccountRequest"
+    return _body(DOCUMENTS[type_], type_, snake(type_), inputs)
+
+
+def enabled_service(inputs: Mapping[str, Any]) -> Body:
+    """The request of services.batchEnable, by which the provider enables an API."""
+    described = api("serviceusage.v1")
+    content = {"serviceIds": [inputs["service"]]}
+    return Body(described, "BatchEnableServicesRequest", content, {"batch.serviceIds[0]": "service"})
+
+
+def alert_policy(inputs: Mapping[str, Any]) -> Body:
+    """The `alertPolicy` of projects.alertPolicies.create."""
+    return _body("monitoring.v3", "AlertPolicy", "alert_policy", inputs)
 
 
 def _body(document: str, type_: str, root: str, inputs: Mapping[str, Any]) -> Body:
@@ -217,11 +284,25 @@ def _write(
                 within, path = within.setdefault(parent, {}), f"{path}.{parent}"
             inner_schema, inner_key = described.child(inner_schema, inner_key, last)
             property_path = f"{pulumi_path}.{name}" if pulumi_path else name
-            within[last] = _write(described, inner_schema, inner_key, item, (f"{path}.{last}", property_path), sources)
+            value_ = _write(described, inner_schema, inner_key, item, (f"{path}.{last}", property_path), sources)
+            within[last] = _joined(within.get(last), value_)
         return written
     if schema.get("format") in ("int64", "uint64") and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Two properties may be written into one block of the API."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {name: _joined(one.get(name), other[name]) if name in other else one[name] for name in {**one, **other}}
+    return other
+
+
+def _at(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 # --------------------------------------------------------------------------------------------------------- validation
@@ -257,12 +338,12 @@ def _problems(described: Api, schema: Schema, key: str, value: Any, path: str, s
             return
         fields = schema.get("properties", {})
         for name, item in value.items():
-            place, snake = f"{path}.{name}", f"{shown}.{_snake(name)}"
+            place, told = f"{path}.{name}", f"{shown}.{snake(name)}"
             if name in fields:
                 field, field_key = described.child(schema, key, name)
                 if fields[name].get("readOnly") or field.get("readOnly"):
-                    yield place, f"Field '{snake}' is set by Google alone and can't be given."
-                yield from _problems(described, field, field_key, item, place, snake)
+                    yield place, f"Field '{told}' is set by Google alone and can't be given."
+                yield from _problems(described, field, field_key, item, place, told)
             elif "additionalProperties" in schema:
                 field, field_key = described.at(schema["additionalProperties"], key)
                 yield from _problems(described, field, field_key, item, place, f"{shown}[{name}]")
@@ -299,7 +380,8 @@ def _scalar_problem(described: Api, schema: Schema, key: str, value: Any) -> str
     return None
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """A name as the API's errors write it."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

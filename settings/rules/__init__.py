@@ -14,6 +14,7 @@ from settings.rules import (
     cluster,
     compute_classes,
     fit,
+    monitoring,
     pools,
     queues,
     serving,
@@ -36,6 +37,7 @@ RULES = (
     *serving.RULES,
     *fit.RULES,
     *autoscaling.RULES,
+    *monitoring.RULES,
 )
 
 

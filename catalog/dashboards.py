@@ -1,0 +1,302 @@
+"""What is watched: charts and alerts as PromQL, and dashboards as Cloud Monitoring's API takes them. Pure functions.
+
+Where each metric is said to exist, and what it carries:
+
+- `kueue_…`: https://kueue.sigs.k8s.io/docs/reference/metrics/ (0.18; those of quotas by `enableClusterQueueResources`),
+  scraped through a PodMonitoring
+- `kube_…`: https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics (a GKE package each, see
+  `PACKAGES`; nothing of system namespaces)
+- `kubernetes_io:…`: https://docs.cloud.google.com/monitoring/api/metrics_kubernetes, of GKE's system metrics, named as
+  https://docs.cloud.google.com/monitoring/promql/promql-mapping says
+- `tgi_…`: https://huggingface.co/docs/text-generation-inference/reference/metrics
+- `vllm:…`: https://docs.vllm.ai/en/stable/usage/metrics.html
+- `jetstream_…`: https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py
+
+Managed Service for Prometheus adds `cluster`, `namespace` and `job` (the PodMonitoring) to all but `kubernetes_io:…`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+# Packages of metrics of a Standard cluster that is watched: what GKE turns on in new clusters, since a list replaces
+# that. https://docs.cloud.google.com/kubernetes-engine/docs/how-to/configure-metrics
+PACKAGES = (
+    *("SYSTEM_COMPONENTS", "STORAGE", "POD", "DEPLOYMENT", "STATEFULSET", "DAEMONSET", "HPA", "JOBSET"),
+    *("CADVISOR", "KUBELET", "DCGM"),
+)
+# Those of them that charts and alerts here are made of.
+NEEDED_PACKAGES = ("SYSTEM_COMPONENTS", "POD", "DEPLOYMENT", "JOBSET")
+
+# A movement of a queue is looked for in so many minutes: several scrapes, and no more than the shortest alert waits.
+RECENT_MINUTES = 5
+# How often a rule is evaluated; a multiple of 30 seconds.
+# https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.alertPolicies#PrometheusQueryLanguageCondition
+EVALUATION_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: PromQL by legend (as `legendTemplate` has it), and the unit of all its lines, as UCUM writes it."""
+
+    title: str
+    queries: Mapping[str, str]
+    unit: str = "1"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A server that is watched: its Deployment, and its engine if the engine's own metrics are collected."""
+
+    namespace: str
+    name: str
+    engine: str | None = None
+
+
+def selector(cluster: str, **labels: str) -> str:
+    """A selector of the cluster's series: equal labels, and one of several where the value has a `|`."""
+    given = {"cluster": cluster, **labels}
+    return "{" + ", ".join(f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in given.items()) + "}"
+
+
+# -------------------------------------------------------------------------------------------------------------- charts
+def queue_charts(cluster: str) -> list[Chart]:
+    """Of cluster queues: who waits, who runs, who was evicted, and what of the quota is used."""
+    here = selector(cluster)
+    wait = f"sum by (cluster_queue, le) (rate(kueue_admission_wait_time_seconds_bucket{here}[1h]))"
+    queue = "${labels.cluster_queue}"
+
+    def hourly(counter: str, by: str) -> str:
+        return f"sum by ({by}) (increase({counter}{here}[1h]))"
+
+    def quota(gauge: str) -> str:
+        return f"max by (cluster_queue, flavor, resource) ({gauge}{here})"
+
+    return [
+        Chart("Workloads that wait", {f"{queue} ${{labels.status}}": pending(cluster, "cluster_queue, status")}),
+        Chart(
+            "Workloads that are admitted",
+            {queue: f"max by (cluster_queue) (kueue_admitted_active_workloads{here})"},
+        ),
+        Chart("Admissions in the last hour", {queue: hourly("kueue_admitted_workloads_total", "cluster_queue")}),
+        Chart(
+            "Wait for admission",
+            {
+                f"{queue} median": f"histogram_quantile(0.5, {wait})",
+                f"{queue} 95 %": f"histogram_quantile(0.95, {wait})",
+            },
+            "s",
+        ),
+        Chart(
+            "Evictions in the last hour",
+            {f"{queue} ${{labels.reason}}": hourly("kueue_evicted_workloads_total", "cluster_queue, reason")},
+        ),
+        Chart(
+            "Preemptions in the last hour, by the queue that preempts",
+            {
+                "${labels.preempting_cluster_queue} ${labels.reason}": hourly(
+                    "kueue_preempted_workloads_total", "preempting_cluster_queue, reason"
+                )
+            },
+        ),
+        Chart(
+            "Quota that is used",
+            {
+                f"{queue} ${{labels.flavor}} ${{labels.resource}}": (
+                    f"{quota('kueue_cluster_queue_resource_usage')} "
+                    f"/ ({quota('kueue_cluster_queue_nominal_quota')} > 0)"
+                )
+            },
+            "10^2.%",
+        ),
+    ]
+
+
+def server_charts(cluster: str, servers: Sequence[Watched]) -> list[Chart]:
+    """Of servers: replicas, and what each engine says of its load."""
+    every = selector(
+        cluster,
+        namespace="|".join(dict.fromkeys(one.namespace for one in servers)),
+        deployment="|".join(dict.fromkeys(one.name for one in servers)),
+    )
+    name = "${labels.namespace}/${labels.deployment}"
+    charts = [
+        Chart(
+            "Replicas",
+            {
+                f"{name} available": _replicas("kube_deployment_status_replicas_available", every),
+                f"{name} wanted": _replicas("kube_deployment_spec_replicas", every),
+            },
+        )
+    ]
+    for engine, made in ENGINE_CHARTS.items():
+        namespaces = dict.fromkeys(one.namespace for one in servers if one.engine == engine)
+        if namespaces:
+            here = selector(cluster, namespace="|".join(namespaces))
+            charts += [Chart(title, {_JOB: query.replace("{}", here)}, unit) for title, query, unit in made]
+    return charts
+
+
+_JOB = "${labels.namespace}/${labels.job}"
+# (title, query with {} for the selector, unit), by engine
+ENGINE_CHARTS: Mapping[str, Sequence[tuple[str, str, str]]] = MappingProxyType(
+    {
+        "tgi": (
+            ("TGI: requests that wait", "sum by (namespace, job) (tgi_queue_size{})", "1"),
+            ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
+            ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
+        ),
+        "vllm": (
+            ("vLLM: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
+            ("vLLM: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
+            ("vLLM: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
+            (
+                "vLLM: tokens generated",
+                "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))",
+                "1/s",
+            ),
+        ),
+        "jetstream": (
+            ("JetStream: prefill backlog", "sum by (namespace, job) (jetstream_prefill_backlog_size{})", "1"),
+            ("JetStream: slots in use", "avg by (namespace, job) (jetstream_slots_used_percentage{})", "10^2.%"),
+        ),
+    }
+)
+
+
+def accelerator_charts(cluster: str, tpus: bool) -> list[Chart]:
+    """Of GPUs and TPUs: who holds them and how busy they are; of TPUs also their cores and memory bandwidth."""
+    held = f'{{monitored_resource="k8s_container", cluster_name="{cluster}"}}'
+    model = "${labels.namespace_name} ${labels.model}"
+
+    def by_model(function: str, metric: str) -> str:
+        return f"{function} by (namespace_name, model) (kubernetes_io:container_accelerator_{metric}{held})"
+
+    charts = [
+        Chart(
+            "Accelerators that containers hold",
+            {
+                "${labels.namespace_name} ${labels.resource_name}": (
+                    f"sum by (namespace_name, resource_name) (kubernetes_io:container_accelerator_request{held})"
+                )
+            },
+        ),
+        Chart("Busy", {model: by_model("avg", "duty_cycle")}, "%"),
+        Chart(
+            "Memory in use", {model: f"{by_model('sum', 'memory_used')} / {by_model('sum', 'memory_total')}"}, "10^2.%"
+        ),
+    ]
+    if tpus:
+        nodes = f'{{monitored_resource="k8s_node", cluster_name="{cluster}"}}'
+        charts += [
+            Chart(title, {"${labels.model}": f"avg by (model) (kubernetes_io:node_accelerator_{metric}{nodes})"}, "%")
+            for title, metric in (
+                ("TPU: TensorCores in use", "tensorcore_utilization"),
+                ("TPU: memory bandwidth in use", "memory_bandwidth_utilization"),
+            )
+        ]
+    return charts
+
+
+def job_charts(cluster: str, namespaces: Sequence[str], queues: bool, jobsets: bool) -> list[Chart]:
+    """Of Jobs: their pods by phase and those without a node; of queues what has finished, and JobSets."""
+    here = selector(cluster, namespace="|".join(namespaces))
+    charts = [
+        Chart(
+            "Pods",
+            {"${labels.namespace} ${labels.phase}": (f"sum by (namespace, phase) (kube_pod_status_phase{here}) > 0")},
+        ),
+        Chart(
+            "Pods that fit on no node",
+            {"${labels.namespace}": f"sum by (namespace) (kube_pod_status_unschedulable{here})"},
+        ),
+    ]
+    if queues:
+        finished = f"sum by (cluster_queue) (increase(kueue_finished_workloads_total{selector(cluster)}[1h]))"
+        charts.append(Chart("Workloads finished in the last hour", {"${labels.cluster_queue}": finished}))
+    if jobsets:
+        name = "${labels.namespace}/${labels.jobset_name}"
+
+        def jobset(metric: str) -> str:
+            return f"sum by (namespace, jobset_name) (kube_jobset_{metric}{here})"
+
+        charts += [
+            Chart(
+                "JobSets: slices",
+                {f"{name} ready": jobset("ready_replicas"), f"{name} wanted": jobset("specified_replicas")},
+            ),
+            Chart("JobSets: restarts", {name: jobset("restarts")}),
+        ]
+    return charts
+
+
+def pending(cluster: str, by: str) -> str:
+    """Workloads that wait: by queue and status each counted once, though an old manager's series may linger."""
+    counted = f"max by (cluster_queue, status) (kueue_pending_workloads{selector(cluster)})"
+    return counted if by == "cluster_queue, status" else f"sum by ({by}) ({counted})"
+
+
+def _replicas(metric: str, here: str) -> str:
+    return f"max by (namespace, deployment) ({metric}{here})"
+
+
+# -------------------------------------------------------------------------------------------------------------- alerts
+def stuck(cluster: str) -> str:
+    """Queues that have workloads waiting and admitted none in the last minutes; true for so long, they are stuck.
+
+    A counter that was not there before has moved too, though `increase` can't see it.
+    """
+    admitted = f"kueue_admitted_workloads_total{selector(cluster)}"
+    moved = f"sum by (cluster_queue) (increase({admitted}[{RECENT_MINUTES}m])) > 0"
+    first = f"sum by (cluster_queue) ({admitted} unless {admitted} offset {RECENT_MINUTES}m)"
+    return f"{pending(cluster, 'cluster_queue')} > 0 unless on (cluster_queue) ({moved} or {first})"
+
+
+def silent(cluster: str) -> str:
+    """Whether nothing is heard of Kueue: its manager doesn't run, or its metrics are not collected."""
+    return f"absent(kueue_pending_workloads{selector(cluster)})"
+
+
+def preempted(cluster: str, an_hour: int) -> str:
+    """Queues of whose workloads at least so many were preempted within an hour."""
+    here = selector(cluster, reason="Preempted")
+    return f"round(sum by (cluster_queue) (increase(kueue_evicted_workloads_total{here}[1h]))) >= {an_hour}"
+
+
+def down(cluster: str, server: Watched) -> str:
+    """Whether the server has no replica that is ready; one that nothing is known of has none."""
+    here = selector(cluster, namespace=server.namespace, deployment=server.name)
+    return f"(max(kube_deployment_status_replicas_available{here}) or vector(0)) < 1"
+
+
+# ---------------------------------------------------------------------------------------------------------- dashboards
+COLUMNS, WIDTH, HEIGHT = 12, 6, 4
+
+
+def dashboard(title: str, charts: Iterable[Chart]) -> dict[str, Any]:
+    """A dashboard, two charts a row.
+
+    Nothing is written that has its default: Google leaves that out of what it gives back, and what is here and not
+    there counts as a change: https://github.com/hashicorp/terraform-provider-google/issues/7242
+    """
+    return {"displayName": title, "mosaicLayout": {"columns": COLUMNS, "tiles": list(_tiles(charts))}}
+
+
+def _tiles(charts: Iterable[Chart]) -> Iterator[dict[str, Any]]:
+    for index, chart in enumerate(charts):
+        row, column = divmod(index, COLUMNS // WIDTH)
+        place = {"xPos": column * WIDTH, "yPos": row * HEIGHT}
+        yield {
+            **{name: at for name, at in place.items() if at},
+            "width": WIDTH,
+            "height": HEIGHT,
+            "widget": {"title": chart.title, "xyChart": {"dataSets": [_line(chart, one) for one in chart.queries]}},
+        }
+
+
+def _line(chart: Chart, legend: str) -> dict[str, Any]:
+    query = {"prometheusQuery": chart.queries[legend], "unitOverride": chart.unit}
+    return {"plotType": "LINE", "targetAxis": "Y1", "legendTemplate": legend, "timeSeriesQuery": query}

@@ -1,0 +1,60 @@
+"""What of a stack there is to watch: its servers, its Jobs, its accelerators."""
+
+from __future__ import annotations
+
+from catalog.dashboards import Watched
+from catalog.metrics import METRICS
+from settings.model import JetStream, Multislice, Settings, TpuBatch
+from settings.plan import autoscaler_of, namespaces, workloads
+from settings.scaling import scaled
+
+
+def servers(settings: Settings) -> list[Watched]:
+    """The Deployments of servers that are to have a ready replica; those that an autoscaler scales, too, whoever made
+    them."""
+    own = [
+        Watched(one.namespace, one.name, one.engine if _collected(one.name, settings) else None)
+        for one in settings.serving
+        if one.replicas
+    ]
+    others = [
+        Watched(target.namespace, target.name, "jetstream")
+        for one in settings.autoscaling
+        if one.deployment is not None and (target := scaled(one, settings))
+    ]
+    return [*own, *others]
+
+
+def _collected(name: str, settings: Settings) -> bool:
+    """Whether the server's own metrics are collected: it has a PodMonitoring, or is scaled by one of them."""
+    server = next(one for one in settings.serving if one.name == name)
+    autoscaler = autoscaler_of(server, settings)
+    by_them = autoscaler is not None and any(METRICS[one.metric].of_server for one in autoscaler.metrics)
+    return server.pod_monitoring or by_them
+
+
+def job_namespaces(settings: Settings) -> list[str]:
+    """Namespaces in which Jobs run: those of the stack's own, and those that others submit to."""
+    submitted = [one.namespace for one in settings.queues.local_queues] if settings.queues else []
+    tenants = [one.name for one in settings.tenants]
+    runs = {one.namespace for one in (*settings.training, *settings.batch)}
+    everywhere = dict.fromkeys([*namespaces(settings), *tenants])
+    return [one for one in everywhere if one in runs or one in tenants or one in submitted]
+
+
+def accelerators(settings: Settings) -> bool:
+    """Whether the stack has GPUs or TPUs."""
+    return bool(settings.gpu_pools or settings.tpu_pools or settings.compute_classes or workloads(settings))
+
+
+def tpus(settings: Settings) -> bool:
+    """Whether the stack has TPUs."""
+    flavors = settings.queues.flavors if settings.queues else []
+    users = [one for one in workloads(settings) if isinstance(one, JetStream | TpuBatch | Multislice)]
+    return bool(settings.tpu_pools or users) or any(flavor.tpu is not None for flavor in flavors)
+
+
+def anything(settings: Settings) -> bool:
+    """Whether there is something to watch at all."""
+    queues = bool(settings.queues and settings.queues.cluster_queues)
+    return queues or bool(servers(settings) or job_namespaces(settings) or accelerators(settings))

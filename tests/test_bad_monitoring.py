@@ -1,0 +1,137 @@
+"""Mistakes in monitoring: each is found, alone, at its path, with its cause and a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import good as mixed
+
+CHANNEL = "projects/my-project/notificationChannels/1234567890"
+
+
+def good(**watch: Any) -> Configuration:
+    """The mixed stack, watched."""
+    return {**mixed(), "monitoring": {"channels": [CHANNEL], **watch}}
+
+
+def bare() -> Configuration:
+    """A cluster and a bucket."""
+    values = mixed()
+    return {"cluster": values["cluster"], "buckets": values["buckets"], "monitoring": {}}
+
+
+MISTAKES = [
+    Mistake(
+        "an e-mail address for a channel",
+        put("monitoring.channels", ["oncall@example.com"]),
+        "gke-ai:monitoring.channels[0]",
+        "oncall@example.com is no notification channel — Google would refuse the alerts",
+        "gcloud beta monitoring channels list",
+        good,
+    ),
+    Mistake(
+        "the id of a channel alone",
+        put("monitoring.channels.+", "1234567890"),
+        "gke-ai:monitoring.channels[1]",
+        "no notification channel",
+        "projects/PROJECT/notificationChannels/NUMBER",
+        good,
+    ),
+    Mistake(
+        "one channel twice",
+        put("monitoring.channels.+", CHANNEL),
+        "gke-ai:monitoring.channels[1]",
+        "there twice",
+        "Leave one of them out",
+        good,
+    ),
+    Mistake(
+        "more channels than Google tells",
+        put("monitoring.channels", [f"{CHANNEL}{index}" for index in range(17)]),
+        "gke-ai:monitoring.channels",
+        "17 channels, and Google tells at most 16",
+        "Make one channel of several",
+        good,
+    ),
+    Mistake(
+        "neither dashboards nor alerts",
+        put("monitoring", {"dashboards": False, "alerts": False}),
+        "gke-ai:monitoring.dashboards",
+        "neither dashboards nor alerts",
+        "Leave gke-ai:monitoring out",
+        good,
+    ),
+    Mistake(
+        "channels of alerts that are off",
+        put("monitoring.alerts", False),
+        "gke-ai:monitoring.channels",
+        "nobody would be told",
+        "leave alerts: false out",
+        good,
+    ),
+    Mistake(
+        "a limit of an alert that is off",
+        both(drop("monitoring.channels"), put("monitoring.alerts", False), put("monitoring.queueStuckMinutes", 30)),
+        "gke-ai:monitoring.queueStuckMinutes",
+        "alerts is false",
+        "Leave it out",
+        good,
+    ),
+    Mistake(
+        "nothing to watch",
+        put("monitoring", {}),
+        "gke-ai:monitoring",
+        "no queue, no server, no Job and no accelerator",
+        "until there is something to watch",
+        bare,
+    ),
+    Mistake(
+        "an alert on servers without one",
+        both(drop("serving"), put("monitoring.serverDownMinutes", 10)),
+        "gke-ai:monitoring.serverDownMinutes",
+        "the stack has no server",
+        "Leave it out",
+        good,
+    ),
+    Mistake(
+        "an alert on queues without any",
+        both(
+            drop("queues"),
+            drop("serving.0.queue"),
+            drop("serving.0.priorityClass"),
+            drop("training.0.queue"),
+            drop("training.0.priorityClass"),
+            put("monitoring.preemptionsPerHour", 3),
+        ),
+        "gke-ai:monitoring.preemptionsPerHour",
+        "the stack has no cluster queue",
+        "Leave it out",
+        good,
+    ),
+    Mistake(
+        "a queue that is stuck for longer than Google looks back",
+        put("monitoring.queueStuckMinutes", 2000),
+        "gke-ai:monitoring.queueStuckMinutes",
+        "1410",
+        "",
+        good,
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_in_monitoring_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+    is_told_alone(mistake, mistake.base())
+
+
+def test_a_watched_stack_is_good() -> None:
+    assert problems_of(good()) == []
+
+
+def test_what_could_not_be_read_is_not_called_missing() -> None:
+    values = bare()
+    values["serving"] = [{"name": "gemma", "model": "google/gemma-2-9b-it", "modell": ""}]
+    assert "gke-ai:monitoring" not in [one.path for one in problems_of(values)]

@@ -1,0 +1,458 @@
+"""Dashboards and alerts: what Google takes of them, what they show, and when an alert fires, by Prometheus itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from catalog import dashboards
+from catalog.dashboards import Watched
+from components.monitoring import SystemMonitoring, all_charts
+from local.gcp_plugin.clusters import LocalClusters
+from local.gcp_plugin.monitoring import ALERT_POLICY, DASHBOARD
+from local.gcp_plugin.plugin import RESOURCES, Gcp
+from local.gcp_plugin.resource import Cloud
+from local.gcp_plugin.store import Store
+from local.plugin import decode, encode
+from settings import load, watching
+from tests.prometheus import Prometheus, Series, running
+from tests.recorder import PROJECT, Record, configuration, record, run_program
+from tests.recorder import Cloud as Mocks
+
+CHANNEL = "projects/my-project/notificationChannels/1"
+EVERYTHING: Any = {
+    "project": PROJECT,
+    "cluster": "ai",
+    "queues": True,
+    "servers": [
+        {"namespace": "llm", "name": "gemma", "engine": "tgi"},
+        {"namespace": "chat", "name": "mixtral", "engine": "vllm"},
+        {"namespace": "chat", "name": "maxengine-server", "engine": "jetstream"},
+        {"namespace": "llm", "name": "quiet"},
+    ],
+    "job_namespaces": ["llm", "train"],
+    "jobsets": True,
+    "accelerators": True,
+    "tpus": True,
+    "channels": [CHANNEL],
+}
+Build = Callable[..., Record]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Build:
+    def built(**changed: object) -> Record:
+        args: Any = {**EVERYTHING, **changed}
+        return record(lambda: SystemMonitoring("monitoring", args), False, monkeypatch)
+
+    return built
+
+
+@pytest.fixture(scope="module")
+def watched() -> Record:
+    """Everything that can be watched."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return record(lambda: SystemMonitoring("monitoring", EVERYTHING), False, monkeypatch)
+
+
+def inputs_of(made: Record, kind: str) -> list[dict[str, Any]]:
+    return [decode(encode(one.inputs)) for one in made.all(kind)]
+
+
+def boards(made: Record) -> dict[str, dict[str, Any]]:
+    """The dashboards, by title."""
+    read = [json.loads(one["dashboardJson"]) for one in inputs_of(made, "Dashboard")]
+    return {one["displayName"]: one for one in read}
+
+
+def conditions(made: Record) -> dict[str, dict[str, Any]]:
+    """The PromQL conditions of all alerts, by alert and condition."""
+    return {
+        f"{policy['displayName']}: {one['displayName']}": one["conditionPrometheusQueryLanguage"]
+        for policy in inputs_of(made, "AlertPolicy")
+        for one in policy["conditions"]
+    }
+
+
+def queries(made: Record) -> list[str]:
+    charts = [tile["widget"]["xyChart"] for board in boards(made).values() for tile in board["mosaicLayout"]["tiles"]]
+    lines = [line["timeSeriesQuery"]["prometheusQuery"] for chart in charts for line in chart["dataSets"]]
+    return [*lines, *(one["query"] for one in conditions(made).values())]
+
+
+# --------------------------------------------------------------------------------------------------- what Google takes
+def problems(token: str, inputs: dict[str, Any]) -> list[tuple[str, str]]:
+    return list(RESOURCES[token](Cloud(Store(), LocalClusters(), PROJECT)).problems(inputs))
+
+
+def test_google_s_description_refuses_nothing_of_dashboards_and_alerts(watched: Record) -> None:
+    made = [(DASHBOARD, one) for one in inputs_of(watched, "Dashboard")]
+    made += [(ALERT_POLICY, one) for one in inputs_of(watched, "AlertPolicy")]
+    assert len(made) == 4 + 2 + 4
+    for token, inputs in made:
+        assert problems(token, inputs) == []
+
+
+def test_an_unknown_field_of_a_dashboard_does_not_pass(watched: Record) -> None:
+    board = boards(watched)["ai: queues"]
+    board["mosaicLayout"]["tiles"][0]["widget"]["xyChart"]["dataSets"][0]["timeSeriesQuery"]["promQl"] = "up"
+    ((path, text),) = problems(DASHBOARD, {"dashboardJson": json.dumps(board)})
+    assert path == "dashboardJson"
+    assert 'Unknown name "promQl"' in text
+    assert "dashboard.mosaic_layout.tiles[0].widget.xy_chart.data_sets[0].time_series_query" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"combiner": "EITHER"}, "AND, OR, AND_WITH_MATCHING_RESOURCE"),
+        ({"severity": "BAD"}, "CRITICAL, ERROR, WARNING"),
+        ({"notificationChannels": ["oncall@example.com"]}, "notification_channels[0] had an invalid value"),
+        ({"conditions": []}, "1 to 6 conditions"),
+        ({"displayName": ""}, "displayName is required"),
+        (
+            {
+                "conditions": [
+                    {"displayName": "c", "conditionPrometheusQueryLanguage": {"query": "up", "duration": "1h"}}
+                ]
+            },
+            'seconds with an "s"',
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "displayName": "c",
+                        "conditionPrometheusQueryLanguage": {"query": "up", "evaluationInterval": "45s"},
+                    }
+                ]
+            },
+            "positive multiple of 30 seconds",
+        ),
+        (
+            {"conditions": [{"displayName": "c", "conditionPrometheusQueryLanguage": {"query": ""}}]},
+            "query is required",
+        ),
+    ],
+)
+def test_what_google_refuses_of_an_alert_does_not_pass(watched: Record, change: dict[str, Any], told: str) -> None:
+    good = inputs_of(watched, "AlertPolicy")[0]
+    assert told in " ".join(text for _, text in problems(ALERT_POLICY, good | change))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "invalid JSON"),
+        ('{"mosaicLayout": {"columns": 12}}', "displayName is required"),
+        ('{"displayName": "d", "mosaicLayout": {"columns": 49}}', "from 1 to 48"),
+        (
+            '{"displayName": "d", "mosaicLayout": {"columns": 4, "tiles": [{"width": 4, "height": 1}, '
+            '{"width": 1, "height": 2, "xPos": 3}]}}',
+            "tiles[1] is empty, outside the grid, or on another tile",
+        ),
+    ],
+)
+def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, told: str) -> None:
+    assert told in " ".join(found for _, found in problems(DASHBOARD, {"dashboardJson": text}))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from walk(item)
+
+
+def test_nothing_of_a_dashboard_is_at_its_default_which_google_would_not_give_back(watched: Record) -> None:
+    for board in boards(watched).values():
+        assert not [one for one in walk(board) if one in (0, "", False, [], {}, None)]
+
+
+NO_CONTEXT: Any = None
+
+
+@pytest.mark.parametrize(("kind", "token"), [("Dashboard", DASHBOARD), ("AlertPolicy", ALERT_POLICY)])
+def test_a_refresh_of_dashboards_and_alerts_changes_nothing(
+    watched: Record, kind: str, token: str, tmp_path: Path
+) -> None:
+    plugin = Gcp(Store(tmp_path))
+    plugin.Configure(proto.ConfigureRequest(args=encode({"project": PROJECT})), NO_CONTEXT)
+    for number, inputs in enumerate(inputs_of(watched, kind)):
+        urn = f"urn:pulumi:test::gke-ai::{token}::{number}"
+        made = plugin.Create(proto.CreateRequest(urn=urn, properties=encode(inputs)), NO_CONTEXT)
+        read = plugin.Read(
+            proto.ReadRequest(urn=urn, id=made.id, properties=made.properties, inputs=encode(inputs)), NO_CONTEXT
+        )
+        assert read.id == made.id
+        for old in (encode(inputs), read.inputs):
+            request = proto.DiffRequest(urn=urn, id=made.id, old_inputs=old, news=encode(inputs))
+            assert plugin.Diff(request, NO_CONTEXT).changes == proto.DiffResponse.DIFF_NONE
+        again = plugin.Create(proto.CreateRequest(urn=urn, properties=encode(inputs)), NO_CONTEXT)
+        assert again.id != made.id, "Google makes a second one of the same title"
+    if token == DASHBOARD:
+        given = json.loads(decode(read.inputs)["dashboardJson"])
+        assert given["etag"]
+        assert given["name"] == made.id
+
+
+# ------------------------------------------------------------------------------------------------------ what they show
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with running(tmp_path_factory.mktemp("prometheus")) as made:
+        yield made
+
+
+def test_prometheus_understands_every_query(watched: Record, prometheus: Prometheus) -> None:
+    asked = queries(watched)
+    assert len(asked) > 30
+    for query in asked:
+        prometheus.query(query)
+
+
+def test_every_query_is_of_this_cluster_alone(watched: Record) -> None:
+    for query in queries(watched):
+        named = re.findall(r"\b(?:kueue_|kube_|kubernetes_io:|tgi_|vllm:|jetstream_)[a-z_]+(\{[^}]*\})?", query)
+        assert named
+        assert all('cluster="ai"' in one or 'cluster_name="ai"' in one for one in named), query
+
+
+def test_dashboards_are_of_what_the_stack_has_and_of_nothing_else(build: Build) -> None:
+    nothing = {"servers": [], "job_namespaces": [], "queues": False, "accelerators": False}
+    assert boards(build(**nothing)) == {}
+    assert inputs_of(build(**nothing), "AlertPolicy") == []
+    assert list(boards(build(**{**nothing, "queues": True}))) == ["ai: queues"]
+    assert list(boards(build(**{**nothing, "job_namespaces": ["llm"]}))) == ["ai: jobs"]
+    assert "kube_jobset" not in json.dumps(boards(build(jobsets=False)))
+    assert "tensorcore" not in json.dumps(boards(build(tpus=False)))
+    assert "kueue_" not in json.dumps(boards(build(queues=False)))
+    quiet = boards(build(servers=[{"namespace": "llm", "name": "quiet"}]))["ai: servers"]
+    assert len(quiet["mosaicLayout"]["tiles"]) == 1, "nothing collects its engine's metrics"
+
+
+def test_dashboards_and_alerts_can_be_had_alone(build: Build) -> None:
+    assert not build(dashboards=False).all("Dashboard")
+    assert not build(alerts=False, channels=[]).all("AlertPolicy")
+    assert build(alerts=False, channels=[]).all("Dashboard")
+
+
+def test_everybody_named_is_told_of_every_alert(watched: Record) -> None:
+    for policy in inputs_of(watched, "AlertPolicy"):
+        assert policy["notificationChannels"] == [CHANNEL]
+        assert "kubectl" in policy["documentation"]["content"] or "dashboard" in policy["documentation"]["content"]
+
+
+def test_every_metric_of_a_gke_package_is_one_that_a_watched_cluster_sends(watched: Record) -> None:
+    packages = {"kube_pod": "POD", "kube_deployment": "DEPLOYMENT", "kube_jobset": "JOBSET"}
+    text = " ".join(queries(watched))
+    used = set(re.findall(r"kube_[a-z]+", text))
+    assert used == set(packages)
+    assert {*packages.values(), "SYSTEM_COMPONENTS"} == set(dashboards.NEEDED_PACKAGES) <= set(dashboards.PACKAGES)
+
+
+# --------------------------------------------------------------------------------------------------- when alerts fire
+HOUR = 60
+
+
+def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], queue: str = "gpus") -> list[Series]:
+    here = {"cluster": "ai", "cluster_queue": queue}
+    return [
+        Series("kueue_pending_workloads", {**here, "status": "inadmissible"}, pending),
+        Series("kueue_pending_workloads", {**here, "status": "active"}, [0.0] * len(pending)),
+        Series("kueue_admitted_workloads_total", {**here, "priority_class": "low"}, admitted),
+    ]
+
+
+def test_a_query_that_needs_so_much_asks_for_so_long(watched: Record) -> None:
+    durations = {name.partition(": ")[2]: one["duration"] for name, one in conditions(watched).items()}
+    assert durations["a queue does not move: Workloads wait and none is admitted"] == "3600s"
+    assert durations["server llm/gemma has no ready replica: No ready replica"] == "300s"
+    assert all(one["disableMetricValidation"] for one in conditions(watched).values()), (
+        "the metrics come after the alerts"
+    )
+
+
+N = 80  # minutes
+STUCK = [
+    ("waits and admits none", [2.0] * N, [5.0] * N, True),
+    ("waits and admits one now and then", [2.0] * N, [5.0 + index // 20 for index in range(N)], False),
+    ("nobody waits", [0.0] * N, [5.0] * N, False),
+    ("began to wait half an hour ago", [0.0] * 50 + [2.0] * 30, [5.0] * N, False),
+    ("admitted its first ever half an hour ago", [2.0] * N, [None] * 50 + [1.0] * 30, False),
+    ("has never admitted any", [2.0] * N, [None] * N, True),
+    ("Kueue began anew, and admitted none since", [2.0] * N, [5.0] * 10 + [0.0] * 70, True),
+]
+
+
+@pytest.mark.parametrize(("case", "pending", "admitted", "fires"), STUCK, ids=[one[0] for one in STUCK])
+def test_a_queue_that_does_not_move_is_told(
+    case: str, pending: list[float], admitted: list[float | None], fires: bool, watched: Record, tmp_path: Path
+) -> None:
+    condition = conditions(watched)["ai: a queue does not move: Workloads wait and none is admitted"]
+    with running(tmp_path) as prometheus:
+        prometheus.take(kueue(pending, admitted))
+        assert prometheus.fires(condition) == fires, case
+
+
+def test_a_kueue_that_is_silent_is_told(watched: Record, tmp_path: Path) -> None:
+    condition = conditions(watched)["ai: a queue does not move: Nothing is heard of Kueue"]
+    with running(tmp_path) as prometheus:
+        assert prometheus.fires(condition)
+        prometheus.take(kueue([0.0] * N, [None] * N))
+        assert not prometheus.fires(condition)
+
+
+def evicted(values: Sequence[float | None], **labels: str) -> Series:
+    given = {"cluster": "ai", "cluster_queue": "gpus", "reason": "Preempted", **labels}
+    return Series("kueue_evicted_workloads_total", given, values)
+
+
+def test_a_preemption_storm_is_told_and_other_evictions_are_not(build: Build, tmp_path: Path) -> None:
+    (condition,) = (
+        one for name, one in conditions(build(preemptions_per_hour=10)).items() if "many preemptions" in name
+    )
+    ten = [0.0] * 30 + [float(index // 4) for index in range(50)]
+    with running(tmp_path) as prometheus:
+        prometheus.take(
+            [
+                evicted(ten, priority_class="low"),
+                evicted([value / 4 for value in ten], cluster_queue="calm"),
+                evicted([value * 9 for value in ten], cluster_queue="broken", reason="PodsReadyTimeout"),
+                evicted([value * 9 for value in ten], cluster="other", cluster_queue="elsewhere"),
+            ]
+        )
+        assert prometheus.fires(condition)
+        (told,) = prometheus.query(condition["query"])
+        assert told["metric"]["cluster_queue"] == "gpus"
+
+
+@pytest.mark.parametrize(
+    ("available", "fires"),
+    [([2.0] * 9, False), ([1.0] * 9, False), ([1.0] * 3 + [0.0] * 6, True), ([1.0] * 6 + [0.0] * 3, False)],
+)
+def test_a_server_without_a_ready_replica_is_told(
+    available: list[float | None], fires: bool, watched: Record, tmp_path: Path
+) -> None:
+    condition = conditions(watched)["ai: server llm/gemma has no ready replica: No ready replica"]
+    here = {"cluster": "ai", "namespace": "llm", "deployment": "gemma"}
+    with running(tmp_path) as prometheus:
+        assert prometheus.fires(condition), "a server that nothing is known of is not well"
+        prometheus.take(
+            [
+                Series("kube_deployment_status_replicas_available", here, available),
+                Series("kube_deployment_status_replicas_available", {**here, "deployment": "quiet"}, [1.0] * 9),
+                Series("kube_deployment_status_replicas_available", {**here, "cluster": "other"}, [1.0] * 9),
+            ]
+        )
+        assert prometheus.fires(condition) == fires
+
+
+# ----------------------------------------------------------------------------------------------------- in the program
+def mixed(**watch: Any) -> dict[str, Any]:
+    return {**configuration("examples/mixed-training-inference.yaml"), "gke-ai:monitoring": watch}
+
+
+def test_an_unwatched_stack_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
+    assert not [one for one in made.resources.values() if "monitoring" in one.type.lower()]
+    assert "enableClusterQueueResources" not in json.dumps(decode(encode(made.one("Release", "kueue").inputs)))
+    assert made.one("Cluster").inputs["monitoringConfig"] == {"managedPrometheus": {"enabled": True}}
+
+
+def test_a_watched_stack_sends_what_its_dashboards_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run_program(mixed(channels=[CHANNEL]), True, monkeypatch)
+    assert list(boards(made)) == [f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")]
+    given = made.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    assert yaml.safe_load(given)["metrics"]["enableClusterQueueResources"] is True
+    assert made.one("Cluster").inputs["monitoringConfig"] == {
+        "managedPrometheus": {"enabled": True},
+        "enableComponents": list(dashboards.PACKAGES),
+    }
+
+
+def test_alerts_come_after_and_go_before_what_they_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run_program(mixed(), False, monkeypatch)
+    for alert in made.all("AlertPolicy"):
+        waits = made.waits_for(alert)
+        assert {"KueueStack kueue", "Deployment tgi-gemma-deployment"} <= waits, waits
+    assert {"Secret metrics-reader-token", "Role metrics-reader-token"} <= made.waits_for(
+        made.one("PodMonitoring", "kueue")
+    )
+
+
+def test_kueue_s_metrics_are_read_by_their_collector_and_by_nobody_else(watched: Record) -> None:
+    (rule,) = watched.one("Role", "metrics-reader-token").inputs["rules"]
+    assert rule["resourceNames"] == ["metrics-reader-token"]
+    subjects = watched.one("RoleBinding", "metrics-reader-token").inputs["subjects"]
+    assert {(one["name"], one["namespace"]) for one in subjects} == {
+        ("collector", "gmp-system"),
+        ("collector", "gke-gmp-system"),
+    }
+    secret = watched.one("Secret", "metrics-reader-token")
+    assert "data" not in secret.inputs
+    assert "stringData" not in secret.inputs
+    binding = watched.one("ClusterRoleBinding", "kueue-metrics-reader").inputs
+    assert binding["roleRef"]["name"] == "kueue-metrics-reader", "which the chart makes"
+    (endpoint,) = watched.one("PodMonitoring", "kueue").inputs["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"]["secret"] == {"name": "metrics-reader-token", "key": "token"}
+
+
+def test_an_existing_cluster_that_collects_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = mixed()
+    values["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    run_program(values, True, monkeypatch)
+    answered = Mocks.call
+    nothing = {"monitoringConfigs": [{"managedPrometheuses": [{"enabled": False}]}]}
+
+    def call(cloud: Mocks, args: Any) -> Any:
+        answer, failures = answered(cloud, args)
+        return answer | (nothing if "getCluster" in args.token else {}), failures
+
+    monkeypatch.setattr(Mocks, "call", call)
+    with pytest.raises(pulumi.RunError, match="--enable-managed-prometheus"):
+        run_program(values, True, monkeypatch)
+
+
+# ----------------------------------------------------------------------------------------------- what there is to watch
+def watched_in(path: str, **sections: Any) -> list[Watched]:
+    values = {key.removeprefix("gke-ai:"): value for key, value in configuration(path).items() if key[:3] == "gke"}
+    return watching.servers(load(values | sections, PROJECT))
+
+
+def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
+    example = "examples/jetstream-autoscaling.yaml"
+    assert [one.engine for one in watched_in(example)] == ["jetstream"], "its autoscaler's PodMonitoring collects them"
+    assert [one.engine for one in watched_in(example, autoscaling=[])] == [None]
+    assert [one.engine for one in watched_in("examples/mixed-training-inference.yaml")] == [None]
+
+
+def test_an_existing_deployment_that_is_scaled_is_watched_too() -> None:
+    scaler = {
+        "name": "hpa",
+        "deployment": {"name": "maxengine-server", "namespace": "serve", "app": "maxengine-server"},
+        "adapter": "stackdriver",
+        "maxReplicas": 2,
+        "metrics": [{"metric": "prefillBacklog", "target": 10}],
+    }
+    cluster = {"name": "ai", "mode": "existing", "location": "us-west4"}
+    stack = load({"cluster": cluster, "autoscaling": [scaler]}, PROJECT)
+    assert watching.servers(stack) == [Watched("serve", "maxengine-server", "jetstream")]
+
+
+def test_a_server_that_is_scaled_to_zero_is_no_alarm() -> None:
+    values = configuration("examples/mixed-training-inference.yaml")
+    server = {**values["gke-ai:serving"][0], "replicas": 0}
+    assert watched_in("examples/mixed-training-inference.yaml", serving=[server]) == []
+
+
+def test_all_charts_of_everything_have_a_title_of_their_own() -> None:
+    servers = [Watched(one["namespace"], one["name"], one.get("engine")) for one in EVERYTHING["servers"]]
+    for _, charts in all_charts(EVERYTHING, servers):
+        assert len({one.title for one in charts}) == len(charts)
