@@ -3,9 +3,9 @@ STACK ?=
 CONFIG ?=
 STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
-CODE = __main__.py catalog components local ops report settings tests
+CODE = __main__.py catalog components docs local ops report settings tests
 
-.PHONY: setup up status smoke preview preview-json report pictures recover down test test-long lint bench
+.PHONY: setup up status smoke preview preview-json report pictures recover down test test-long lint docs bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -36,5 +36,7 @@ lint:  ## formatter, linter, strict types, sizes
 	local/run ruff check .
 	local/run mypy --strict $(CODE)
 	@local/run python -m tests.sizes
+docs:  ## write the pages that are made from code
+	local/run python -m docs
 bench:  ## speeds as ratios within one run
 	local/run python -m tests.bench

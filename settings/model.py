@@ -20,6 +20,7 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     Tag,
+    WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
@@ -52,10 +53,14 @@ def _positive(text: str) -> str:
     return text
 
 
+# For the schema: as `parse_quantity` reads it, without a sign.
+_FORM = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
+_QUANTITY = {"type": ["string", "number"], "format": "quantity", "pattern": f"^{_FORM}", "minimum": 0}
+_REQUEST = {**_QUANTITY, "pattern": f"^(?=[0-9.]*[1-9]){_FORM}", "exclusiveMinimum": 0}
 # A Kubernetes resource quantity, as text: "4", "500m", "30Gi".
-Quantity = Annotated[str, AfterValidator(_not_negative), BeforeValidator(_number_as_text)]
+Quantity = Annotated[str, AfterValidator(_not_negative), BeforeValidator(_number_as_text), WithJsonSchema(_QUANTITY)]
 # One that a container asks for: nothing at all is written by leaving the key out.
-Request = Annotated[str, AfterValidator(_positive), BeforeValidator(_number_as_text)]
+Request = Annotated[str, AfterValidator(_positive), BeforeValidator(_number_as_text), WithJsonSchema(_REQUEST)]
 Labels = dict[str, str]
 
 
@@ -67,7 +72,7 @@ def _network(text: str) -> str:
 
 
 # A range of IPv4 addresses.
-Cidr = Annotated[str, AfterValidator(_network)]
+Cidr = Annotated[str, AfterValidator(_network), WithJsonSchema({"type": "string", "format": "ipv4-range"})]
 
 
 class Section(BaseModel):
@@ -97,13 +102,19 @@ class SystemPool(Section):
     name: GkeName = Field(default="default-pool", description="name of the pool")
     machine_type: str = Field(default="e2-standard-4", description="machine of its nodes")
     nodes_per_zone: int = Field(default=1, ge=1, le=1000, description="nodes in each zone of the cluster")
-    zones: list[str] = Field(default=[], description="zones of the pool; none: every default zone of the region")
+    zones: list[str] = Field(
+        default=[],
+        description="zones of the pool; none: every default zone of the region",
+        examples=[["us-central1-a"]],
+    )
 
 
 class Vpc(Section):
     """A VPC network of the cluster's own: one subnetwork, ranges for pods and Services, and Cloud NAT."""
 
-    name: GkeName | None = Field(default=None, description="of the network and its parts; none: the cluster's name")
+    name: GkeName | None = Field(
+        default=None, description="of the network and its parts; none: the cluster's name", examples=["ai-prod"]
+    )
     nodes_cidr: Cidr = Field(default="10.0.0.0/20", description="addresses of nodes")
     pods_cidr: Cidr = Field(default="10.4.0.0/14", description="addresses of pods; GKE gives each node a /24 of it")
     services_cidr: Cidr = Field(default="10.8.0.0/20", description="addresses of Services")
@@ -128,25 +139,34 @@ class Cluster(Section):
     system_pool: SystemPool = Field(
         default=SystemPool(), description="pool of a Standard cluster that controllers run on"
     )
-    network: str | None = Field(default=None, description="VPC network; none: the project's default network")
-    subnetwork: str | None = Field(default=None, description="subnetwork of the network; none: the region's default")
+    network: str | None = Field(
+        default=None, description="VPC network; none: the project's default network", examples=["shared-vpc"]
+    )
+    subnetwork: str | None = Field(
+        default=None, description="subnetwork of the network; none: the region's default", examples=["gke-us-central1"]
+    )
     pods_range: str | None = Field(
-        default=None, description="secondary range of the subnetwork for pods; none: GKE makes one"
+        default=None, description="secondary range of the subnetwork for pods; none: GKE makes one", examples=["pods"]
     )
     services_range: str | None = Field(
-        default=None, description="secondary range of the subnetwork for Services; none: GKE makes one"
+        default=None,
+        description="secondary range of the subnetwork for Services; none: GKE makes one",
+        examples=["services"],
     )
     vpc: Vpc | None = Field(default=None, description="a VPC of the cluster's own, instead of network and subnetwork")
     private_nodes: bool = Field(default=False, description="nodes without external addresses")
     public_endpoint: bool = Field(default=True, description="the control plane has an address on the Internet")
     authorized_networks: list[Cidr] = Field(
-        default=[], description="who reaches the control plane by its address; none: everyone on the Internet"
+        default=[],
+        description="who reaches the control plane by its address; none: everyone on the Internet",
+        examples=[["203.0.113.0/24"]],
     )
     dns_endpoint: bool = Field(default=False, description="reach the control plane by its DNS name, with IAM")
     node_service_account: str | None = Field(
         default=None,
         description="account that nodes run as: a name, and it is made with what nodes need and no more; "
         "an e-mail address, and it is there; none: Compute Engine's default account",
+        examples=["gke-nodes"],
     )
     labels: Labels = Field(default={}, description="resource labels of the cluster")
     protect: bool = Field(default=False, description="refuse to delete the cluster until this is false and applied")
@@ -164,7 +184,9 @@ class Bucket(Section):
     """A Cloud Storage bucket for models and checkpoints."""
 
     name: str = Field(description="globally unique; {project} stands for the project's id")
-    location: str | None = Field(default=None, description="region of the bucket; none: the cluster's region")
+    location: str | None = Field(
+        default=None, description="region of the bucket; none: the cluster's region", examples=["europe-west4"]
+    )
     grants: list[Grant] = Field(default=[], description="who may use the bucket")
     delete_after_days: int | None = Field(default=None, ge=1, description="age at which objects are deleted, in days")
     soft_delete_days: int = Field(default=7, ge=0, le=90, description="0 turns soft delete off; else 7 to 90 days")
@@ -201,7 +223,7 @@ class Reservation(Section):
     """Capacity of a named reservation."""
 
     mode: Literal["reservation"] = Field(description="capacity of a reservation")
-    reservation: str = Field(description="name of the reservation")
+    reservation: str = Field(description="name of the reservation", examples=["h100-march"])
 
 
 class FlexStart(Section):
@@ -240,12 +262,14 @@ class GpuPool(Section):
     autoscaling: Autoscaling | None = Field(default=None, description="bounds of a pool that grows and shrinks")
     capacity: Capacity = Field(default=OnDemand(), description="how its machines are had")
     disk_size_gb: int = Field(default=200, ge=10, le=65536, description="boot disk of each node")
-    disk_type: str | None = Field(default=None, description="boot disk; none: what the machine family wants")
-    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes")
+    disk_type: str | None = Field(
+        default=None, description="boot disk; none: what the machine family wants", examples=["pd-ssd"]
+    )
+    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes", examples=[{"team": "research"}])
     create_first: bool = Field(
         default=False,
         description="what replaces the pool comes before the pool goes: its name in Google Cloud then ends in "
-        "six digits of what can't be changed in place, and for a while both are paid for",
+        "six digits of what its nodes are, and for a while both are paid for",
     )
     protect: bool = Field(default=False, description="refuse to delete the pool until this is false and applied")
 
@@ -267,13 +291,19 @@ class TpuPool(Section):
         default=None, description="bounds; of a multi-host pool nothing or the whole slice"
     )
     capacity: Capacity = Field(default=OnDemand(), description="how its machines are had")
-    auto_repair: bool | None = Field(default=None, description="none: off on flex-start, where a repair ends the run")
+    auto_repair: bool | None = Field(
+        default=None, description="none: off on flex-start, where a repair ends the run", examples=[True]
+    )
     workload_policy: str | None = Field(
-        default=None, description="name of the placement policy of the slice, which tpu7x needs"
+        default=None,
+        description="name of the placement policy of the slice, which tpu7x needs",
+        examples=["tpu7x-4x4x4"],
     )
     disk_size_gb: int = Field(default=100, ge=10, le=65536, description="boot disk of each node")
-    disk_type: str | None = Field(default=None, description="boot disk; none: what the machine family wants")
-    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes")
+    disk_type: str | None = Field(
+        default=None, description="boot disk; none: what the machine family wants", examples=["hyperdisk-balanced"]
+    )
+    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes", examples=[{"team": "research"}])
     protect: bool = Field(default=False, description="refuse to delete the pool until this is false and applied")
 
 
@@ -300,7 +330,9 @@ class Priority(Section):
 
     machine_type: str = Field(description="machine of this choice")
     capacity: ClassCapacity = Field(default=OnDemand(), description="how the machine is had")
-    driver: Literal["default", "latest"] | None = Field(default=None, description="NVIDIA driver; none: GKE's choice")
+    driver: Literal["default", "latest"] | None = Field(
+        default=None, description="NVIDIA driver; none: GKE's choice", examples=["latest"]
+    )
 
 
 class ComputeClass(Section):
@@ -345,6 +377,9 @@ class Flavor(Section):
     name: DnsLabel = Field(description="name of the flavor")
     pools: list[str] = Field(default=[], description="GPU or TPU pools whose nodes this is; none: any node")
     tpu: TpuSlice | None = Field(default=None, description="slices that this is, where the stack has no pools")
+    accelerator: str | None = Field(
+        default=None, description="GPU type that this is, where the stack has no pools", examples=["nvidia-l4"]
+    )
 
 
 def _quota_form(value: Any) -> str:
@@ -362,10 +397,14 @@ class FlavorQuota(Section):
         description="resource: nominal quota; derive: allocatable capacity of the flavor's pools at their largest"
     )
     borrowing_limit: dict[str, Quantity] = Field(
-        default={}, description="resource: the most to borrow of the cohort; unnamed: all that others lend"
+        default={},
+        description="resource: the most to borrow of the cohort; unnamed: all that others lend",
+        examples=[{"nvidia.com/gpu": "4"}],
     )
     lending_limit: dict[str, Quantity] = Field(
-        default={}, description="resource: the most to lend to the cohort; unnamed: the whole quota"
+        default={},
+        description="resource: the most to lend to the cohort; unnamed: the whole quota",
+        examples=[{"nvidia.com/gpu": "2"}],
     )
 
 
@@ -385,7 +424,7 @@ class ClusterQueue(Section):
 
     name: DnsLabel = Field(description="name of the cluster queue")
     cohort: DnsLabel | None = Field(
-        default=None, description="group of cluster queues that lend each other what they don't use"
+        default=None, description="group of cluster queues that lend each other what they don't use", examples=["gpus"]
     )
     flavors: list[FlavorQuota] = Field(min_length=1, description="what it grants of each flavor, the preferred first")
     preemption: Preemption = Field(default=Preemption(), description="whom its workloads may evict to start")
@@ -430,7 +469,9 @@ class Workload(Section):
     service_account: DnsLabel = Field(default="default", description="Kubernetes service account of its pods")
     resources: Resources = Field(default=Resources(), description="what one pod asks for")
     labels: Labels = Field(default={}, description="further labels of the pods")
-    env: dict[str, str] = Field(default={}, description="further environment variables of the container")
+    env: dict[str, str] = Field(
+        default={}, description="further environment variables of the container", examples=[{"LOG_LEVEL": "info"}]
+    )
 
 
 class GpuWorkload(Workload):
@@ -502,7 +543,9 @@ class Vllm(GpuServer):
     """vLLM."""
 
     engine: Literal["vllm"] = Field(description="vLLM")
-    arguments: list[str] = Field(default=[], description="further arguments of `vllm serve`")
+    arguments: list[str] = Field(
+        default=[], description="further arguments of `vllm serve`", examples=[["--max-model-len=8192"]]
+    )
 
 
 class JetStream(Server, TpuWorkload):
@@ -516,11 +559,19 @@ class JetStream(Server, TpuWorkload):
     batch_size: int = Field(default=4, ge=1, description="decoding slots of each chip")
     max_prefill_length: int = Field(default=1024, ge=1, description="tokens")
     max_target_length: int = Field(default=2048, ge=1, description="tokens of prompt and answer together")
-    http_image: str | None = Field(default=None, description="of the HTTP front; none: the pinned one")
+    http_image: str | None = Field(
+        default=None,
+        description="of the HTTP front; none: the pinned one",
+        examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"],
+    )
     metrics_port: int = Field(
         default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="port with the server's metrics"
     )
-    arguments: dict[str, str] = Field(default={}, description="further settings of MaxText: ici_tensor_parallelism")
+    arguments: dict[str, str] = Field(
+        default={},
+        description="further settings of MaxText: ici_tensor_parallelism",
+        examples=[{"ici_tensor_parallelism": "1"}],
+    )
 
 
 class Dataset(Section):
@@ -627,9 +678,9 @@ class ScaledMetric(Section):
 class ExistingDeployment(Section):
     """A JetStream Deployment that is in the cluster already."""
 
-    name: DnsLabel = Field(description="name of the Deployment")
+    name: DnsLabel = Field(description="name of the Deployment", examples=["maxengine-server"])
     namespace: DnsLabel = Field(default="default", description="its namespace")
-    app: str = Field(description="value of the label `app` of its pods")
+    app: str = Field(description="value of the label `app` of its pods", examples=["maxengine-server"])
     metrics_port: str = Field(default="metrics", description="name of the container port with the server's metrics")
 
 
@@ -653,32 +704,41 @@ class Autoscaler(Section):
         default=300, ge=0, le=3600, description="the most that was asked for within it is what is scaled in to"
     )
     tpu_container: DnsLabel | None = Field(
-        default=None, description="container by which TPU memory is selected; none: either of a JetStream pod"
+        default=None,
+        description="container by which TPU memory is selected; none: either of a JetStream pod",
+        examples=["maxengine-server"],
     )
 
 
 class Tenant(Section):
     """A team with a namespace of its own: what it may do there, what it may use, and who it is."""
 
-    name: DnsLabel = Field(description="the namespace")
+    name: DnsLabel = Field(description="the namespace", examples=["team-a"])
     members: list[str] = Field(
         default=[],
         description="who may submit: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or serviceAccount:E-MAIL",
+        examples=[["group:team-a@example.com"]],
     )
     service_account: DnsLabel = Field(default="workload", description="that its workloads run as, made with the tenant")
     deployer: DnsLabel = Field(default="deployer", description="service account that may submit as members may")
-    priority_classes: list[str] = Field(default=[], description="that it may use; none: only pods without one")
+    priority_classes: list[str] = Field(
+        default=[], description="that it may use; none: only pods without one", examples=[["training"]]
+    )
     quota: dict[str, Quantity] = Field(
-        default={}, description="resource: the most of it in the namespace, such as pods or requests.cpu"
+        default={},
+        description="resource: the most of it in the namespace, such as pods or requests.cpu",
+        examples=[{"pods": "50"}],
     )
     buckets: list[str] = Field(
-        default=[], description="buckets of this stack that it reads and writes, by the name written in `buckets`"
+        default=[],
+        description="buckets of this stack that it reads and writes, by the name written in `buckets`",
+        examples=[["team-a-data"]],
     )
     pod_security: Literal["privileged", "baseline", "restricted"] = Field(
         default="baseline", description="Pod Security level that its pods must meet"
     )
     ingress_from: list[DnsLabel] = Field(
-        default=[], description="namespaces whose pods may call its pods; none: only its own"
+        default=[], description="namespaces whose pods may call its pods; none: only its own", examples=[["gateway"]]
     )
 
 
@@ -688,7 +748,9 @@ class Monitoring(Section):
     dashboards: bool = Field(default=True, description="make dashboards")
     alerts: bool = Field(default=True, description="make alerts")
     channels: list[str] = Field(
-        default=[], description="notification channels to alert: projects/PROJECT/notificationChannels/ID"
+        default=[],
+        description="notification channels to alert: projects/PROJECT/notificationChannels/ID",
+        examples=[["projects/my-project/notificationChannels/123"]],
     )
     queue_stuck_minutes: int = Field(
         default=60, ge=5, le=1410, description="how long a queue may have pending workloads and admit none"
@@ -747,6 +809,7 @@ class Settings(Section):
         default=None,
         description="Secret Manager secret with the Hugging Face token, its id or projects/PROJECT/secrets/ID: "
         "GKE brings it into the cluster, past this program; none: gke-ai:hfToken",
+        examples=["hf-token"],
     )
     cluster: Cluster = Field(default=Cluster(), description="the GKE cluster")
     buckets: list[Bucket] = Field(default=[], description="Cloud Storage buckets")

@@ -125,6 +125,12 @@ class Mistake(NamedTuple):
     way_out: str
     base: Callable[[], Configuration] = good
 
+    def values(self) -> Configuration:
+        """The good configuration with the mistake in it."""
+        values = self.base()
+        self.change(values)
+        return values
+
 
 QUOTA = "queues.clusterQueues.0.flavors.0.quota"
 SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}

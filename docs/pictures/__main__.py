@@ -1,0 +1,35 @@
+"""Writes the pictures: the timeline of a recorded run, the architecture, and the graph of each example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from docs.pictures import architecture, examples, timeline
+from docs.pictures.record import RECORDING
+
+FOLDER = RECORDING.parent
+
+
+def main() -> None:
+    """Writes what has changed, and says which pictures that were."""
+    for name, drawn in pictures().items():
+        path = FOLDER / name
+        text = drawn()
+        before = path.read_text() if path.exists() else None
+        if text != before:
+            path.write_text(text)
+        print(f"docs/pictures/{name}: {'as it was' if text == before else 'written'}")
+
+
+def pictures() -> dict[str, Callable[[], str]]:
+    """Every picture by the name of its file, with what draws it."""
+    return {
+        "architecture.svg": architecture.drawn,
+        "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
+        **{f"{name}.svg": lambda name=name: examples.drawn(name) for name in examples.names()},  # type: ignore[misc]
+    }
+
+
+if __name__ == "__main__":
+    main()

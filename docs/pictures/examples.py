@@ -1,0 +1,29 @@
+"""Draws the graph of each example, from what the program registers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from report.changes import Resource
+from report.graph import graph, svg
+from tests.recorder import ROOT, Registration, configuration, run_program
+
+
+def names() -> list[str]:
+    """The examples, by the name of their file."""
+    return sorted(path.stem for path in (ROOT / "examples").glob("*.yaml"))
+
+
+def drawn(name: str) -> str:
+    """The graph of an example as SVG, nothing marked."""
+    with pytest.MonkeyPatch.context() as patch:
+        record = run_program(configuration(f"examples/{name}.yaml"), preview=True, monkeypatch=patch)
+    return svg(graph(resources(record.resources.values())), f"The components of examples/{name}.yaml")
+
+
+def resources(registered: Iterable[Registration]) -> Iterable[Resource]:
+    """Recorded registrations, as resources of a stack."""
+    for one in registered:
+        yield Resource(one.urn, one.type, one.parent, one.inputs, dependencies=one.dependencies)

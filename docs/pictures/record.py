@@ -1,0 +1,163 @@
+"""Records how Kueue admits and preempts while the mixed example runs on the stand-in, for the timeline.
+
+    make up CONFIG=examples/mixed-training-inference.yaml
+    local/run python -m docs.pictures.record --stack mixed-training-inference
+    make pictures
+
+The server is scaled to two replicas, to four, and back to one, as its users would. What is recorded is read from the
+cluster: the conditions of Kueue's Workloads, the pods, and the quota that the cluster queue says is reserved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from catalog.nodes import NVIDIA_GPU
+from catalog.versions import KUEUE_API
+from ops.stack import Object, Stack, listed
+
+RECORDING = Path(__file__).with_name("mixed_preemption.json")
+SERVER, NAMESPACE = "tgi-gemma-deployment", "llm"
+KUEUE = f"/apis/{KUEUE_API}"
+# Replicas that are asked for, and for how many seconds things are then left alone once all is quiet.
+STEPS = ((2, 4.0), (4, 4.0), (1, 5.0))
+LOOK_EVERY = 0.1
+
+
+def main() -> None:
+    """Records the whole run and writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stack", default="mixed-training-inference")
+    RECORDING.write_text(json.dumps(record(Stack(parser.parse_args().stack)), indent=1) + "\n")
+    print(f"The recording is {RECORDING}. Next: make pictures")
+
+
+def record(stack: Stack) -> dict[str, Any]:
+    """What was asked, and each state of each workload and of the quota, with the second in which it began."""
+    api = stack.api(8)
+    assert api is not None, f"{stack.name} has no cluster"
+    begun = time.monotonic()
+    asked: list[dict[str, Any]] = []
+    seen: dict[str, list[dict[str, Any]]] = {}
+    used: list[dict[str, Any]] = []
+    quota = 0
+
+    def look() -> bool:
+        """Takes down what changed; whether anything did."""
+        nonlocal quota
+        at = round(time.monotonic() - begun, 1)
+        (queue,) = listed(api, f"{KUEUE}/clusterqueues")
+        quota, reserved = gpus_of(queue)
+        now = states(
+            listed(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
+            listed(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
+        )
+        changed = not used or used[-1]["gpus"] != reserved
+        if changed:
+            used.append({"at": at, "gpus": reserved})
+        for name in sorted({*now, *seen}):
+            before = seen[name][-1]["state"] if name in seen else "gone"
+            state = now.get(name, "gone")
+            if state == "admitted" and before in ("running", "stopping"):
+                state = "stopping"  # its pods go; Kueue keeps its quota for it until they have gone
+            if state != before:
+                seen.setdefault(name, []).append({"at": at, "state": state})
+                changed = True
+        return changed
+
+    def watch(seconds: float) -> None:
+        """Looks until nothing has changed for so long."""
+        quiet = time.monotonic()
+        while time.monotonic() - quiet < seconds:
+            if look():
+                quiet = time.monotonic()
+            time.sleep(LOOK_EVERY)
+
+    watch(3)
+    for replicas, seconds in STEPS:
+        asked.append({"at": round(time.monotonic() - begun, 1), "replicas": replicas})
+        scale = ["kubectl", "-n", NAMESPACE, "scale", f"deployment/{SERVER}", f"--replicas={replicas}"]
+        subprocess.run(scale, check=True, capture_output=True)
+        watch(seconds)
+    return {
+        "example": "mixed-training-inference",
+        "seconds": round(time.monotonic() - begun, 1),
+        "quota": quota,
+        "asked": asked,
+        "gpus": used,
+        "workloads": [{"name": name, "states": seen[workload]} for workload, name in named(seen)],
+    }
+
+
+def gpus_of(queue: Object) -> tuple[int, int]:
+    """A cluster queue's quota of GPUs, and how much of it is reserved."""
+    quota = sum(
+        int(resource["nominalQuota"])
+        for group in queue["spec"]["resourceGroups"]
+        for flavor in group["flavors"]
+        for resource in flavor["resources"]
+        if resource["name"] == NVIDIA_GPU
+    )
+    reserved = sum(
+        int(resource["total"])
+        for flavor in queue["status"].get("flavorsReservation", [])
+        for resource in flavor["resources"]
+        if resource["name"] == NVIDIA_GPU
+    )
+    return quota, reserved
+
+
+def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
+    """By the name of each workload: pending, admitted (its pods don't all run), running, or evicted."""
+    found = {}
+    for workload in workloads:
+        owner = workload["metadata"]["ownerReferences"][0]
+        own = [pod for pod in pods if belongs(pod, owner)]
+        wanted = sum(int(one.get("count", 1)) for one in workload["spec"]["podSets"])
+        holds = {one["type"] for one in workload.get("status", {}).get("conditions", []) if one["status"] == "True"}
+        if "Admitted" in holds:
+            state = "running" if sum(ready(pod) for pod in own) >= wanted else "admitted"
+        else:
+            state = "evicted" if "Evicted" in holds else "pending"
+        found[f"{owner['kind']}/{owner['name']}"] = state
+    return found
+
+
+def belongs(pod: Object, owner: Mapping[str, Any]) -> bool:
+    """Whether a pod is the owner of a workload, or one of its own."""
+    return pod["metadata"]["uid"] == owner["uid"] or any(
+        one["uid"] == owner["uid"] for one in pod["metadata"].get("ownerReferences", [])
+    )
+
+
+def ready(pod: Object) -> bool:
+    """Whether a pod runs and is ready."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return pod.get("status", {}).get("phase") == "Running" and any(
+        one["type"] == "Ready" and one["status"] == "True" for one in conditions
+    )
+
+
+def named(seen: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """Each workload, the server's pods by number as they come, those that never run after the others; training last."""
+
+    def coming(name: str) -> tuple[float, bool, str]:
+        return seen[name][0]["at"], not any(one["state"] == "running" for one in seen[name]), name
+
+    by_coming = sorted(seen, key=coming)
+    replicas = [name for name in by_coming if name.startswith("Pod/")]
+    for number, name in enumerate(replicas, 1):
+        yield name, f"server, replica {number}"
+    for name in by_coming:
+        if name not in replicas:
+            yield name, "training"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""`docs/settings.md`: every key of a stack's configuration, from the classes of `settings.model` and their schema."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+import settings
+from local.paths import ROOT
+from settings import model
+from settings.model import Section, Settings
+from settings.reading import PREFIX
+from settings.schema import plain
+
+# Where examples come from: each key is shown as one of these files uses it.
+CONFIGURATIONS = [ROOT / "Pulumi.prod.yaml", ROOT / "Pulumi.dev.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
+_UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB", "PerZone": "nodes", "Nodes": "nodes"}
+_LONGEST_EXAMPLE = 60
+
+HEAD = f"""# Settings
+
+<!-- Written by `make docs` from settings/model.py. -->
+
+Every key of `Pulumi.STACK.yaml`, under `config:`. Keys of the stack itself begin with `{PREFIX}`; all others stand in
+a section. A key that is left out has its default; a key that isn't here is refused. `{{project}}` stands for the id of
+the Google Cloud project in any text. A *quantity* is one of Kubernetes: `4`, `500m`, `30Gi`.
+
+Editors complete and check these keys by the JSON Schema in [stack.schema.json](stack.schema.json): the files of this
+project name it in their first line, for editors with a YAML language server. The schema knows each key by itself; what
+must fit together is checked by `make preview`, which tells every mistake at once.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    examples = examples_of_keys()
+    return HEAD + "".join(_section(kind, examples) for kind in sections())
+
+
+def sections() -> list[type[Section]]:
+    """Every class that has keys of its own, the stack first, in the order of `settings.model`."""
+    found = [
+        kind
+        for kind in vars(model).values()
+        if inspect.isclass(kind) and issubclass(kind, Section) and kind not in (Section, Settings)
+    ]
+    return [Settings, *found]
+
+
+def own_keys(kind: type[Section]) -> list[str]:
+    """Keys that the class itself defines, as written in YAML."""
+    return [field.alias or name for name, field in kind.model_fields.items() if name in inspect.get_annotations(kind)]
+
+
+def examples_of_keys() -> dict[tuple[str, str], str]:
+    """For each class and key a value that a configuration of this project uses, else one that the model gives."""
+    found: dict[tuple[str, str], str] = {}
+    for kind in sections():
+        for field in kind.model_fields.values():
+            if field.examples:
+                found[kind.__name__, field.alias or ""] = _as_yaml(field.examples[0])
+    for path in CONFIGURATIONS:
+        config = yaml.safe_load(path.read_text())["config"]
+        values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+        for section, key, value in _used(settings.load(values, "my-project")):
+            for kind in type(section).__mro__:
+                if issubclass(kind, Section) and kind is not Section and key in own_keys(kind):
+                    found.setdefault((kind.__name__, key), _as_yaml(value))
+    return found
+
+
+def _used(section: Section) -> Iterator[tuple[Section, str, object]]:
+    """Every key that is written in the section or below it, with its value."""
+    for name in sorted(section.model_fields_set):
+        value = getattr(section, name)
+        yield section, type(section).model_fields[name].alias or name, value
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Section):
+                yield from _used(one)
+
+
+def _as_yaml(value: object) -> str:
+    if isinstance(value, Section) or (isinstance(value, list) and any(isinstance(one, Section) for one in value)):
+        return ""
+    text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True, sort_keys=False)
+    text = text.removesuffix("\n").removesuffix("\n...")
+    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[: _LONGEST_EXAMPLE - 1]}…"
+
+
+def _section(kind: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
+    keys = own_keys(kind)
+    parents = [one for one in kind.__bases__ if issubclass(one, Section) and one is not Section]
+    schema = plain(kind.model_json_schema(by_alias=True))
+    lines = [f"\n## {_title(kind)}\n", _doc(kind)]
+    if parents:
+        lines.append(f"\nAlso takes the keys of {' and '.join(_link(one.__name__) for one in parents)}.")
+    if keys:
+        lines += ["", "| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
+    prefix = PREFIX if kind is Settings else ""
+    for key in keys:
+        of_key = schema["properties"][key]
+        required = key in schema.get("required", [])
+        name = next(name for name, field in kind.model_fields.items() if field.alias == key)
+        default = (
+            "**required**" if required else _default(kind.model_fields[name].get_default(call_default_factory=True))
+        )
+        example = examples.get((kind.__name__, key)) or _other(of_key)
+        cells = [
+            f"`{prefix}{key}`",
+            _type(of_key, key),
+            default,
+            of_key.get("description", ""),
+            f"`{example}`" if example else "",
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _doc(kind: type[Section]) -> str:
+    return " ".join(inspect.getdoc(kind).split()) if kind.__doc__ else ""  # type: ignore[union-attr]
+
+
+def _title(kind: type[Section]) -> str:
+    return "The stack" if kind is Settings else kind.__name__
+
+
+def _link(name: str) -> str:
+    return f"[{name}](#{name.lower()})"
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, Section):
+        return "its defaults" if not isinstance(value, model.OnDemand) else "`{mode: onDemand}`"
+    return f"`{_as_yaml(value)}`"
+
+
+def _type(schema: Mapping[str, Any], key: str) -> str:
+    """The type of a value in plain words, with its unit and its bounds."""
+    if "$ref" in schema:
+        return _link(str(schema["$ref"]).rpartition("/")[2])
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        return " or ".join(_type(one, key) for one in choices if one.get("type") != "null")
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("format") == "quantity":
+        return "quantity"
+    if schema.get("format") == "ipv4-range":
+        return "IPv4 range"
+    match schema["type"]:
+        case "array":
+            return f"list of {_type(schema['items'], key)}"
+        case "object":
+            return f"mapping of names to {_type(schema['additionalProperties'], key)}"
+        case "boolean":
+            return "true or false"
+        case "integer":
+            return f"whole number{_unit(key)}{_range(schema)}"
+    return "name" if "pattern" in schema else "text"
+
+
+def _other(schema: Mapping[str, Any]) -> str:
+    """Another value than the default, where the type alone says which there are."""
+    if schema.get("type") == "boolean":
+        return _as_yaml(not schema.get("default"))
+    choices = [value for value in schema.get("enum", []) if value != schema.get("default")]
+    least = next((one["minimum"] for one in [schema, *schema.get("anyOf", [])] if "minimum" in one), None)
+    value = next(iter(choices), schema.get("const", schema.get("default", least)))
+    return "" if value is None else _as_yaml(value)
+
+
+def _unit(key: str) -> str:
+    return next((f" of {unit}" for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is None and most is None:
+        return ""
+    return f", {least} to {most}" if most is not None else f", {least} or more"

@@ -1,0 +1,102 @@
+"""Pages that are made from code are as the code is now, and the schema takes what the program takes, and no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from docs.__main__ import FOLDER, PAGES
+from docs.settings_page import CONFIGURATIONS, sections
+from local.paths import ROOT
+from settings.reading import PREFIX, read
+from settings.schema import schema
+from tests.test_bad_configuration import MISTAKES
+
+
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.protocols.Validator:
+    return jsonschema.Draft202012Validator(schema())
+
+
+def stack_file(values: dict[str, Any]) -> dict[str, Any]:
+    return {"config": {f"{PREFIX}{key}": value for key, value in values.items()}}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_older_than_the_code_it_is_made_from(name: str) -> None:
+    # Compared first: pytest would take minutes to show how two long texts differ.
+    current = (FOLDER / name).read_text() == PAGES[name]()
+    assert current, "run `make docs` and commit what it writes"
+
+
+def test_the_schema_is_no_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_a_key_is_not_described_or_has_no_example() -> None:
+    for line in PAGES["settings.md"]().splitlines():
+        if line.startswith("| `"):
+            key, kind, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+            assert meaning, key
+            assert example or "](#" in kind, key
+
+
+def test_a_class_of_settings_is_not_on_the_page() -> None:
+    assert set(schema()["$defs"]) <= {kind.__name__ for kind in sections()}
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_a_file_of_this_project_does_not_meet_the_schema(path: Path, validator: jsonschema.protocols.Validator) -> None:
+    validator.validate(yaml.safe_load(path.read_text()))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_an_editor_is_not_told_where_the_schema_is(path: Path) -> None:
+    named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
+    assert named
+    assert (path.parent / named[1]).resolve() == FOLDER / "stack.schema.json"
+    assert (FOLDER / "stack.schema.json").is_relative_to(ROOT)
+
+
+def in_form(mistakes: bool) -> list[Any]:
+    """Configurations that can't be read (`mistakes`), or that can, though what they say doesn't fit together."""
+    every = ((mistake.id, mistake.values()) for mistake in MISTAKES)
+    return [pytest.param(values, id=name) for name, values in every if bool(read(values)[1]) == mistakes]
+
+
+@pytest.mark.parametrize("values", in_form(mistakes=False))
+def test_the_schema_refuses_what_the_program_can_read(
+    values: dict[str, Any], validator: jsonschema.protocols.Validator
+) -> None:
+    validator.validate(stack_file(values))
+
+
+@pytest.mark.parametrize("values", in_form(mistakes=True))
+def test_the_schema_lets_a_mistake_in_form_pass(
+    values: dict[str, Any], validator: jsonschema.protocols.Validator
+) -> None:
+    assert not validator.is_valid(stack_file(values))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gke-ai:clutser", {"name": "llm"}),
+        ("gke-ai:hfToken", "plain text"),
+        ("gke-ai:policies", "sometimes"),
+        ("gke-ai:enableApis", "yes please"),
+    ],
+)
+def test_the_schema_lets_a_wrong_key_of_the_stack_pass(
+    key: str, value: object, validator: jsonschema.protocols.Validator
+) -> None:
+    assert not validator.is_valid({"config": {key: value}})
+
+
+def test_a_key_of_a_provider_is_refused(validator: jsonschema.protocols.Validator) -> None:
+    validator.validate({"config": {"gcp:project": "my-project", "gke-ai:hfToken": {"secure": "v1:cipher"}}})
