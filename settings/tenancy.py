@@ -1,0 +1,49 @@
+"""What follows from the tenants of a stack: what each may use, and which grants and policies that gives."""
+
+from __future__ import annotations
+
+from settings.model import Bucket, Grant, Settings, Tenant
+from settings.plan import workloads
+
+
+def tenant_of(namespace: str, settings: Settings) -> Tenant | None:
+    """The tenant whose namespace it is."""
+    return next((one for one in settings.tenants if one.name == namespace), None)
+
+
+def queues(tenant: Tenant, settings: Settings) -> list[str]:
+    """The tenant's local queues: those of its namespace."""
+    every = settings.queues.local_queues if settings.queues else []
+    return [one.name for one in every if one.namespace == tenant.name]
+
+
+def priority_classes(tenant: Tenant, settings: Settings) -> list[str]:
+    """Priority classes that the tenant's pods may have: those stated, and what a pod gets that names none."""
+    every = settings.queues.priority_classes if settings.queues else []
+    default = [one.name for one in every if one.global_default]
+    return list(dict.fromkeys([*tenant.priority_classes, *default]))
+
+
+def service_accounts(tenant: Tenant, settings: Settings) -> list[str]:
+    """Service accounts that the tenant's pods may run as: not the deployer, with which more pods could be made."""
+    inside = [one.service_account for one in workloads(settings) if one.namespace == tenant.name]
+    return list(dict.fromkeys([tenant.service_account, "default", *inside]))
+
+
+def grants(bucket: Bucket, settings: Settings) -> list[Grant]:
+    """Roles on the bucket: those stated, and one for the workloads of each tenant that has it."""
+    of_tenants = [
+        Grant(namespace=one.name, service_account=one.service_account)
+        for one in settings.tenants
+        if bucket.name in one.buckets
+    ]
+    return [*bucket.grants, *of_tenants]
+
+
+def buckets(tenant: Tenant, settings: Settings) -> list[str]:
+    """Buckets that the tenant's pods may mount: those on which a service account of its namespace has a role."""
+    return [
+        bucket.name
+        for bucket in settings.buckets
+        if any(grant.namespace == tenant.name for grant in grants(bucket, settings))
+    ]
