@@ -238,6 +238,13 @@ def test_a_job_that_gave_up_is_not_waited_for() -> None:
         readiness.job({"status": {"conditions": [failed]}}, [])
 
 
+def test_a_quota_that_is_not_counted_yet_is_waited_for() -> None:
+    stated = {"spec": {"hard": {"pods": "4"}}}
+    assert readiness.quota(stated) == ["pods isn't counted yet"]
+    assert readiness.quota({**stated, "status": {"hard": {"pods": "5"}}})
+    assert readiness.quota({**stated, "status": {"hard": {"pods": "4"}}}) == []
+
+
 def test_a_claim_that_waits_for_its_pod_is_not_waited_for() -> None:
     claim = {"status": {"phase": "Pending"}}
     assert readiness.volume_claim(claim, "WaitForFirstConsumer", created=True) == []

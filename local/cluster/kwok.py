@@ -193,6 +193,12 @@ def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]
                 "name": "kube-controller-manager",
                 "extraArgs": [
                     alone,
+                    # Each controller by its own ServiceAccount and with its own rights, as on GKE: policies tell them
+                    # from people by that.
+                    {"key": "use-service-account-credentials", "value": "true"},
+                    # That is a client and a token for each: at the default of 20 requests a second they start late.
+                    {"key": "kube-api-qps", "value": "500"},
+                    {"key": "kube-api-burst", "value": "1000"},
                     # No node ever dies; on a slow machine one may seem to, and nobody would make its pods Ready again.
                     {"key": "node-monitor-grace-period", "value": "24h"},
                     # GKE's, and Kubernetes' default, is 15 s: nobody should wait that long to see an autoscaler act.

@@ -118,6 +118,13 @@ def volume_claim(obj: Object, binding_mode: str, *, created: bool) -> list[str]:
     return [f"the claim is {phase or 'not seen yet'}, not bound"]
 
 
+def quota(obj: Object) -> list[str]:
+    """A quota is ready when its controller counts by it."""
+    counted = (obj.get("status") or {}).get("hard") or {}
+    late = [name for name, most in ((obj.get("spec") or {}).get("hard") or {}).items() if counted.get(name) != most]
+    return [f"{', '.join(late)} isn't counted yet"] if late else []
+
+
 def service_needs_endpoints(obj: Object) -> bool:
     spec = obj.get("spec") or {}
     return bool(spec.get("selector")) and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None"

@@ -40,7 +40,6 @@ UNKNOWN_WAITS = {
     ("networking.k8s.io/v1", "Ingress"),
     ("v1", "PersistentVolume"),
     ("v1", "ReplicationController"),
-    ("v1", "ResourceQuota"),
 }
 """Kinds that the official plugin awaits and this one can't."""
 
@@ -148,6 +147,8 @@ class Waiter:
                 return readiness.pod(obj)
             case ("v1", "PersistentVolumeClaim"):
                 return readiness.volume_claim(obj, self._binding_mode(obj), created=created)
+            case ("v1", "ResourceQuota"):
+                return readiness.quota(obj)
             case ("v1", "Service"):
                 return self._service(obj)
         return []
