@@ -24,6 +24,8 @@ from ops import down, recover, smoke, status
 from ops.stack import Stack, Stop
 from report import __main__ as reports
 
+POLICIES = ["--policy-pack", str(paths.ROOT / "policy")]
+
 
 def main() -> None:
     """Runs one command on one stack."""
@@ -85,10 +87,19 @@ def ensure(stack: Stack) -> None:
             raise Stop(done.stderr.strip())
 
 
+def mandatory(stack: Stack) -> bool:
+    """Whether a violation of the policy pack stops a deployment of the stack."""
+    assert stack.config_file
+    config: dict[str, Any] = yaml.safe_load(stack.config_file.read_text())["config"]
+    return config.get("gke-ai:policies") == "mandatory"
+
+
 def up(stack: Stack) -> None:
     """Deploys, then says how it stands."""
     ensure(stack)
-    done = stack.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", configured=True)
+    # A preview asks the policies before anything is created; where they are advisory, `make preview` tells them.
+    first = POLICIES if mandatory(stack) else ["--skip-preview"]
+    done = stack.pulumi("up", "--yes", *first, "--suppress-outputs", configured=True)
     if done.returncode:
         raise Stop(
             f"{stack.name} is not wholly up; what was created is recorded.\n"
@@ -100,9 +111,9 @@ def up(stack: Stack) -> None:
 
 
 def preview(stack: Stack) -> None:
-    """Shows what an up would do."""
+    """Shows what an up would do, and what the policies say of it."""
     ensure(stack)
-    raise SystemExit(stack.pulumi("preview", "--diff", configured=True).returncode)
+    raise SystemExit(stack.pulumi("preview", "--diff", *POLICIES, configured=True).returncode)
 
 
 def preview_json(stack: Stack) -> None:
