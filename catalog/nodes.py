@@ -22,6 +22,8 @@ from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, read
 from catalog.tpus import GOOGLE_TPU
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
+# Ours, on pools whose name in Google Cloud changes when they are replaced.
+POOL = "gke-ai/pool"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
 GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

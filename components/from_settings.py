@@ -38,7 +38,12 @@ def cluster_arguments(stack: Settings, project: str) -> Any:
 
 
 def pool_arguments(
-    pool: GpuPool | TpuPool, stack: Settings, project: str, cluster: pulumi.Output[str], account: str | None
+    pool: GpuPool | TpuPool,
+    stack: Settings,
+    project: str,
+    cluster: pulumi.Output[str],
+    account: str | None,
+    kubeconfig: pulumi.Output[str],
 ) -> Any:
     """Arguments of a pool's component: its section, and what the cluster says of all nodes."""
     further: dict[str, object] = {"project": project, "cluster": cluster, "location": stack.cluster.location}
@@ -46,6 +51,8 @@ def pool_arguments(
         further["node_service_account"] = account
     if stack.cluster.private_nodes:
         further["private_nodes"] = True
+    if isinstance(pool, GpuPool) and pool.create_first:
+        further["kubeconfig"] = kubeconfig
     return arguments(pool, **further, zones=pool.zones or stack.cluster.system_pool.zones)
 
 

@@ -1,5 +1,7 @@
 """A pool of GPU nodes, in any of the ways to get capacity."""
 
+import hashlib
+import json
 from math import ceil
 from typing import NotRequired, TypedDict
 
@@ -11,8 +13,9 @@ from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES, PRIVATE_NODES
+from components.draining import moved
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
-from settings.plan import gpus
+from settings.plan import gpus, labels_of
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
@@ -69,6 +72,11 @@ class GpuNodePoolArgs(TypedDict):
     """Address of the service account that nodes run as; none: Compute Engine's default account."""
     private_nodes: NotRequired[bool]
     """Nodes without external addresses."""
+    create_first: NotRequired[bool]
+    """What replaces the pool comes before the pool goes."""
+    kubeconfig: NotRequired[pulumi.Input[str]]
+    """By which pods are moved off a pool that goes, with `create_first`; none: GKE moves them, without regard to
+    disruption budgets."""
     protect: NotRequired[bool]
 
 
@@ -76,6 +84,19 @@ class GpuNodePool(Component):
     """A node pool with NVIDIA GPUs in a Standard cluster: driver, zones, fixed size or autoscaling, capacity mode.
 
     Flex-start, queued or not, sets what it demands: autoscaling from zero, no reservation, no auto-repair.
+
+    With `create_first` a change of what its nodes are (machine, GPUs, driver, boot disk, capacity, service account)
+    makes a second pool of another name in Google Cloud, `NAME-` and six digits; then pods are moved to it under their
+    disruption budgets, for up to an hour; then the first goes. A server with two replicas and a budget is never without
+    one. For that time both are paid for, and quota and reservations must have room for both. A run is restarted where
+    its pods go, as by any loss of a node; so is a server with one replica. Pods find the pool by its label
+    `gke-ai/pool=NAME`, which both carry: of pools that grow, the autoscaler may bring further nodes of the first for
+    pods that are moved, and those are emptied too.
+
+    Switched on for a pool that is there, it is such a change itself, made in the same way; but runs that Kueue has let
+    in still ask for the pool's former name, so switch while none runs on it. Switched off, the pool goes first, as any
+    pool does that is replaced without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false`
+    first, then the change, then protect it again.
 
     Refused: ValueError for a machine without a GPU where none is named; arguments that no capacity mode has; by the
     API, and earlier by `settings.rules`, what the machine, the zone or the mode doesn't allow.
@@ -87,6 +108,7 @@ class GpuNodePool(Component):
     """
 
     pool_name: pulumi.Output[str]
+    """Name in Google Cloud."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -94,9 +116,25 @@ class GpuNodePool(Component):
         accelerator, count = gpus(spec)
         elastic = MODES[spec.capacity.mode].elastic
 
+        nodes: gcp.container.NodePoolNodeConfigArgsDict = {
+            "machine_type": spec.machine_type,
+            "disk_size_gb": spec.disk_size_gb,
+            "disk_type": spec.disk_type,
+            "service_account": args.get("node_service_account"),
+            "oauth_scopes": NODE_SCOPES,
+            "guest_accelerators": [
+                {
+                    "type": accelerator,
+                    "count": count,
+                    "gpu_driver_installation_config": {"gpu_driver_version": DRIVERS[spec.driver]},
+                }
+            ],
+            **capacity(spec),
+        }
+        queued = isinstance(spec.capacity, QueuedFlexStart)
         made = gcp.container.NodePool(
             spec.name,
-            name=spec.name,
+            name=f"{spec.name}-{digits(nodes)}" if spec.create_first else spec.name,
             cluster=args["cluster"],
             project=args["project"],
             location=args["location"],
@@ -108,39 +146,37 @@ class GpuNodePool(Component):
             autoscaling=autoscaling(spec),
             network_config=PRIVATE_NODES if args.get("private_nodes") else None,
             node_config={
-                "machine_type": spec.machine_type,
-                "disk_size_gb": spec.disk_size_gb,
-                "disk_type": spec.disk_type,
-                "labels": spec.labels,
-                "service_account": args.get("node_service_account"),
-                "oauth_scopes": NODE_SCOPES,
-                "guest_accelerators": [
-                    {
-                        "type": accelerator,
-                        "count": count,
-                        "gpu_driver_installation_config": {"gpu_driver_version": DRIVERS[spec.driver]},
-                    }
-                ],
+                **nodes,
+                "labels": labels_of(spec),
                 # GKE adds it by itself only where another pool without GPUs came first; declared, the order is free.
                 "taints": [
                     {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]},
                 ],
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
-                **capacity(spec),
             },
-            queued_provisioning={"enabled": True} if isinstance(spec.capacity, QueuedFlexStart) else None,
+            queued_provisioning={"enabled": True} if queued else None,
             # A repair would delete a node that is paid for and can't be had again before its run ends.
             management={"auto_repair": not elastic, "auto_upgrade": True},
             opts=pulumi.ResourceOptions(
                 parent=self,
                 protect=spec.protect,
-                delete_before_replace=True,  # its name is taken until it has gone
+                # Its name is taken until it has gone.
+                delete_before_replace=not spec.create_first,
                 ignore_changes=owned_by_others(spec.autoscaling is not None),
             ),
         )
 
+        # Where moving the pods fails the program fails, and Pulumi leaves the earlier pool.
+        if spec.create_first:
+            moved(spec.name, made, args.get("kubeconfig"))
         self.pool_name = made.name
         self.register_outputs({"poolName": self.pool_name})
+
+
+def digits(nodes: gcp.container.NodePoolNodeConfigArgsDict) -> str:
+    """Six digits that differ when the nodes must be made anew; a setting that isn't set has no part in them."""
+    stated = {key: value for key, value in nodes.items() if value is not None}
+    return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | None:

@@ -23,6 +23,7 @@ from catalog.nodes import (
     GKE_TPU_ACCELERATOR,
     GKE_TPU_TOPOLOGY,
     NVIDIA_GPU,
+    POOL,
     NodeShape,
 )
 from catalog.quantities import parse_quantity
@@ -164,10 +165,20 @@ def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
         capacity=pool.capacity.mode,
         zone=zone,
         disk_gb=pool.disk_size_gb,
-        labels=pool.labels,
+        labels=labels_of(pool),
         workload_identity=True,
         topology=pool.topology if isinstance(pool, TpuPool) else None,
     )
+
+
+def labels_of(pool: GpuPool | TpuPool) -> dict[str, str]:
+    """The labels that the pool itself gives its nodes, beside GKE's own."""
+    return {**pool.labels, POOL: pool.name} if isinstance(pool, GpuPool) and pool.create_first else pool.labels
+
+
+def of_pool(pool: GpuPool | TpuPool) -> dict[str, str]:
+    """The label by which the pool's nodes are told from those of all others; it stays when the pool is replaced."""
+    return {POOL if POOL in labels_of(pool) else GKE_NODEPOOL: pool.name}
 
 
 def grows(pool: TpuPool) -> bool:
@@ -226,7 +237,7 @@ def workload_slice(workload: JetStream | TpuBatch | Multislice, settings: Settin
 
 
 def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
-    """Labels of the nodes that the workload wants: the accelerator, and the pool's name where several pools have it."""
+    """Labels of the nodes that the workload wants: the accelerator, and the pool's own where several pools have it."""
     if isinstance(workload, JetStream | TpuBatch | Multislice):
         return _tpu_selector(workload, settings)
     assert isinstance(workload, GpuWorkload)
@@ -239,7 +250,7 @@ def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
     accelerator = gpus(pool)[0]
     selector = {GKE_ACCELERATOR: accelerator}
     if sum(gpus(other)[0] == accelerator for other in settings.gpu_pools) > 1:
-        selector[GKE_NODEPOOL] = pool.name
+        selector |= of_pool(pool)
     return selector
 
 
@@ -251,7 +262,7 @@ def _tpu_selector(workload: JetStream | TpuBatch | Multislice, settings: Setting
     for mode in modes if len(modes) == 1 else ():
         selector |= MODES[mode].labels
     if len(own) == 1 and _alike(kind, settings) != own:
-        selector[GKE_NODEPOOL] = own[0].name
+        selector |= of_pool(own[0])
     return selector
 
 
@@ -298,13 +309,13 @@ def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
 
 
 def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
-    """Node labels of the flavor: none (any node), or the accelerator, and with a single pool that pool's name.
+    """Node labels of the flavor: none (any node), or the accelerator, and with a single pool that pool's own.
 
-    Of what a workload names Kueue looks only at what the flavor has: one with the pool's name alone would be taken for
+    Of what a workload names Kueue looks only at what the flavor has: one with the pool's own alone would be taken for
     nodes of any accelerator.
     """
     own = flavor_pools(flavor, settings)
-    pool = {GKE_NODEPOOL: own[0].name} if len(own) == 1 else {}
+    pool = of_pool(own[0]) if len(own) == 1 else {}
     if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
         kind = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
         return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology, **pool}

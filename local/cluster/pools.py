@@ -47,7 +47,8 @@ def set_pool(name: str, pool: PoolRecord) -> None:
 def remove_pool(name: str, pool: str) -> None:
     """Remove a pool with its nodes; their pods go, and whoever owns them makes them anew elsewhere. Idempotent.
 
-    Unlike GKE, which waits up to an hour for disruption budgets, the pods are deleted at once.
+    As on GKE without regard to disruption budgets, but without the time that pods have to end there:
+    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools#drain
     """
     folder = Folder(name)
     if not folder.ready:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from catalog.capacity import MODES
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, boot_disk_type, machines_with
-from catalog.nodes import region_of
+from catalog.nodes import POOL, region_of
 from catalog.zones import ZONES
 from settings.model import GpuPool, Reservation, Settings, TpuPool
 from settings.plan import pool_slice, pools, shape
@@ -176,6 +176,31 @@ def reservation_is_named(settings: Settings) -> Iterator[Problem]:
             )
 
 
+# The longest name that GKE takes, less what a pool that is created first has behind it.
+_LONGEST_NAME = 40 - len("-0a1b2c")
+
+
+def created_first_makes_sense(settings: Settings) -> Iterator[Problem]:
+    """A pool that is replaced by a new one has room in its name, and nodes that can be had when they are wanted."""
+    for pool in settings.gpu_pools:
+        if not pool.create_first:
+            continue
+        if len(pool.name) > _LONGEST_NAME:
+            cause = (
+                f"with createFirst {pool.name} gets seven characters more in Google Cloud, "
+                f"{len(pool.name) + 40 - _LONGEST_NAME} in all — GKE would refuse the pool"
+            )
+            yield Problem(pool.at("name"), cause, f"Use {_LONGEST_NAME} characters or fewer, or leave createFirst out")
+        if MODES[pool.capacity.mode].elastic:
+            cause = (
+                f"a {pool.capacity.mode} pool has no nodes to move to until Google has capacity, and its runs can't be "
+                "moved — the old nodes would be emptied with none in their place"
+            )
+            yield Problem(
+                pool.at("createFirst"), cause, "Leave createFirst out: let the runs end, then change the pool"
+            )
+
+
 def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
     """The boot disk's type exists and suits the machine's family."""
     for pool in pools(settings):
@@ -196,6 +221,9 @@ def labels_are_the_users_own(settings: Settings) -> Iterator[Problem]:
     for pool in pools(settings):
         yield from kubernetes_labels(pool, "labels", pool.labels)
         for key in pool.labels:
+            if key == POOL:
+                cause = f"{key} is this program's own label — a pool with createFirst would not be found by it"
+                yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
             prefix = key.rpartition("/")[0]
             if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
                 yield Problem(
@@ -210,6 +238,7 @@ RULES: tuple[Rule, ...] = (
     size_is_said_once,
     elastic_capacity_is_autoscaled,
     reservation_is_named,
+    created_first_makes_sense,
     disks_suit_the_machine,
     labels_are_the_users_own,
 )

@@ -1,0 +1,90 @@
+"""A pool whose machine changes: the new nodes come first, the servers move under their budgets, the old nodes go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from catalog.nodes import GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
+from tests.end_to_end.standin import StandIn, settled
+from tests.end_to_end.test_convergence import EXAMPLE, changed
+
+pytestmark = pytest.mark.cluster
+
+SERVICE = "llm-service"
+NODES_OF_TWO = "g2-standard-24"
+NODES_OF_FOUR = "g2-standard-48"
+
+
+def pool(machine: str) -> dict[str, Any]:
+    """Sections of a stack with two replicas of a server on a pool of this machine, and quota for no third."""
+    bounds = {"minNodes": 1, "maxNodes": 3}
+    quota = {"cpu": "16", "memory": "80Gi", NVIDIA_GPU: "4", "ephemeral-storage": "80Gi"}
+    queues = {
+        "flavors": [{"name": "l4", "pools": ["l4"]}],
+        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "l4", "quota": quota}]}],
+        "localQueues": [{"name": "team", "namespace": "llm", "clusterQueue": "gpus"}],
+    }
+    server = {"pool": "l4", "queue": "team", "priorityClass": None, "replicas": 2, "disruptionBudget": True}
+    return {
+        "gpuPools": [{"name": "l4", "machineType": machine, "createFirst": True, "autoscaling": bounds}],
+        "queues": queues,
+        **changed("serving", **server),
+        "training": [],
+    }
+
+
+def of_pool(stand_in: StandIn) -> list[dict[str, str]]:
+    """The labels of each node of the pool, whatever it is called in Google Cloud."""
+    return [node["metadata"]["labels"] for node in stand_in.get("nodes", "-l", f"{POOL}=l4")]
+
+
+@contextmanager
+def watched(stand_in: StandIn) -> Iterator[list[frozenset[str]]]:
+    """The server's endpoints that are ready, by name, at every change as the API server tells it."""
+    states: list[frozenset[str]] = []
+    command = ("get", "endpointslices", "-n", "llm", "-l", f"kubernetes.io/service-name={SERVICE}", "-o", "json", "-w")
+    process = stand_in.start("kubectl", "--kubeconfig", stand_in.kubeconfig(), *command)
+
+    def read() -> None:
+        assert process.stdout
+        text = ""
+        for line in process.stdout:
+            text += line
+            if line == "}\n":  # the end of an object, which is written over many lines
+                endpoints = json.loads(text).get("endpoints") or []
+                states.append(frozenset(one["targetRef"]["name"] for one in endpoints if one["conditions"]["ready"]))
+                text = ""
+
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        yield states
+    finally:
+        process.terminate()
+        reader.join()
+
+
+def test_no_moment_without_a_ready_replica_while_a_pool_gets_another_machine(stand_in: StandIn) -> None:
+    stand_in.make("up", stand_in.configure(EXAMPLE, **pool(NODES_OF_TWO)))
+    (before,) = {labels[GKE_NODEPOOL] for labels in of_pool(stand_in)}
+
+    with watched(stand_in) as states:
+        said = stand_in.make("up", stand_in.configure(EXAMPLE, **pool(NODES_OF_FOUR)))
+
+    assert all(states), f"no replica was ready at a moment: {states}"
+    assert states[0].isdisjoint(states[-1]), "both replicas were moved"
+    assert len(states[0]) == len(states[-1]) == 2
+    assert "pods are still on its earlier nodes" in said
+    nodes = of_pool(stand_in)
+    assert {labels[INSTANCE_TYPE] for labels in nodes} == {NODES_OF_FOUR}
+    assert before not in {labels[GKE_NODEPOOL] for labels in nodes}
+    pools = [one for one in stand_in.exported()["resources"] if one["type"].endswith(":NodePool")]
+    assert before not in {one["outputs"]["name"] for one in pools}
+    assert not any(one.get("delete") for one in pools)
+    settled(stand_in)

@@ -1,0 +1,179 @@
+"""Pools that are created first: how they are named and found, what moves to them, and which can't be such pools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
+from components import GpuNodePool, draining
+from settings import load, plan
+from tests.recorder import Record, Registration
+from tests.test_bad_configuration import PROJECT, SECOND_POOL, Configuration, Mistake, both, good, is_told_alone, put
+
+Build = Callable[..., Record]
+ARGUMENTS: dict[str, Any] = {
+    "name": "l4",
+    "project": PROJECT,
+    "cluster": "ai",
+    "location": "us-central1",
+    "machine_type": "g2-standard-24",
+    "nodes_per_zone": 1,
+    "create_first": True,
+}
+
+
+def made(build: Build, **more: Any) -> Registration:
+    return build(GpuNodePool, ARGUMENTS, **more).one("NodePool")
+
+
+# ------------------------------------------------------------------------------------------------------ name and label
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine_type": "g2-standard-48"},
+        {"driver": "latest"},
+        {"disk_size_gb": 300},
+        {"disk_type": "pd-ssd"},
+        {"capacity": {"mode": "spot"}},
+        {"node_service_account": "nodes@my-project.iam.gserviceaccount.com"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_nodes_have_another_name_in_google_cloud_and_the_same_in_pulumi(build: Build, change: Any) -> None:
+    before, after = made(build), made(build, **change)
+    assert before.inputs["name"].startswith("l4-")
+    assert len(before.inputs["name"]) == len("l4-0a1b2c")
+    assert before.inputs["name"] != after.inputs["name"]
+    assert before.urn == after.urn
+    # An explicit false: the provider's own choice would be to delete first where the name were the same.
+    assert after.delete_before_replace is False
+
+
+@pytest.mark.parametrize(
+    "change", [{"nodes_per_zone": 2}, {"labels": {"team": "ml"}}, {"zones": ["us-central1-a"]}], ids=str
+)
+def test_what_changes_in_place_keeps_the_name(build: Build, change: Any) -> None:
+    assert made(build, **change).inputs["name"] == made(build).inputs["name"]
+
+
+def test_pool_without_it_has_the_bare_name_no_label_and_goes_first(build: Build) -> None:
+    pool = made(build, create_first=False)
+    assert pool.inputs["name"] == "l4"
+    assert POOL not in pool.inputs["nodeConfig"].get("labels", {})
+    assert pool.delete_before_replace is True
+
+
+def with_pools(**first: Any) -> Configuration:
+    values = good()
+    values["gpuPools"] = [values["gpuPools"][0] | first, SECOND_POOL]
+    return values
+
+
+def test_nothing_in_the_cluster_asks_for_the_name_that_changes(build: Build) -> None:
+    settings = load(with_pools(createFirst=True, labels={"team": "ml"}), PROJECT)
+    pool, other = settings.gpu_pools
+    wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
+    assert plan.node_selector(settings.serving[0], settings) == wanted
+    assert plan.of_pool(other) == {GKE_NODEPOOL: other.name}
+    registered = made(build, labels={"team": "ml"}, name=pool.name).inputs["nodeConfig"]["labels"]
+    assert registered == plan.labels_of(pool) == {"team": "ml", POOL: pool.name}
+    # The nodes that the rules reckon with.
+    assert wanted.items() <= node_labels(plan.shape(pool, "us-central1-a")).items()
+
+
+# --------------------------------------------------------------------------------------------------------------- moving
+class Nodes:
+    """Earlier nodes that have some pods left at each look, or answer with an error."""
+
+    def __init__(self, *looks: list[str] | Exception) -> None:
+        self.looks = list(looks)
+        self.opened = False
+
+    def evict(self) -> list[str]:
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def open(self) -> None:
+        self.opened = True
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is told while pods are moved, which takes no time here."""
+    told: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: told.append(text))
+    monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)
+    return told
+
+
+def move(nodes: Nodes) -> None:
+    asyncio.run(draining.drained("l4", nodes, None))  # type: ignore[arg-type]
+
+
+def test_moving_ends_when_nothing_is_left_and_tells_each_change_once(said: list[str]) -> None:
+    nodes = Nodes(["llm/a (its disruption budget)"], ["llm/a (its disruption budget)"], ConnectionError("no"), [])
+    move(nodes)
+    assert len(said) == 2
+    assert "llm/a (its disruption budget)" in said[0]
+    assert "doesn't answer: no" in said[1]
+    assert not nodes.opened
+
+
+@pytest.mark.usefixtures("said")
+def test_pods_that_can_not_be_moved_fail_the_update_and_get_their_nodes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    nodes = Nodes(["llm/a (its disruption budget)"])
+    with pytest.raises(pulumi.RunError, match=r"(?s)llm/a \(its disruption budget\).*run up again"):
+        move(nodes)
+    assert nodes.opened
+
+
+# ------------------------------------------------------------------------------------------------------------- mistakes
+def first() -> Configuration:
+    return with_pools(createFirst=True)
+
+
+LONG = "l4-pool-of-the-research-department"
+MISTAKES = [
+    Mistake(
+        "name without room",
+        both(
+            put("gpuPools.0.name", LONG),
+            put("serving.0.pool", LONG),
+            put("training.0.pool", LONG),
+            put("queues.flavors.0.pools.0", LONG),
+        ),
+        "gke-ai:gpuPools[0].name",
+        "41 in all",
+        "33 characters",
+    ),
+    Mistake(
+        "flex-start",
+        both(
+            put("gpuPools.0.capacity", {"mode": "flexStart"}),
+            both(put("gpuPools.0.autoscaling", {"maxNodes": 3}), put("gpuPools.0.nodesPerZone", None)),
+        ),
+        "gke-ai:gpuPools[0].createFirst",
+        "no nodes to move to",
+        "Leave createFirst out",
+    ),
+    Mistake(
+        "label of the program",
+        put("gpuPools.0.labels", {POOL: "mine"}),
+        "gke-ai:gpuPools[0].labels",
+        "own label",
+        "prefix of your own",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_with_create_first_is_told_alone(mistake: Mistake) -> None:
+    is_told_alone(mistake, first())
