@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import settings_page
+from docs import outputs_page, settings_page
 from settings.schema import schema
 
 FOLDER = Path(__file__).parent
 PAGES: dict[str, Callable[[], str]] = {
+    "outputs.md": outputs_page.page,
     "settings.md": settings_page.page,
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }

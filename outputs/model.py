@@ -54,9 +54,9 @@ class Producer:
         )
 
 
-def since(version: str, description: str) -> Any:
+def since(version: str, description: str, alias: str | None = None) -> Any:
     """A key of the contract: the version that brought it, and what it is, for people who read it elsewhere."""
-    return Field(default=None, description=description, json_schema_extra={"since": version})
+    return Field(default=None, alias=alias, description=description, json_schema_extra={"since": version})
 
 
 class Item(BaseModel):
@@ -75,8 +75,8 @@ class Item(BaseModel):
             del self.__dict__[name]
 
     def __getattr__(self, name: str) -> Any:
-        if name in type(self).model_fields:
-            raise self._producer.missing(f"{path_of(type(self))}{to_camel(name)}", since_of(type(self), name))
+        if field := type(self).model_fields.get(name):
+            raise self._producer.missing(f"{path_of(type(self))}{field.alias}", since_of(type(self), name))
         return super().__getattr__(name)  # type: ignore[misc]  # pydantic has it, and hides it from type checkers
 
 
@@ -116,10 +116,16 @@ class FlavorGrant(Item):
     """What a queue may use of one kind of node, and what a pod must say to run on such a node."""
 
     flavor: str = since("1.0", "name of the ResourceFlavor")
-    resources: dict[str, str] = since("1.0", "resource: nominal quota, as a Kubernetes quantity")
+    # Not `resources`: that is a method of every pulumi.Output.
+    amounts: dict[str, str] = since("1.0", "resource: nominal quota, as a Kubernetes quantity", alias="resources")
     borrowing_limit: dict[str, str] = since("1.1", "resource: the most to borrow of the cohort; unnamed: all it lends")
     node_selector: dict[str, str] = since("1.1", "labels to select such nodes by; empty: any node")
     tolerations: list[Toleration] = since("1.1", "for the taints of such nodes")
+
+    @property
+    def accelerator(self) -> str:
+        """The resource of GPUs or TPUs that is granted, such as `nvidia.com/gpu`; empty: none."""
+        return next((resource for resource in self.amounts if "/" in resource), "")
 
 
 class Queue(Item):
@@ -209,7 +215,7 @@ class Contract(Item):
     project: str = since("1.1", "id of the Google Cloud project")
     cluster_name: str = since("1.0", "name of the cluster")
     cluster_location: str = since("1.0", "its region, or zone")
-    cluster_mode: str = since("1.1", "who manages the nodes: the stack, or Google")
+    cluster_mode: str = since("1.1", "`standard`: the stack has the nodes; `autopilot`: Google has")
     cluster_endpoint: str = since("1.0", "host of the control plane")
     kubeconfig: str = since("1.0", "reaches the cluster as whoever `gke-gcloud-auth-plugin` says; holds no credential")
     workload_pool: str = since("1.1", "the project's workload identity pool")

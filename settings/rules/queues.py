@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from catalog.machines import GPUS
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU, Slice
@@ -12,6 +13,7 @@ from settings.model import (
     Flavor,
     FlavorQuota,
     GpuPool,
+    GpuWorkload,
     JetStream,
     Multislice,
     Queues,
@@ -86,6 +88,20 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
                 "no label is common to their nodes alone, so Kueue could not tell them",
                 "Make a flavor for each of them",
             )
+
+
+def gpu_flavors_are_of_a_type(settings: Settings) -> Iterator[Problem]:
+    """A flavor that names a GPU type names one that there is, and no pools or slice beside it."""
+    for flavor in _queues(settings).flavors:
+        if flavor.accelerator is None:
+            continue
+        if flavor.pools or flavor.tpu is not None:
+            other = "pools" if flavor.pools else "tpu"
+            cause = f"flavor {flavor.name} has {other} and an accelerator — both say which nodes it is, and could disagree"
+            yield Problem(flavor.at("accelerator"), cause, f"Leave out accelerator, or {other}")
+        elif flavor.accelerator not in GPUS:
+            cause = f"{flavor.accelerator} is no GPU type of the catalogue — no node would be of this flavor"
+            yield Problem(flavor.at("accelerator"), cause, nearest(flavor.accelerator, GPUS))
 
 
 @needs("gke-ai:queues")
@@ -300,12 +316,18 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
     names, kinds = {pool.name for pool in own}, {_kind(pool) for pool in own}
     if isinstance(workload, JetStream | TpuBatch | Multislice):
         kinds.add(_kind_of(workload_slice(workload, settings)))
+    elif isinstance(workload, GpuWorkload) and workload.accelerator is not None:
+        kinds.add(workload.accelerator)
     usable = []
     for one in queue.flavors:
         flavor = flavors.get(one.flavor)
         if flavor is None:
             continue
-        if flavor.tpu is not None:
+        if flavor.accelerator is not None:
+            # Which GPUs the machines of a compute class have, Kueue doesn't look at; a misspelt type is told elsewhere.
+            open_to_all = getattr(workload, "compute_class", None) is not None or flavor.accelerator not in GPUS
+            fits = open_to_all or flavor.accelerator in kinds
+        elif flavor.tpu is not None:
             fits = _kind_of(pool_slice(flavor.tpu)) in kinds
         else:
             several = len(flavor.pools) > 1 and kinds & {_kind(pool) for pool in flavor_pools(flavor, settings)}
@@ -318,6 +340,7 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
 RULES: tuple[Rule, ...] = (
     names_are_unique,
     flavors_are_of_pools,
+    gpu_flavors_are_of_a_type,
     flavors_are_used,
     cluster_queues_have_flavors,
     quotas_are_of_resources,

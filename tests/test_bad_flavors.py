@@ -1,0 +1,59 @@
+"""Mistakes in flavors that name a GPU type: each is found, alone, at its path, with its cause and a way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.test_bad_configuration import (
+    Configuration,
+    Mistake,
+    both,
+    drop,
+    is_told_alone,
+    on_autopilot,
+    problems_of,
+    put,
+)
+
+FLAVOR = "queues.flavors.0"
+
+
+def good() -> Configuration:
+    """Servers and runs on L4 GPUs of an Autopilot cluster, under a flavor that says so; nothing is wrong."""
+    values = on_autopilot()
+    values["queues"]["flavors"][0]["accelerator"] = "nvidia-l4"
+    return values
+
+
+MISTAKES = [
+    Mistake(
+        "a flavor of a GPU type that there isn't",
+        put(f"{FLAVOR}.accelerator", "nvidia-l5"),
+        "gke-ai:queues.flavors[0].accelerator",
+        "no node would be of this flavor",
+        "Did you mean nvidia-l4?",
+    ),
+    Mistake(
+        "a flavor of a GPU type and of a slice",
+        put(f"{FLAVOR}.tpu", {"version": "v5e", "topology": "2x4"}),
+        "gke-ai:queues.flavors[0].accelerator",
+        "could disagree",
+        "Leave out accelerator, or tpu",
+    ),
+    Mistake(
+        "a flavor of another GPU type than what runs under it",
+        both(put(f"{FLAVOR}.accelerator", "nvidia-h100-80gb"), drop("training")),
+        "gke-ai:serving[0].queue",
+        "gives quota on no flavor of the nodes",
+        "flavor of cluster queue gpus",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_in_a_flavor_is_told_once(mistake: Mistake) -> None:
+    is_told_alone(mistake, good())
+
+
+def test_flavor_of_a_gpu_type_is_no_mistake() -> None:
+    assert problems_of(good()) == []

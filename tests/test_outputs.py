@@ -1,0 +1,396 @@
+"""What a stack writes is the contract, the contract keeps its word, and its reader says what is missing and why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.runtime import mocks
+
+from local.paths import ROOT
+from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
+from outputs.reference import StackOutputs
+from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
+
+EXAMPLES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "examples").glob("*.yaml"))]
+CONFIGURATIONS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", *EXAMPLES]
+MIXED = "examples/mixed-training-inference.yaml"
+# Every key of each version, as it was when that version was made. Lines are added here, never changed or taken away.
+VERSIONS = {
+    "1.0": """
+        version clusterName clusterLocation clusterEndpoint kubeconfig namespaces queues servers jobs buckets
+        computeClasses autoscalers
+        queues[].localQueue queues[].namespace queues[].clusterQueue queues[].quota
+        queues[].quota[].flavor queues[].quota[].resources
+        servers[].name servers[].namespace servers[].service servers[].port servers[].url servers[].engine
+        servers[].model
+        jobs[].name jobs[].namespace jobs[].kind
+        buckets[].name buckets[].url buckets[].onDestroy
+        autoscalers[].name autoscalers[].namespace autoscalers[].server autoscalers[].metrics
+        autoscalers[].minReplicas autoscalers[].maxReplicas
+    """,
+    "1.1": """
+        project clusterMode workloadPool nodeServiceAccount priorityClasses identities tenants dashboards
+        queues[].cohort
+        queues[].quota[].borrowingLimit queues[].quota[].nodeSelector queues[].quota[].tolerations
+        queues[].quota[].tolerations[].key queues[].quota[].tolerations[].operator
+        queues[].quota[].tolerations[].value queues[].quota[].tolerations[].effect
+        priorityClasses[].name priorityClasses[].value
+        identities[].namespace identities[].serviceAccount identities[].principal identities[].buckets
+        tenants[].namespace tenants[].serviceAccount tenants[].deployer tenants[].queues tenants[].priorityClasses
+        tenants[].buckets tenants[].quota tenants[].podSecurity
+    """,
+}
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+def keys_since() -> dict[str, set[str]]:
+    """Every key of the contract, by the version that brought it."""
+    found: dict[str, set[str]] = {}
+    for kind, path in parts():
+        for name, field in kind.model_fields.items():
+            found.setdefault(since_of(kind, name), set()).add(f"{path}{field.alias}")
+    return found
+
+
+def test_no_key_of_a_version_is_renamed_removed_or_added_later() -> None:
+    assert keys_since() == {version: set(keys.split()) for version, keys in VERSIONS.items()}
+
+
+def test_version_is_that_of_the_newest_key() -> None:
+    assert max(map(parsed, keys_since())) == parsed(VERSION)
+
+
+def test_view_can_be_installed_alone(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "outputs", tmp_path / "outputs")
+    alone = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    subprocess.run([sys.executable, "-P", "-c", "import outputs.reference"], cwd=tmp_path, env=alone, check=True)
+    package = tomllib.loads((ROOT / "outputs" / "pyproject.toml").read_text())["project"]
+    assert package["version"] == VERSION
+
+
+def written_by(kind: type[Item], value: Mapping[str, Any], path: str = "") -> set[str]:
+    """Keys in `value`, of a class of the contract, with those of the items in it; lists of items must not be empty."""
+    found = set()
+    inside = {inner: one for inner, one in parts(kind) if one.count("[].") == 1}
+    for key, item in value.items():
+        found.add(f"{path}{key}")
+        for inner, place in inside.items():
+            if place == f"{key}[].":
+                assert item, f"nothing is written under {key}"
+                found |= written_by(inner, item[0], f"{path}{place}")
+    return found
+
+
+def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The outputs of a stack that has something of everything."""
+    given = configuration("examples/mixed-training-inference-autopilot.yaml")
+    given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "existingMode": "autopilot"}
+    metric = {"metric": "slotsUsed", "target": "0.8"}
+    server = {"name": "maxengine-server", "app": "maxengine-server"}
+    given["gke-ai:autoscaling"] = [
+        {"name": "jetstream", "deployment": server, "adapter": "prometheus", "maxReplicas": 2, "metrics": [metric]}
+    ]
+    given["gke-ai:computeClasses"] = configuration("examples/cost-optimized-serving.yaml")["gke-ai:computeClasses"]
+    queues = given["gke-ai:queues"]
+    queues["localQueues"].append({"name": "theirs", "namespace": "research", "clusterQueue": "cluster-queue"})
+    bucket = given["gke-ai:buckets"][0]["name"]
+    given["gke-ai:tenants"] = [{"name": "research", "buckets": [bucket], "quota": {"pods": "10"}}]
+    given["gke-ai:monitoring"] = {}
+    return run_program(given, False, monkeypatch).outputs
+
+
+def test_stack_writes_every_key_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert written_by(Contract, full(monkeypatch)) == set().union(*keys_since().values())
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS)
+def test_outputs_of_every_configuration_are_of_the_contract(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = run_program(configuration(path), False, monkeypatch).outputs
+    assert Contract.model_validate(outputs).model_dump(by_alias=True) == outputs
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_no_output_holds_a_secret(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = "hf_canary_of_the_outputs"
+    record = run_program(configuration(MIXED), preview, monkeypatch, token=canary)
+    assert record.secret_outputs == set(), "an output of the contract is readable by all who read it"
+    assert not [text for text in strings(record.outputs) if canary in text]
+    # The token is in what was made, so the canary would have been seen.
+    assert canary in strings(record.one("Secret").inputs)
+    if not preview:
+        (user,) = yaml.safe_load(record.outputs["kubeconfig"])["users"]
+        assert user["user"].keys() == {"exec"}, "the kubeconfig holds a credential"
+
+
+def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = run_program(configuration(MIXED), False, monkeypatch).outputs
+    kubeconfig = yaml.safe_load(outputs.pop("kubeconfig"))
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == "https://192.0.2.1"
+    taint = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
+    quota = {"cpu": "72", "memory": "288Gi", "nvidia.com/gpu": "6", "ephemeral-storage": "200Gi"}
+    assert outputs == {
+        "version": "1.1",
+        "project": PROJECT,
+        "clusterName": "llm-cluster",
+        "clusterLocation": "us-central1",
+        "clusterMode": "standard",
+        "clusterEndpoint": "192.0.2.1",
+        "workloadPool": f"{PROJECT}.svc.id.goog",
+        "nodeServiceAccount": "default",
+        "namespaces": ["llm"],
+        "queues": [
+            {
+                "localQueue": "lq",
+                "namespace": "llm",
+                "clusterQueue": "cluster-queue",
+                "cohort": "",
+                "quota": [
+                    {
+                        "flavor": "default-flavor",
+                        "resources": quota,
+                        "borrowingLimit": {},
+                        "nodeSelector": {},
+                        "tolerations": [taint],
+                    }
+                ],
+            }
+        ],
+        "priorityClasses": [
+            {"name": "default-priority-nonpreempting", "value": 10},
+            {"name": "low-priority-preempting", "value": 20},
+            {"name": "high-priority-preempting", "value": 30},
+        ],
+        "servers": [
+            {
+                "name": "tgi-gemma-deployment",
+                "namespace": "llm",
+                "service": "llm-service",
+                "port": 8000,
+                "url": "http://llm-service.llm.svc.cluster.local:8000",
+                "engine": "tgi",
+                "model": "google/gemma-2-9b-it",
+            }
+        ],
+        "jobs": [{"name": "finetune-gemma-l4", "namespace": "llm", "kind": "Job"}],
+        "buckets": [{"name": "model-bucket-my-project", "url": "gs://model-bucket-my-project", "onDestroy": "delete"}],
+        "identities": [
+            {
+                "namespace": "llm",
+                "serviceAccount": "default",
+                "principal": f"principal://iam.googleapis.com/projects/{PROJECT_NUMBER}/locations/global/"
+                f"workloadIdentityPools/{PROJECT}.svc.id.goog/subject/ns/llm/sa/default",
+                "buckets": ["model-bucket-my-project"],
+            }
+        ],
+        "tenants": [],
+        "computeClasses": [],
+        "autoscalers": [],
+        "dashboards": [],
+    }
+
+
+def granted(path: str, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> list[dict[str, Any]]:
+    """What the first queue of a configuration grants."""
+    given = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    quota: list[dict[str, Any]] = run_program(given, False, monkeypatch).outputs["queues"][0]["quota"]
+    return quota
+
+
+def test_nodes_of_a_flavor_are_selected_by_its_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = granted("examples/multislice-training.yaml", monkeypatch)[0]
+    assert slices["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5-lite-podslice"
+    assert [taint["key"] for taint in slices["tolerations"]] == ["google.com/tpu"]
+
+
+def test_nodes_of_a_flavor_without_pools_are_selected_by_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = configuration("Pulumi.dev.yaml")["gke-ai:queues"]
+    queues["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
+    (grant,) = granted("Pulumi.dev.yaml", monkeypatch, queues=queues)
+    assert grant["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    assert [taint["key"] for taint in grant["tolerations"]] == ["nvidia.com/gpu"]
+
+
+# --- reading it -------------------------------------------------------------------------------------------------------
+
+QUEUE: dict[str, Any] = {"localQueue": "team", "namespace": "llm", "clusterQueue": "gpus"}
+GRANT: dict[str, Any] = {"flavor": "l4", "resources": {"nvidia.com/gpu": "4"}}
+NEWER: dict[str, Any] = {
+    "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-l4"},
+    "tolerations": [],
+    "borrowingLimit": {},
+}
+OLD: dict[str, Any] = {
+    "version": "1",
+    "clusterName": "ai-dev",
+    "clusterLocation": "us-central1",
+    "kubeconfig": "apiVersion: v1",
+    "queues": [{**QUEUE, "quota": [GRANT]}],
+    "servers": [],
+}
+NEW: dict[str, Any] = {
+    **OLD,
+    "version": VERSION,
+    "queues": [{**QUEUE, "cohort": "", "quota": [{**GRANT, **NEWER}]}],
+    "tenants": [],
+}
+
+
+class Producing(mocks.Mocks):
+    """An engine whose stack references find these outputs; with none at all, they are not known yet."""
+
+    def __init__(self, outputs: Mapping[str, Any] | None, secrets: tuple[str, ...]) -> None:
+        self.outputs = outputs
+        self.secrets = secrets
+        self.made: list[mocks.MockResourceArgs] = []
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        self.made.append(args)
+        if args.typ != "pulumi:pulumi:StackReference":
+            return f"{args.name}-id", dict(args.inputs)
+        if self.outputs is None:
+            return None, {}
+        found = {k: pulumi.Output.secret(v) if k in self.secrets else v for k, v in self.outputs.items()}
+        return args.name, {"name": args.name, "outputs": found, "secretOutputNames": list(self.secrets)}
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        raise AssertionError(f"unexpected call of {args.token}")
+
+
+def seen(
+    ask: Callable[[StackOutputs], Any],
+    outputs: Mapping[str, Any] | None,
+    secrets: tuple[str, ...] = (),
+    preview: bool = False,
+) -> tuple[Any, bool, bool]:
+    """What a consumer finds, whether it is known, and whether it is secret."""
+    pulumi.runtime.set_mocks(Producing(outputs, secrets), project="consumer", stack="test", preview=preview)
+    found: list[tuple[Any, bool, bool]] = []
+
+    async def look() -> None:
+        output = pulumi.Output.from_input(ask(StackOutputs("organization/gke-ai/dev")))
+        known = await output.is_known()
+        found.append((await output.future(), known, await output.is_secret()))
+
+    asyncio.new_event_loop().run_until_complete(look())
+    return found[0]
+
+
+def test_what_a_stack_has_is_read() -> None:
+    queue = seen(lambda dev: dev.queue("llm"), NEW)[0]
+    assert isinstance(queue, Queue)
+    assert seen(lambda dev: dev.queue("llm", "team").local_queue, NEW) == ("team", True, False)
+    assert seen(lambda dev: dev.queue("llm").quota[0].node_selector, NEW)[0] == NEWER["nodeSelector"]
+    assert seen(lambda dev: dev.version, NEW)[0] == VERSION
+
+
+def test_an_old_stack_is_read_as_far_as_it_goes() -> None:
+    assert seen(lambda dev: dev.queue("llm").quota[0].amounts, OLD)[0] == GRANT["resources"]
+    assert seen(lambda dev: dev.cluster_name, OLD)[0] == "ai-dev"
+
+
+def test_a_newer_stack_is_read_as_far_as_this_goes() -> None:
+    newer = {**NEW, "version": "1.9", "queues": [{**QUEUE, "quota": [GRANT], "kindOfQueue": "new"}], "more": {}}
+    assert seen(lambda dev: dev.queue("llm").local_queue, newer)[0] == "team"
+
+
+@pytest.mark.parametrize(
+    ("ask", "key"),
+    [
+        (lambda dev: dev.tenant("research"), "tenants"),
+        (lambda dev: dev.queue("llm").quota[0].node_selector, "queues[].quota[].nodeSelector"),
+        (lambda dev: dev.queue("llm").cohort, "queues[].cohort"),
+    ],
+)
+def test_too_old_a_stack_is_named_with_the_version_that_it_needs(ask: Callable[[StackOutputs], Any], key: str) -> None:
+    with pytest.raises(MissingOutput) as told:
+        seen(ask, OLD)
+    said = str(told.value)
+    assert f"organization/gke-ai/dev has no output {key}:" in said
+    assert "version 1.1" in said, "the version that has it"
+    assert "was deployed with 1." in said, "the version of the stack"
+    assert "pulumi up" in said, "the way out"
+
+
+def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> None:
+    with pytest.raises(MissingOutput, match="has no output autoscalers, though its outputs are of version"):
+        seen(lambda dev: dev.autoscalers, NEW)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        ({}, "never deployed"),
+        ({"version": "4.2.0-beta"}, "never deployed"),
+        ({**NEW, "version": "2.0"}, r"writes version 2\.0 of the outputs, and this program reads"),
+        ({**NEW, "queues": "none"}, "queues: Input should be a valid list"),
+        ({**NEW, "queues": [{**QUEUE, "namespace": 7}]}, r"queues\.0\.namespace: Input should be a valid string"),
+    ],
+)
+def test_a_stack_of_something_else_is_told(outputs: dict[str, Any], told: str) -> None:
+    with pytest.raises(pulumi.RunError, match=told):
+        seen(lambda dev: dev.queue("llm"), outputs)
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda dev: dev.queue("research"), r"no local queue .* in namespace research\. It has: llm/team\."),
+        (lambda dev: dev.queue("llm", "tema"), r"no local queue tema in namespace llm\. It has: llm/team\."),
+        (lambda dev: dev.server("gemma"), r"no server gemma\. It has: none at all\."),
+        (lambda dev: dev.tenant("research"), r"no tenant research\. It has: none at all\."),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(ask: Callable[[StackOutputs], Any], told: str) -> None:
+    with pytest.raises(pulumi.RunError, match=told):
+        seen(ask, NEW)
+
+
+def test_one_of_several_queues_must_be_named() -> None:
+    several = {**NEW, "queues": [*NEW["queues"], {**NEW["queues"][0], "localQueue": "other"}]}
+    with pytest.raises(pulumi.RunError, match=r"several .* It has: llm/team, llm/other\."):
+        seen(lambda dev: dev.queue("llm"), several)
+    assert seen(lambda dev: dev.queue("llm", "other").local_queue, several)[0] == "other"
+
+
+def test_secret_output_stays_secret_and_makes_no_other_one_secret() -> None:
+    outputs = {**NEW, "theirs": TOKEN}
+    assert seen(lambda dev: dev.kubeconfig, outputs, ("kubeconfig", "theirs"))[2]
+    assert seen(lambda dev: dev.queue("llm").local_queue, outputs, ("kubeconfig", "theirs")) == ("team", True, False)
+
+
+def test_refusal_never_shows_what_was_found() -> None:
+    with pytest.raises(pulumi.RunError) as told:
+        seen(lambda dev: dev.queues, {**NEW, "queues": [{**QUEUE, "quota": TOKEN}]}, ("queues",))
+    assert TOKEN not in str(told.value)
+
+
+def test_unknown_outputs_stay_unknown_in_a_preview() -> None:
+    for ask in (lambda dev: dev.cluster_name, lambda dev: dev.queue("llm").quota[0].node_selector):
+        assert seen(ask, None, preview=True)[1] is False
+
+
+def test_provider_is_of_the_cluster_and_stays_with_it() -> None:
+    """Its identity is the cluster's, not that of an endpoint, which would make every object anew."""
+    found = Producing(NEW, ())
+    pulumi.runtime.set_mocks(found, project="consumer", stack="test", preview=False)
+
+    async def make() -> None:
+        await StackOutputs("organization/gke-ai/dev").provider().urn.future()
+
+    asyncio.new_event_loop().run_until_complete(make())
+    (inputs,) = [one.inputs for one in found.made if one.typ == "pulumi:providers:kubernetes"]
+    assert inputs["kubeconfig"] == NEW["kubeconfig"]
+    assert inputs["clusterIdentifier"] == "us-central1/ai-dev"
