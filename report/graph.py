@@ -34,10 +34,15 @@ _KINDS = {"Cluster": "blue", "Pool": "blue", "Class": "blue", "Bucket": "teal", 
 _WORK = "green"
 _AROUND = "amber"
 
-BOX, GAP, ROW_GAP, MARGIN = 186, 54, 22, 24
-LINE, HEAD = 17, 50
+ROW_GAP, MARGIN = 22, 24
+LINE, NAME_LINE, HEAD = 17, 18, 50
+# Between columns: less where there are many.
+GAP, SMALL_GAP, MANY = 54, 36, 5
 MOST_CHILDREN = 4
 WIDEST = 1200
+# A column is as wide as its longest text, within these.
+NARROW, BROAD = 160, 250
+NAME_SIZE, TEXT_SIZE = 13.5, 11.5
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,19 @@ class Box:
     id: str
     name: str
     kind: str
+    namespace: str = ""
     children: tuple[Child, ...] = ()
     operation: str | None = None
 
     @property
-    def height(self) -> float:
-        """How high it is drawn."""
-        return HEAD + LINE * len(self.children) + (8 if self.children else 0)
+    def subtitle(self) -> str:
+        """What it is, and where."""
+        return f"{self.kind} in {self.namespace}" if self.namespace else self.kind
+
+    def height(self, wide: float) -> float:
+        """How high it is drawn at a width."""
+        names = len(name_lines(self, wide))
+        return HEAD + NAME_LINE * (names - 1) + LINE * len(self.children) + (8 if self.children else 0)
 
 
 @dataclass(frozen=True)
@@ -93,12 +104,14 @@ def graph(resources: Iterable[Resource], operations: Mapping[str, str] | None = 
     boxes = {
         urn: box(known[urn], [one for one in found if one.urn != urn], operations or {})
         for urn, found in members.items()
+        # A component that made nothing has nobody waiting for it.
+        if not (known[urn].is_component and len(found) == 1)
     }
     edges = {
         (owner[first], owner[urn])
         for urn, one in known.items()
         for first in one.dependencies
-        if first in owner and owner[first] != owner[urn]
+        if {owner.get(first), owner[urn]} <= boxes.keys() and owner[first] != owner[urn]
     }
     return Graph(boxes, frozenset(reduced(acyclic(edges))), operations is not None)
 
@@ -122,10 +135,11 @@ def box(one: Resource, children: list[Resource], operations: Mapping[str, str]) 
         lines = [*lines[: MOST_CHILDREN - 1], Child(f"and {rest} kinds more")]
     own = [operations[child.urn] for child in [one, *children] if child.urn in operations]
     worst = min(own, key=OPERATIONS.index, default=None)
-    # A component is new or gone only where all of it is.
+    # A component is new or gone only where all of it is; gone, and left alone in the cluster, is still left alone.
     if worst in (CREATE, DELETE, LEAVE) and (same or len(set(own)) > 1):
-        worst = UPDATE
-    return Box(one.urn, one.logical_name if one.is_component else one.name, one.kind, tuple(lines), worst)
+        worst = LEAVE if set(own) == {DELETE, LEAVE} and not same else UPDATE
+    name = one.logical_name if one.is_component else one.name
+    return Box(one.urn, short(name), one.kind, name.rpartition("/")[0], tuple(lines), worst)
 
 
 def counted(kind: str, count: int) -> str:
@@ -184,9 +198,9 @@ def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each box is (left, top), and the points that each edge goes through."""
+    """Where each box is (left, top, width), and the points that each edge goes through."""
 
-    places: Mapping[str, tuple[float, float]]
+    places: Mapping[str, tuple[float, float, float]]
     edges: Mapping[tuple[str, str], tuple[tuple[float, float], ...]]
     width: float
     height: float
@@ -196,7 +210,7 @@ def laid_out(drawn: Graph) -> Layout:
     """Layers from left to right, each box behind all that it waits for; ordered so that few lines cross."""
     layer = layers(drawn)
     columns: list[list[str]] = [[] for _ in range(max(layer.values(), default=0) + 1)]
-    height = {one: found.height for one, found in drawn.boxes.items()}
+    height: dict[str, float] = {}
     chains: dict[tuple[str, str], list[str]] = {}
     for one in sorted(drawn.boxes, key=lambda urn: (drawn.boxes[urn].kind, urn)):
         columns[layer[one]].append(one)
@@ -214,24 +228,49 @@ def laid_out(drawn: Graph) -> Layout:
             near[one].add(other)
             near[other].add(one)
     ordered(columns, near)
+    widths = column_widths(columns, drawn)
+    gap = gap_of(columns)
+    lefts = [MARGIN + sum(widths[:index]) + gap * index for index in range(len(columns))]
+    height |= {one: found.height(widths[layer[one]]) for one, found in drawn.boxes.items()}
     tops = placed(columns, near, height)
-    step = BOX + GAP
     column_of = {one: index for index, column in enumerate(columns) for one in column}
 
     def middle(one: str) -> float:
         return tops[one] + height[one] / 2
 
     edges = {}
-    for edge, chain in chains.items():
-        points = [(MARGIN + column_of[chain[0]] * step + BOX, middle(chain[0]))]
-        for passed in chain[1:-1]:
-            left = MARGIN + column_of[passed] * step
-            points += [(left, middle(passed)), (left + BOX, middle(passed))]
-        points.append((MARGIN + column_of[chain[-1]] * step, middle(chain[-1])))
-        edges[edge] = tuple(points)
-    places = {one: (MARGIN + layer[one] * step, tops[one]) for one in drawn.boxes}
+    for edge, (first, *passed, last) in chains.items():
+        points = [(lefts[layer[first]] + widths[layer[first]], middle(first))]
+        for one in passed:
+            left = lefts[column_of[one]]
+            points += [(left, middle(one)), (left + widths[column_of[one]], middle(one))]
+        edges[edge] = (*points, (lefts[layer[last]], middle(last)))
+    places = {one: (lefts[layer[one]], tops[one], widths[layer[one]]) for one in drawn.boxes}
     lowest = max((tops[one] + height[one] for one in tops), default=0)
-    return Layout(places, edges, MARGIN * 2 + len(columns) * step - GAP, lowest + MARGIN)
+    return Layout(places, edges, MARGIN * 2 + sum(widths) + gap * (len(columns) - 1), lowest + MARGIN)
+
+
+def column_widths(columns: list[list[str]], drawn: Graph) -> list[float]:
+    """The width of each column: that of its longest text, all of them together no wider than a page has room for."""
+    wanted = [max((needed(drawn.boxes[one]) for one in column if one in drawn.boxes), default=0) for column in columns]
+    room = WIDEST - gap_of(columns) * (len(columns) - 1) - MARGIN * 2
+    most = float(BROAD)
+    while most > NARROW and sum(max(NARROW, min(one, most)) for one in wanted) > room:
+        most -= 5
+    return [max(NARROW, min(one, most)) for one in wanted]
+
+
+def gap_of(columns: list[list[str]]) -> float:
+    """The room between columns."""
+    return GAP if len(columns) <= MANY else SMALL_GAP
+
+
+def needed(one: Box) -> float:
+    """How wide a box is with all its text in full."""
+    name = width(one.name, NAME_SIZE, bold=True) + (46 if one.operation else 28)
+    return max(
+        name, width(one.subtitle, TEXT_SIZE) + 46, *(width(child.text, TEXT_SIZE) + 46 for child in one.children), 0
+    )
 
 
 def layers(drawn: Graph) -> dict[str, int]:
@@ -314,14 +353,16 @@ def settle(column: list[str], wanted: Mapping[str, float], height: Mapping[str, 
 def svg(drawn: Graph, title: str) -> str:
     """The picture; with a legend where changes are marked."""
     layout = laid_out(drawn)
-    operations = [one for one in MARKS if any(found.operation == one for found in drawn.boxes.values())]
+    there = {found.operation for found in drawn.boxes.values()}
+    there |= {child.operation for found in drawn.boxes.values() for child in found.children}
+    operations = [one for one in MARKS if one in there]
     legend = 30 if drawn.marked else 0
     canvas = Canvas(layout.width, layout.height + legend, title)
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     for points in layout.edges.values():
         canvas.arrow(points, "line")
-    for one, (x, y) in sorted(layout.places.items(), key=lambda item: item[1]):
-        draw_box(canvas, drawn.boxes[one], x, y, drawn.marked)
+    for one, (x, y, room) in sorted(layout.places.items(), key=lambda item: item[1]):
+        draw_box(canvas, drawn.boxes[one], x, y, room, drawn.marked)
     if drawn.marked:
         x = float(MARGIN)
         for operation in operations:
@@ -333,29 +374,40 @@ def svg(drawn: Graph, title: str) -> str:
     return canvas.rendered()
 
 
-def draw_box(canvas: Canvas, one: Box, x: float, y: float, marked: bool) -> None:
+def draw_box(canvas: Canvas, one: Box, x: float, y: float, wide: float, marked: bool) -> None:
     """A component: its name, its class, and its children folded into lines."""
     symbol, colour, _ = MARKS[one.operation] if one.operation else ("", "line" if marked else colour_of(one), "")
     heavy = 2 if one.operation in (CREATE, UPDATE, REPLACE, DELETE) else 1
-    canvas.rect(x, y, BOX, one.height, "card", colour, thick=heavy, dashed=one.operation in (DELETE, LEAVE))
-    left = x + 14
-    room = BOX - 26.0
+    canvas.rect(x, y, wide, one.height(wide), "card", colour, thick=heavy, dashed=one.operation in (DELETE, LEAVE))
+    indent = 32 if marked else 14
+    left = x + (32 if one.operation else 14)
     if symbol:
-        canvas.text(left, y + 22, symbol, 16, colour, bold=True)
-        left += 18
-        room -= 18
+        canvas.text(x + 14, y + 22, symbol, 16, colour, bold=True)
     elif not marked:
-        canvas.rect(x, y + 8, 4, one.height - 16, colour, radius=2)
-    canvas.text(left, y + 22, fitted(one.name, room, 13.5, bold=True), 13.5, bold=True)
-    canvas.text(left, y + 39, fitted(one.kind, room, 11.5), 11.5, "muted")
+        canvas.rect(x, y + 8, 4, one.height(wide) - 16, colour, radius=2)
+    line = y + 22
+    for index, text in enumerate(name_lines(one, wide)):
+        line = y + 22 + NAME_LINE * index
+        canvas.text(left, line, text, NAME_SIZE, bold=True)
+    canvas.text(left, line + LINE, fitted(one.subtitle, x + wide - 10 - left, TEXT_SIZE), TEXT_SIZE, "muted")
     for index, child in enumerate(one.children):
-        line = y + HEAD + 8 + LINE * index
+        below = line + 36 + LINE * index
         if child.operation:
             mark, tone, _ = MARKS[child.operation]
-            canvas.text(x + 14, line, mark, 13, tone, bold=True)
-        canvas.text(
-            x + (32 if marked else 14), line, fitted(child.text, BOX - (44 if marked else 26), 11.5), 11.5, "ink"
-        )
+            canvas.text(x + 14, below, mark, 13, tone, bold=True)
+        canvas.text(x + indent, below, fitted(child.text, wide - indent - 10, TEXT_SIZE), TEXT_SIZE)
+
+
+def name_lines(one: Box, wide: float) -> list[str]:
+    """The name of a box, broken at a sign where it is too long for its width; two lines at most."""
+    room = wide - 10 - (32 if one.operation else 14)
+    if width(one.name, NAME_SIZE, bold=True) <= room:
+        return [one.name]
+    breaks = [index + 1 for index, sign in enumerate(one.name[:-1]) if sign in "-._/"]
+    fit = [place for place in breaks if width(one.name[:place], NAME_SIZE, bold=True) <= room]
+    if not fit:
+        return [fitted(one.name, room, NAME_SIZE, bold=True)]
+    return [one.name[: fit[-1]], fitted(one.name[fit[-1] :], room, NAME_SIZE, bold=True)]
 
 
 def colour_of(one: Box) -> str:

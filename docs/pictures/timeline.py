@@ -35,11 +35,15 @@ def drawn(recording: Recording) -> str:
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)
     said = "Two GPUs for each replica, four for training, a quota of "
-    canvas.text(24, 60, f"{said}{recording['quota']}: as Kueue and Kubernetes recorded it on the stand-in,", 13, "muted")
-    canvas.text(24, 78, "where nodes are simulated and models load at once. On GPUs a start takes minutes.", 13, "muted")
+    canvas.text(
+        24, 60, f"{said}{recording['quota']}: as Kueue and Kubernetes recorded it on the stand-in,", 13, "muted"
+    )
+    canvas.text(
+        24, 78, "where nodes are simulated and models load at once. On GPUs a start takes minutes.", 13, "muted"
+    )
 
     def x(second: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * second / recording["seconds"]
+        return LEFT + (WIDTH - LEFT - RIGHT) * second / float(recording["seconds"])
 
     for index, lane in enumerate(lanes):
         y = TOP + LANE * index
@@ -82,7 +86,7 @@ def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: s
 
 def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
     """GPUs whose quota is reserved, by second, and the quota."""
-    quota = recording["quota"]
+    quota = int(recording["quota"])
 
     def y(gpus: float) -> float:
         return base - CHART * gpus / (quota + 1)
@@ -94,7 +98,15 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
     steps = [*recording["gpus"], {"at": recording["seconds"], "gpus": recording["gpus"][-1]["gpus"]}]
     outline = f"M{x(steps[0]['at']):.1f} {y(steps[0]['gpus']):.1f}"
     for one, after in pairwise(steps):
-        canvas.rect(x(one["at"]), y(one["gpus"]), x(after["at"]) - x(one["at"]), base - y(one["gpus"]), GPU_COLOUR, radius=0, opacity=0.18)
+        canvas.rect(
+            x(one["at"]),
+            y(one["gpus"]),
+            x(after["at"]) - x(one["at"]),
+            base - y(one["gpus"]),
+            GPU_COLOUR,
+            radius=0,
+            opacity=0.18,
+        )
         outline += f"H{x(after['at']):.1f}V{y(after['gpus']):.1f}"
     canvas.path(outline, GPU_COLOUR, 2)
     canvas.line(LEFT, y(quota), WIDTH - RIGHT, y(quota), "red", 1.4, dashed=True)
