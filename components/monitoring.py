@@ -210,7 +210,10 @@ class SystemMonitoring(Component):
             metadata={
                 "name": METRICS_TOKEN,
                 "namespace": NAMESPACE,
-                "annotations": {"kubernetes.io/service-account.name": METRICS_READER},
+                "annotations": {
+                    "kubernetes.io/service-account.name": METRICS_READER,
+                    "pulumi.com/waitFor": "jsonpath={.data.token}",
+                },
             },
             type="kubernetes.io/service-account-token",
             opts=pulumi.ResourceOptions(parent=self, depends_on=[account]),

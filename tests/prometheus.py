@@ -56,6 +56,10 @@ class Prometheus:
         """What a query answers now; a query that Prometheus doesn't understand is a failure."""
         return self._ask("query", query=query, time=self.now)
 
+    def latest(self, query: str) -> list[dict[str, Any]]:
+        """What a query answers at this moment."""
+        return self._ask("query", query=query)
+
     def fires(self, condition: Mapping[str, Any]) -> bool:
         """Whether some series has met an alert's condition at each minute of its duration, as Google evaluates it."""
         minutes = int(condition["duration"].removesuffix("s")) // 60

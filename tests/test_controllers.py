@@ -225,3 +225,18 @@ def test_an_endpoint_is_scraped_as_it_says() -> None:
         "metric_relabel_configs": [{"action": "drop", "source_labels": ["id"], "regex": "x"}],
         "static_configs": [],
     }
+
+
+def test_an_endpoint_that_wants_a_credential_is_asked_with_it() -> None:
+    secret = {"name": "reader", "key": "token"}
+    endpoint = {
+        "port": 9100,
+        "scheme": "https",
+        "authorization": {"credentials": {"secret": secret}},
+        "tls": {"insecureSkipVerify": True},
+    }
+    (job,) = scraping.configuration(CLUSTER, [monitoring(endpoint)], [], {})["scrape_configs"]
+    file = scraping.credential("llm", **secret)
+    assert job["authorization"] == {"type": "Bearer", "credentials_file": file}
+    assert job["tls_config"] == {"insecure_skip_verify": True}
+    assert scraping.wanted_secrets([monitoring(endpoint), monitoring({"port": 1})]) == {("llm", "reader", "token")}

@@ -64,25 +64,30 @@ class Dashboard(Resource):
         return {}
 
     def read(self, identity: str) -> Record | None:
-        """As Google gives it back."""
         record = super().read(identity)
-        if record is None:
-            return None
-        etag = hashlib.sha256(record.inputs["dashboardJson"].encode()).hexdigest()[:32]
-        content = _without_defaults(json.loads(record.inputs["dashboardJson"])) | {"name": identity, "etag": etag}
-        return replace(record, inputs=record.inputs | {"dashboardJson": json.dumps(content, sort_keys=True)})
+        return record and replace(record, inputs=_given_back(record))
 
     def normal(self, inputs: Properties) -> Properties:
         """The JSON without what only Google's answer has."""
         try:
-            content = json.loads(inputs["dashboardJson"])
+            return inputs | {"dashboardJson": json.dumps(_asked(inputs), sort_keys=True)}
         except (TypeError, ValueError):
             return inputs
-        asked = {name: value for name, value in content.items() if name not in _DECIDED}
-        return inputs | {"dashboardJson": json.dumps(asked, sort_keys=True)}
 
     def outputs(self, record: Record) -> Properties:
-        return {"project": record.project, **record.inputs}
+        return {"project": record.project, **_given_back(record)}
+
+
+def _asked(inputs: Properties) -> Properties:
+    return {name: value for name, value in json.loads(inputs["dashboardJson"]).items() if name not in _DECIDED}
+
+
+def _given_back(record: Record) -> Properties:
+    """The inputs as Google's answer has them."""
+    content = _without_defaults(_asked(record.inputs))
+    etag = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    content |= {"name": record.identity, "etag": etag}
+    return record.inputs | {"dashboardJson": json.dumps(content, sort_keys=True)}
 
 
 def _without_defaults(value: Any) -> Any:

@@ -1,0 +1,108 @@
+"""A stack that is watched: its dashboards and alerts are stable, and ask for metrics that the real Kueue really has."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests import prometheus
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import Found, StandIn, begun, eventually, gone, settled
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLE = "examples/mixed-training-inference.yaml"
+# Of those that a queue has at once; the others come with the first eviction, preemption or end of a workload.
+LATER = {"kueue_evicted_workloads_total", "kueue_preempted_workloads_total", "kueue_finished_workloads_total"}
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[StandIn]:
+    """The example, watched."""
+    with fresh() as stand_in:
+        config = stand_in.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
+        found: Found = begun(stand_in, config)
+        stand_in.make("up", config)
+        yield stand_in
+        stand_in.make("down")
+        gone(stand_in, found)
+
+
+def of_type(stand_in: StandIn, kind: str) -> list[dict[str, Any]]:
+    """The recorded inputs of the stack's resources of a type."""
+    return [one["inputs"] for one in stand_in.exported()["resources"] if one["type"].endswith(f":{kind}")]
+
+
+def token(stand_in: StandIn) -> str:
+    """The credential of Kueue's metrics."""
+    secret = json.loads(stand_in.kubectl("get", "secret", "-n", "kueue-system", "metrics-reader-token", "-o", "json"))
+    return base64.b64decode(secret["data"]["token"]).decode()
+
+
+def scraping(stand_in: StandIn) -> Path:
+    """What Managed Service for Prometheus would scrape."""
+    (file,) = (stand_in.state / "clusters").glob("*/prometheus.yaml")
+    return file
+
+
+def test_a_refresh_changes_nothing_and_the_credential_is_nowhere_in_plain_text(deployed: StandIn) -> None:
+    settled(deployed)
+    assert token(deployed) not in json.dumps(deployed.exported())
+    assert token(deployed) not in json.dumps(deployed.outputs())
+
+
+def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: StandIn) -> None:
+    (job,) = (
+        one for one in yaml.safe_load(scraping(deployed).read_text())["scrape_configs"] if "kueue" in one["job_name"]
+    )
+    url = f"https://{job['static_configs'][0]['targets'][0]}/metrics"
+    other = deployed.kubectl("create", "token", "default", "-n", "default").strip()
+    # Kueue signs its certificate for this port itself.
+    with httpx.Client(verify=False) as client:
+        assert client.get(url).is_error
+        assert client.get(url, headers={"Authorization": f"Bearer {other}"}).status_code == 403
+        told = client.get(url, headers={"Authorization": f"Bearer {token(deployed)}"}).raise_for_status().text
+    boards = json.dumps([one["dashboardJson"] for one in of_type(deployed, "Dashboard")])
+    alerts = json.dumps(of_type(deployed, "AlertPolicy"))
+    asked = {name.removesuffix("_bucket") for name in re.findall(r"kueue_[a-z_]+", boards + alerts)}
+    assert len(asked) >= 9
+    there = set(re.findall(r"^# TYPE (kueue_\w+)", told, re.MULTILINE))
+    assert asked - there <= LATER, "Kueue has no such metric"
+
+
+def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: StandIn, tmp_path: Path) -> None:
+    board = next(
+        json.loads(one["dashboardJson"]) for one in of_type(deployed, "Dashboard") if "queues" in one["dashboardJson"]
+    )
+    lines = [line for tile in board["mosaicLayout"]["tiles"] for line in tile["widget"]["xyChart"]["dataSets"]]
+    queries = [line["timeSeriesQuery"]["prometheusQuery"] for line in lines]
+    at_once = {query for query in queries if not re.search(r"increase|rate", query)}
+    assert len(at_once) == 3
+    # Scraped as the PodMonitoring says, only sooner.
+    configuration = scraping(deployed)
+    content = yaml.safe_load(configuration.read_text())
+    for job in content["scrape_configs"]:
+        job["scrape_interval"] = "1s"
+    sooner = configuration.with_name("sooner.yaml")
+    sooner.write_text(yaml.safe_dump(content))
+    with prometheus.running(tmp_path, sooner) as asked:
+        for query in at_once:
+            found = eventually(partial(asked.latest, query), f"{query} gives something", 30)
+            assert {one["metric"].get("cluster_queue") for one in found} == {"cluster-queue"}
+        (stuck, silent) = (
+            one["conditionPrometheusQueryLanguage"]["query"]
+            for policy in of_type(deployed, "AlertPolicy")
+            for one in policy["conditions"]
+            if "does not move" in policy["displayName"]
+        )
+        assert asked.latest(silent) == []
+        assert asked.latest(stuck) == [], "Kueue has just admitted the server"
