@@ -26,6 +26,7 @@ from components.multislice import MultisliceJob, MultisliceJobArgs
 from components.namespace import WorkloadNamespace, WorkloadNamespaceArgs
 from components.network import ClusterNetwork, ClusterNetworkArgs
 from components.node_account import NodeAccount, NodeAccountArgs
+from components.tenant import Tenant, TenantArgs
 from components.tgi import TgiServer, TgiServerArgs
 from components.tpu_batch import TpuBatchJob, TpuBatchJobArgs
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool, TpuPoolArgs
@@ -61,6 +62,8 @@ __all__ = [
     "ProjectApisArgs",
     "SystemMonitoring",
     "SystemMonitoringArgs",
+    "Tenant",
+    "TenantArgs",
     "TgiServer",
     "TgiServerArgs",
     "TpuBatchJob",

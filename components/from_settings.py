@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 
 from components.base import arguments
-from settings import Settings, plan, scaling, watching
+from settings import Settings, plan, scaling, tenancy, watching
 from settings.model import (
     Autoscaler,
     ComputeClass,
@@ -17,6 +17,7 @@ from settings.model import (
     Multislice,
     Queues,
     Server,
+    Tenant,
     TpuBatch,
     TpuPool,
     TpuWorkload,
@@ -117,7 +118,7 @@ def queue_arguments(stack: Settings) -> Any:
     queues = stack.queues or Queues()
     return {
         "namespaces": plan.namespaces(stack),
-        "jobset": bool(plan.multislices(stack)),
+        "jobset": bool(plan.multislices(stack) or stack.tenants),  # a tenant may bring a JobSet of its own
         "quota_metrics": stack.monitoring is not None,
         "flavors": [
             {
@@ -153,15 +154,38 @@ def namespace_arguments(name: str, stack: Settings, token: dict[str, Any]) -> An
     """Arguments of a `WorkloadNamespace`: what the workloads in it need, the token as `token_arguments` has it."""
     inside = [one for one in plan.workloads(stack) if one.namespace == name]
     local_queues = stack.queues.local_queues if stack.queues else []
+    tenant = tenancy.tenant_of(name, stack)
+    # A tenant makes its own.
+    made = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
     return {
         "name": name,
+        **({"labels": pod_security(tenant)} if tenant else {}),
         **token,
         "token_secrets": [one.token_secret.model_dump() for one in plan.gpu_workloads(stack) if one.namespace == name],
-        "service_accounts": sorted({one.service_account for one in inside} - {"default"}),
+        "service_accounts": sorted({one.service_account for one in inside} - made),
         "local_queues": [
             {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name
         ],
     }
+
+
+def pod_security(tenant: Tenant) -> dict[str, str]:
+    """Labels by which the API server refuses pods below the level, and warns of a Job or Deployment of such pods.
+
+    https://kubernetes.io/docs/concepts/security/pod-security-admission/
+    """
+    return {f"pod-security.kubernetes.io/{mode}": tenant.pod_security for mode in ("enforce", "warn", "audit")}
+
+
+def tenant_arguments(tenant: Tenant, stack: Settings) -> Any:
+    """Arguments of a `Tenant`: its section, and what follows from queues, grants and workloads of its namespace."""
+    return arguments(
+        tenant,
+        priority_classes=tenancy.priority_classes(tenant, stack),
+        buckets=tenancy.buckets(tenant, stack),
+        local_queues=tenancy.queues(tenant, stack),
+        service_accounts=tenancy.service_accounts(tenant, stack),
+    )
 
 
 def monitoring_arguments(stack: Settings, project: str) -> Any:

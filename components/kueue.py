@@ -6,6 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
+from catalog.namespaces import JOBSET, KUEUE
 from catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
@@ -21,9 +22,9 @@ from catalog.versions import (
 from components.base import Component
 from components.retry import kueue_hook
 
-NAMESPACE = "kueue-system"
+NAMESPACE = KUEUE
 RELEASE = "kueue"
-JOBSET_NAMESPACE = "jobset-system"
+JOBSET_NAMESPACE = JOBSET
 JOBSET_RELEASE = "jobset"
 # ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are
 # at times written once more by the controller that gathers: then `helm uninstall --wait` waits for ever, and two empty
