@@ -3,9 +3,9 @@ STACK ?=
 CONFIG ?=
 STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
-CODE = __main__.py catalog components docs local ops report settings tests
+CODE = __main__.py catalog components docs local ops policy report settings tests
 
-.PHONY: setup up status smoke preview preview-json report pictures recover down test test-long lint docs bench
+.PHONY: setup up status smoke preview policies preview-json report pictures recover down test test-long lint docs bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -16,6 +16,8 @@ smoke:  ## ask every server of a stack as its users would
 	@$(STANDIN) smoke $(PICK)
 preview:  ## what an up would do
 	@$(STANDIN) preview $(PICK)
+policies:  ## what the policies say of an up: make policies [STACK=prod] [CONFIG=…]
+	@$(STANDIN) policies $(PICK)
 preview-json:  ## Pulumi's JSON of a preview on a new stack
 	@$(STANDIN) preview-json $(PICK)
 report:  ## a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]

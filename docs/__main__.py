@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs import outputs_page, settings_page
+from policy import reference as policies
 from settings.schema import schema
 
 FOLDER = Path(__file__).parent
 PAGES: dict[str, Callable[[], str]] = {
     "outputs.md": outputs_page.page,
+    "policies.md": policies.page,
     "settings.md": settings_page.page,
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }

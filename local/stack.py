@@ -116,6 +116,12 @@ def preview(stack: Stack) -> None:
     raise SystemExit(stack.pulumi("preview", "--diff", *POLICIES, configured=True).returncode)
 
 
+def policies(stack: Stack) -> None:
+    """Says what the policies say of an up, in one place."""
+    ensure(stack)
+    raise SystemExit(stack.pulumi("preview", "--suppress-outputs", *POLICIES, configured=True).returncode)
+
+
 def preview_json(stack: Stack) -> None:
     """Prints Pulumi's JSON of a preview on a stack that has nothing yet."""
     with tempfile.TemporaryDirectory() as backend:
@@ -153,6 +159,7 @@ def take_down(stack: Stack) -> None:
 COMMANDS: dict[str, Callable[[Stack], None]] = {
     "up": up,
     "preview": preview,
+    "policies": policies,
     "preview-json": preview_json,
     "status": status.show,
     "smoke": ask,

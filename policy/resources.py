@@ -181,10 +181,15 @@ def mapping(data: object, *path: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def listed(data: object, *path: str) -> list[Any]:
+    """The list at the path; an empty one where there is none that can be seen."""
+    found = value(data, *path)
+    return found if isinstance(found, list) else []
+
+
 def items(data: object, *path: str) -> list[Mapping[str, Any]]:
     """The mappings in the list at the path, as far as they can be seen."""
-    found = value(data, *path)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+    return [one for one in listed(data, *path) if isinstance(one, Mapping)]
 
 
 def is_unset(found: object) -> bool:
@@ -215,6 +220,6 @@ def texts(data: object, at: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(data, Mapping):
         for key, inner in data.items():
             yield from texts(inner, f"{at}.{key}" if at else str(key))
-    elif isinstance(data, list | tuple):
+    elif isinstance(data, list):
         for index, inner in enumerate(data):
             yield from texts(inner, f"{at}[{index}]")

@@ -13,9 +13,22 @@ from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, allocatable, nod
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
-from catalog.zones import is_zone, node_zones
+from catalog.zones import ZONES, is_zone, node_zones
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import CLUSTER, NODE_POOL, Hidden, Pod, Resource, Stack, is_unset, items, mapping, number, value
+from policy.resources import (
+    CLUSTER,
+    NODE_POOL,
+    Hidden,
+    Pod,
+    Resource,
+    Stack,
+    is_unset,
+    items,
+    listed,
+    mapping,
+    number,
+    value,
+)
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 
@@ -65,7 +78,7 @@ def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
         _may_be_on(selected, flavors.get(str(flavor.get("name")), {}))
         for queue in stack.of_kind("ClusterQueue")
         for group in items(queue.props, "spec", "resourceGroups")
-        if resource in (value(group, "coveredResources") or ())
+        if resource in listed(group, "coveredResources")
         for flavor in items(group, "flavors")
     )
 
@@ -135,10 +148,12 @@ def largest(pool: Resource) -> tuple[NodeShape, int] | None:
     """A node of the pool, and how many there are at its largest; None where that can't be told."""
     config = mapping(pool.props, "nodeConfig")
     location, machine_type = value(pool.props, "location"), value(config, "machineType")
-    zones = [zone for zone in value(pool.props, "nodeLocations") or [] if isinstance(zone, str)]
+    zones = [zone for zone in listed(pool.props, "nodeLocations") if isinstance(zone, str)]
     if not isinstance(location, str) or machine_type not in MACHINES:
         return None
-    zones = zones or list(node_zones(location)) if is_zone(location) or not zones else zones
+    zones = zones or list(node_zones(location)) if is_zone(location) or location in ZONES else zones
+    if not zones:
+        return None
     machine = MACHINES[machine_type]
     gpus = next(iter(items(config, "guestAccelerators")), {})
     autoscaling = mapping(pool.props, "autoscaling")

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import CLUSTER, FIREWALL, NODE_POOL, Hidden, Resource, Stack, is_unset, items, mapping, value
+from policy.resources import (
+    CLUSTER,
+    FIREWALL,
+    NODE_POOL,
+    Hidden,
+    Resource,
+    Stack,
+    is_unset,
+    items,
+    listed,
+    mapping,
+    value,
+)
 
 ANYWHERE = {"0.0.0.0/0", "::/0"}
 DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
@@ -148,8 +160,7 @@ def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]
 def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
     if resource.type != FIREWALL or value(resource.props, "direction") == "EGRESS":
         return
-    sources = value(resource.props, "sourceRanges")
-    open_to = ANYWHERE & {one for one in sources if isinstance(one, str)} if isinstance(sources, list) else set()
+    open_to = ANYWHERE & {one for one in listed(resource.props, "sourceRanges") if isinstance(one, str)}
     if open_to and items(resource.props, "allows"):
         yield f"it lets {', '.join(sorted(open_to))} in — that is everyone on the Internet"
 

@@ -14,6 +14,7 @@ from policy.resources import (
     Resource,
     Stack,
     items,
+    listed,
     number,
     pods_of,
     texts,
@@ -107,8 +108,7 @@ def buckets_are_private(resource: Resource) -> Iterator[str]:
 def no_public_grants(resource: Resource) -> Iterator[str]:
     if not resource.type.startswith("gcp:"):
         return
-    members = value(resource.props, "members")
-    for member in [value(resource.props, "member"), *(members if isinstance(members, list | tuple) else [])]:
+    for member in (value(resource.props, "member"), *listed(resource.props, "members")):
         if member in EVERYONE:
             yield f"{value(resource.props, 'role') or 'a role'} is granted to {member} — anyone can use it"
 

@@ -12,6 +12,7 @@ from policy.resources import (
     asked,
     is_unset,
     items,
+    listed,
     mapping,
     number,
     pods_of,
@@ -82,7 +83,7 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
             context = mapping(container, "securityContext")
             if context.get("privileged") is True:
                 found.append(f"{pod.at(container)} is privileged")
-            added = set(value(context, "capabilities", "add") or ()) - HARMLESS_CAPABILITIES
+            added = set(listed(context, "capabilities", "add")) - HARMLESS_CAPABILITIES
             if added:
                 found.append(f"{pod.at(container)} has {', '.join(sorted(map(str, added)))}")
         if found:
