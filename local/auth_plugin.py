@@ -43,7 +43,8 @@ def _wanted_host() -> str:
     server = json.loads(info).get("spec", {}).get("cluster", {}).get("server", "")
     if not server:
         raise NoCredential("The kubeconfig doesn't say `provideClusterInfo: true`, so no cluster was named.")
-    return str(server).removeprefix("https://").rstrip("/")
+    # The stand-in's DNS names are all this one.
+    return str(server).removeprefix("https://").rstrip("/").replace("localhost:", "127.0.0.1:")
 
 
 def main() -> int:

@@ -421,7 +421,7 @@ def test_a_standard_cluster_becomes_a_cluster_and_its_default_pool_goes(cloud: E
     assert outputs["endpoint"] == "127.0.0.1:34567"
     assert outputs["masterAuth"]["clusterCaCertificate"] == "Q0E="
     assert outputs["masterVersion"] == record.version
-    assert outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"].endswith(".us-central1.gke.goog")
+    assert outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] == "localhost:34567"
     assert outputs["project"] == PROJECT
     assert cloud.store.get(CLUSTER_ID) is not None
 
@@ -874,7 +874,7 @@ def test_a_cluster_that_exists_can_be_looked_up_and_one_that_does_not_is_named(s
     assert found["endpoint"] == "127.0.0.1:34567"
     assert found["masterAuths"][0]["clusterCaCertificate"] == "Q0E="
     assert found["workloadIdentityConfigs"] == [{"workloadPool": f"{PROJECT}.svc.id.goog"}]
-    assert found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"].startswith("gke-")
+    assert found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"] == "localhost:34567"
     assert found["enableAutopilot"] is False
     with pytest.raises(Refused, match=r"projects/.*/clusters/none not found"):
         standard.invoke(get, name="none", location="us-central1")

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from local import paths
+from local import paths, trust
 from local.cluster import processes
 from local.cluster.api import answer, client, kubeconfig
 from local.cluster.folder import Folder, NoSuchCluster, locked, try_lock
@@ -58,6 +58,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
         else:
             _discard(folder)
             _make(folder, record)
+        trust.renew()
     return endpoint(name)
 
 
@@ -74,6 +75,7 @@ def delete(name: str) -> None:
     """End every process of the cluster, wait until the last has gone, and remove what it kept. Idempotent."""
     with locked(paths.CLUSTERS):
         _discard(Folder(name))
+        trust.renew()
 
 
 def exists(name: str) -> bool:

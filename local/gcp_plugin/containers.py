@@ -15,7 +15,7 @@ from local.gcp_plugin import rest, rules
 from local.gcp_plugin.iam import require_account
 from local.gcp_plugin.network import CLUSTER, must_hold
 from local.gcp_plugin.resource import Properties, Resource, match, merged, now
-from local.gcp_plugin.store import RUNNING, Record, project_number
+from local.gcp_plugin.store import RUNNING, Record
 from local.plugin import UNKNOWN, Refused, Secret, has_unknown
 
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -137,9 +137,6 @@ class Cluster(Resource):
     def facts(self, inputs: Properties) -> dict[str, Any]:
         location = self.cloud.location_of(inputs)
         own = [location] if zones.is_zone(location) else []
-        identity = hashlib.sha256(self.identity(inputs).encode()).hexdigest()[:28]
-        number = project_number(self.owner(inputs))
-        region = location.rpartition("-")[0] if own else location
         return {
             "version": rules.GKE_VERSION,
             "zones": [*own, *inputs["nodeLocations"]] if inputs.get("nodeLocations") else [*zones.node_zones(location)],

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from local.gcp_plugin import rules
+from catalog.identities import is_account_id
+from local.gcp_plugin import rest, rules
 from local.gcp_plugin.resource import Properties, Resource, match
 from local.gcp_plugin.store import Record, Store, project_number
 from local.plugin import Refused
@@ -17,6 +18,13 @@ SERVICE_ACCOUNT_IAM_MEMBER = "gcp:serviceaccount/iAMMember:IAMMember"
 PROJECT_IAM_MEMBER = "gcp:projects/iAMMember:IAMMember"
 _ROLE = r"(?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)"
 _EMAIL = re.compile(r"[-a-z0-9]+@(?P<project>[-a-z0-9]+)\.iam\.gserviceaccount\.com")
+
+
+def require_account(store: Store, email: str) -> None:
+    """Refuses nodes of a service account that isn't there; `default` and accounts of Google's own making always are."""
+    found = _EMAIL.fullmatch(email)
+    if found and store.get(f"projects/{found['project']}/serviceAccounts/{email}") is None:
+        raise Refused(rules.bad_request(f'Service account "{email}" does not exist.'))
 
 
 def require_identity_pool(store: Store, member: str) -> None:
@@ -52,9 +60,11 @@ class ServiceAccount(Resource):
     decided = ("email", "member", "name", "project", "uniqueId")
     named = False
 
+    def body(self, inputs: Properties) -> rest.Body:
+        return rest.account(inputs)
+
     def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
-        # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create
-        if re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", inputs["accountId"]) is None:
+        if not is_account_id(inputs["accountId"]):
             yield (
                 "accountId",
                 f"{inputs['accountId']!r} must be 6 to 30 lower-case letters, digits and hyphens, a letter first",

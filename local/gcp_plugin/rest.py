@@ -155,11 +155,15 @@ class Api:
 @functools.cache
 def api(document: str) -> Api:
     """The API of a discovery document, `container.v1` or `storage.v1`; only that one file is read."""
+    return Api(f"google.{document}", json.loads((documents() / f"{document}.json").read_text())["schemas"])
+
+
+def documents() -> Path:
+    """The folder of Google's descriptions, one a version of an API."""
     package = importlib.util.find_spec("googleapiclient")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("google-api-python-client is not installed: it has Google's API description")
-    folder = Path(package.submodule_search_locations[0], "discovery_cache", "documents")
-    return Api(f"google.{document}", json.loads((folder / f"{document}.json").read_text())["schemas"])
+    return Path(package.submodule_search_locations[0], "discovery_cache", "documents")
 
 
 # ------------------------------------------------------------------------------------------------------------- bodies

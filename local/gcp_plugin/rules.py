@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network
 from typing import Any
 
 from catalog import zones
+from catalog.addresses import MAX_AUTHORIZED_NETWORKS
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, boot_disk_type, machine
 from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
@@ -112,6 +114,11 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
         yield "initialNodeCount", bad_request("Cluster.initial_node_count must be greater than zero.")
     if inputs.get("nodePools"):
         yield "nodePools", "pools inside a Cluster are not simulated: declare each as a NodePool"
+    yield from _control_plane(body)
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/dataplane-v2#create-cluster
+    if _at(body, "networkPolicy.enabled") and _at(body, "networkConfig.datapathProvider") == "ADVANCED_DATAPATH":
+        text = "Enabling NetworkPolicy for clusters with DatapathProvider=ADVANCED_DATAPATH is not allowed."
+        yield "networkPolicy", bad_request(text)
     wanted = body.get("initialClusterVersion", "latest")
     if wanted not in ("latest", "-") and not GKE_VERSION.startswith(wanted):
         yield "minMasterVersion", bad_request(f'Master version "{wanted}" is unsupported')
@@ -125,6 +132,25 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
         yield from _node_locations(body.get("locations", []), location)
         if not autopilot and not inputs.get("removeDefaultNodePool"):
             yield from _node_config(body.get("nodeConfig", {}), "nodeConfig")
+
+
+def _control_plane(body: Values) -> Iterator[Problem]:
+    """Ways to the control plane: https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"""
+    ways = body.get("controlPlaneEndpointsConfig", {})
+    by_name, by_address = _at(ways, "dnsEndpointConfig.allowExternalTraffic"), _at(ways, "ipEndpointsConfig.enabled")
+    if by_address is False and not by_name:
+        text = "The IP endpoints can only be disabled where the DNS endpoint allows external traffic."
+        yield "controlPlaneEndpointsConfig", bad_request(text)
+    networks = _at(ways, "ipEndpointsConfig.authorizedNetworksConfig.cidrBlocks") or []
+    for index, one in enumerate(networks):
+        try:
+            IPv4Network(one.get("cidrBlock", ""))
+        except ValueError:
+            path = f"masterAuthorizedNetworksConfig.cidrBlocks[{index}].cidrBlock"
+            yield path, bad_request(f'Invalid authorized network "{one.get("cidrBlock")}"')
+    if len(networks) > MAX_AUTHORIZED_NETWORKS:
+        text = f"At most {MAX_AUTHORIZED_NETWORKS} authorized networks"
+        yield "masterAuthorizedNetworksConfig.cidrBlocks", bad_request(text)
 
 
 def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:

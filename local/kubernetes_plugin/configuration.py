@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,13 +109,16 @@ def read(arguments: Mapping[str, Any]) -> Configuration:
     def flag(key: str) -> bool:
         return values.get(key) in TRUE  # the SDK puts the environment's PULUMI_K8S_… into the arguments
 
+    # A provider of the state, whose cluster was replaced, has those arguments that it was made with.
+    unreachable = values.get("deleteUnreachable", os.environ.get("PULUMI_K8S_DELETE_UNREACHABLE"))
+
     given = values.get("kubeconfig")
     known = given is not UNKNOWN
     config = kubeconfig.load(given, values.get("context") or "", values.get("cluster") or "") if known else None
     return Configuration(
         kubeconfig=config,
         namespace=values.get("namespace") or (config.namespace if config else "") or DEFAULT_NAMESPACE,
-        delete_unreachable=flag("deleteUnreachable"),
+        delete_unreachable=unreachable in TRUE,
         secrets_mutable=flag("enableSecretMutable"),
         configs_mutable=flag("enableConfigMapMutable"),
         force=flag("enablePatchForce"),
