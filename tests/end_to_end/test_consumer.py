@@ -1,0 +1,105 @@
+"""Another team's program reads the dev environment's outputs, runs on its queue, and leaves no trace when it goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import ROOT, StandIn, eventually, objects_of, until_none
+
+pytestmark = pytest.mark.cluster
+
+DEV = "Pulumi.dev.yaml"
+TEAM = "research"
+
+
+class Consumer:
+    """A stack of the program in `examples/consumer`, in a folder of its own, on the stack of a stand-in."""
+
+    def __init__(self, stand_in: StandIn, name: str, namespace: str) -> None:
+        # As installed by the other team: the view is on Python's path.
+        self.stand_in = StandIn(stand_in.state, extra=(("PYTHONPATH", str(ROOT)),))
+        self.folder = Path(shutil.copytree(ROOT / "examples" / "consumer", stand_in.state / name))
+        self.pulumi("stack", "init", name)
+        self.pulumi("config", "set", "platform", f"organization/gke-ai/{stand_in.stack}")
+        self.pulumi("config", "set", "namespace", namespace)
+
+    def pulumi(self, *arguments: str, fails: bool = False) -> str:
+        return self.stand_in.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[StandIn]:
+    """The dev environment, in which the team is a tenant."""
+    with fresh() as stand_in:
+        stand_in.make("up", stand_in.configure(DEV))
+        yield stand_in
+
+
+def workloads(stand_in: StandIn) -> set[str]:
+    """Which of the team's workloads Kueue has admitted, by their owners' kinds."""
+    found = stand_in.get("workloads", "-n", TEAM)
+    return {
+        one["metadata"]["ownerReferences"][0]["kind"]
+        for one in found
+        if any((c["type"], c["status"]) == ("Admitted", "True") for c in one["status"].get("conditions", []))
+    }
+
+
+def lasting(stand_in: StandIn) -> Any:
+    """Names of all objects but pods and nodes, which come and go by themselves."""
+    return {one for one in objects_of(stand_in) if one[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
+
+
+def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: StandIn) -> None:
+    before, exported = lasting(platform), platform.exported()["resources"]
+    consumer = Consumer(platform, "team", TEAM)
+    assert "Traceback" not in consumer.pulumi("preview")
+    consumer.pulumi("up", "--yes", "--skip-preview")
+    eventually(lambda: workloads(platform) == {"Job", "Pod"}, "Job and server are admitted")
+    (job,) = platform.get("jobs", "-n", TEAM)
+    eventually(
+        lambda: (
+            [
+                pod["spec"]["nodeSelector"]["cloud.google.com/gke-accelerator"]
+                for pod in platform.get("pods", "-n", TEAM, "-l", f"job-name={job['metadata']['name']}")
+                if pod["status"].get("phase") == "Running"
+            ]
+            == ["nvidia-l4"]
+        ),
+        "the Job runs on the nodes that the outputs name",
+    )
+    answer = eventually(lambda: answered(platform, f"{TEAM}/services/chat:8000"), "the server answers")
+    assert json.loads(answer)["choices"]
+    # Nothing is to be done again, though Kueue has written to what it admitted.
+    consumer.pulumi("preview", "--expect-no-changes")
+
+    consumer.pulumi("destroy", "--yes", "--skip-preview")
+    until_none(lambda: lasting(platform) - before, "what the consumer made is gone")
+    assert before - lasting(platform) == set()
+    assert platform.exported()["resources"] == exported
+    assert platform.planned() == {}
+
+
+def answered(stand_in: StandIn, service: str) -> str:
+    """What a server answers to a prompt; nothing while none does."""
+    prompt = stand_in.state / "prompt.json"
+    prompt.write_text(json.dumps({"model": "any", "prompt": "What is a tenant?", "max_tokens": 8}))
+    path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
+    process = stand_in.start(
+        "kubectl", "--kubeconfig", stand_in.kubeconfig(), "create", "--raw", path, "-f", str(prompt)
+    )
+    said = process.communicate()[0]
+    return said if process.returncode == 0 else ""
+
+
+def test_consumer_of_a_tenant_that_is_not_there_is_told_which_there_are(platform: StandIn) -> None:
+    said = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
+    assert f"has no tenant reserach. It has: {TEAM}." in said
+    assert "Traceback" not in said
