@@ -14,7 +14,7 @@ from fractions import Fraction
 from catalog import apis as google
 from catalog import quota as quotas
 from catalog.capacity import MODES
-from catalog.engines import ENGINES
+from catalog.engines import ENGINES, JETSTREAM_HTTP_REQUEST
 from catalog.machines import machine
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -27,6 +27,7 @@ from catalog.nodes import (
     NodeShape,
 )
 from catalog.quantities import parse_quantity
+from catalog.registries import is_googles, registry_of
 from catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from catalog.zones import node_zones
@@ -56,6 +57,13 @@ from settings.model import (
 _NOT_CONTENT = {"name", "fixed_name", "kind"}
 # Every cluster has it; all other namespaces that are not the system's are made by the stack.
 DEFAULT_NAMESPACE = "default"
+
+
+def most_nodes(settings: Settings) -> int:
+    """Nodes of the stack with every pool at its largest; those that Google makes by itself not counted."""
+    system, cluster = settings.cluster.system_pool, settings.cluster
+    zones = len(system.zones or node_zones(cluster.location)) if cluster.mode == "standard" else 0
+    return system.nodes_per_zone * zones + sum(largest(pool, cluster) for pool in pools(settings))
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -97,6 +105,21 @@ def images(workload: Workload) -> list[str]:
     return [image for image in (first, front) if image is not None]
 
 
+def internet(settings: Settings) -> dict[str, str]:
+    """What of the Internet pods of the stack get images and models from, by host, each with what needs it first.
+
+    Google's registries are not of the Internet: nodes without external addresses reach them by Private Google Access.
+    """
+    managers = ["Kueue"] if settings.queues else ["JobSet"] if multislices(settings) else []
+    adapters = ["metrics adapter"] if any(one.adapter == "prometheus" for one in settings.autoscaling) else []
+    wanted = [("registry.k8s.io", whose) for whose in (*managers, *adapters)]
+    for workload in workloads(settings):
+        wanted += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
+        if isinstance(workload, GpuServer | FineTune):
+            wanted.append(("huggingface.co", workload.name))
+    return dict(reversed(wanted))
+
+
 def reads_registry(settings: Settings, project: str) -> bool:
     """Whether an image of the stack is in Artifact Registry of the project itself, which may not be public."""
     # https://cloud.google.com/artifact-registry/docs/docker/names
@@ -125,10 +148,10 @@ def multislices(settings: Settings) -> list[Multislice]:
 
 
 def namespaces(settings: Settings) -> list[str]:
-    """Every namespace that a workload or a local queue lives in, by first use."""
+    """Every namespace that a workload or a local queue lives in or that is a tenant's, by first use."""
     queues = settings.queues.local_queues if settings.queues else []
     used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
-    return list(dict.fromkeys(one.namespace for one in used))
+    return list(dict.fromkeys([*(one.namespace for one in used), *(one.name for one in settings.tenants)]))
 
 
 def gpus(pool: GpuPool) -> tuple[str, int]:
@@ -314,6 +337,8 @@ def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
     Of what a workload names Kueue looks only at what the flavor has: one with the pool's own alone would be taken for
     nodes of any accelerator.
     """
+    if flavor.accelerator is not None:
+        return {GKE_ACCELERATOR: flavor.accelerator}
     own = flavor_pools(flavor, settings)
     pool = of_pool(own[0]) if len(own) == 1 else {}
     if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
@@ -405,13 +430,16 @@ def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
 
 
 def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """What one pod of the workload asks Kueue for, by resource: its container's requests."""
+    """What one pod of the workload asks Kueue for, by resource: its containers' requests."""
     stated = {
         "cpu": workload.resources.cpu,
         "memory": workload.resources.memory,
         "ephemeral-storage": workload.resources.ephemeral_storage,
     }
     request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
+    if isinstance(workload, JetStream):  # and the container that turns HTTP into gRPC
+        for resource in request.keys() & JETSTREAM_HTTP_REQUEST.keys():
+            request[resource] += parse_quantity(JETSTREAM_HTTP_REQUEST[resource])
     resource, count = accelerators(workload, settings)
     request[resource] = Fraction(count)
     return request

@@ -15,9 +15,11 @@ from settings.rules import (
     compute_classes,
     fit,
     monitoring,
+    network,
     pools,
     queues,
     serving,
+    tenants,
     token,
     tpu_pools,
     tpu_workloads,
@@ -27,6 +29,7 @@ from settings.rules import (
 RULES = (
     *token.RULES,
     *cluster.RULES,
+    *network.RULES,
     *buckets.RULES,
     *pools.RULES,
     *tpu_pools.RULES,
@@ -37,6 +40,7 @@ RULES = (
     *serving.RULES,
     *fit.RULES,
     *autoscaling.RULES,
+    *tenants.RULES,
     *monitoring.RULES,
 )
 

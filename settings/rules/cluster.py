@@ -71,7 +71,11 @@ def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
                 "Leave existingMode out, or set mode: existing",
             )
         return
-    for field in ("release_channel", "system_pool", "network", "subnetwork", "labels", "protect"):
+    for field in (
+        *("release_channel", "system_pool", "labels", "protect"),
+        *("network", "subnetwork", "pods_range", "services_range", "vpc"),
+        *("private_nodes", "public_endpoint", "authorized_networks"),
+    ):
         if field in cluster.model_fields_set:
             key = type(cluster).model_fields[field].alias or field
             yield Problem(

@@ -1,0 +1,19 @@
+"""Registries of container images.
+
+Source: https://github.com/distribution/reference (what of an image's name is its registry)
+"""
+
+from __future__ import annotations
+
+DOCKER_HUB = "docker.io"
+
+
+def registry_of(image: str) -> str:
+    """The host that serves an image: the first part of its name, where that is a host."""
+    first, slash, _ = image.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
+
+
+def is_googles(host: str) -> bool:
+    """Whether Private Google Access leads there: https://cloud.google.com/vpc/docs/configure-private-google-access#domain-options"""
+    return host in ("gcr.io", "pkg.dev") or host.endswith((".gcr.io", ".pkg.dev"))
