@@ -18,6 +18,8 @@ from catalog.versions import JETSTREAM_IMAGE, TGI_IMAGE, VLLM_IMAGE
 
 # What JetStream's images listen on; only the last can be told otherwise.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
+# What the container beside it takes, which turns HTTP into gRPC: chosen, as the image says nothing of it.
+JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
 # What JetStream's model server is told, in order; braces name the key of the configuration that says it.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml

@@ -5,7 +5,7 @@ from typing import NotRequired
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, MAXTEXT_SETTINGS
+from catalog.engines import JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_HTTP_REQUEST, MAXTEXT_SETTINGS
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from components.base import read
@@ -92,6 +92,10 @@ def http_front(server: JetStream) -> "k8s.core.v1.ContainerArgsDict":
         "image": server.http_image or JETSTREAM_HTTP_IMAGE,
         "ports": [{"container_port": JETSTREAM_HTTP_PORT}],
     }
+    stated = server.resources.model_dump(exclude_none=True)
+    # Of what the model server asks for: a queue without quota for a resource admits no pod that asks for it.
+    if request := {resource: amount for resource, amount in JETSTREAM_HTTP_REQUEST.items() if resource in stated}:
+        container["resources"] = {"requests": request, "limits": request}
     if server.probes:
         path = engine_of(server).health_path
         container["readiness_probe"] = {"http_get": {"path": path, "port": JETSTREAM_HTTP_PORT}}

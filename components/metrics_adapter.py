@@ -237,7 +237,7 @@ class MetricsAdapter(Component):
                 "http_get": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
                 "initial_delay_seconds": 30,
             },
-            "resources": {"requests": {"cpu": "102m", "memory": "180Mi"}},
+            "resources": {"requests": {"cpu": "102m", "memory": "180Mi"}, "limits": {"memory": "512Mi"}},
             "security_context": {
                 "allow_privilege_escalation": False,
                 "capabilities": {"drop": ["ALL"]},
@@ -310,6 +310,7 @@ class MetricsAdapter(Component):
             "ports": [{"name": "web", "container_port": FRONTEND_PORT}],
             "readiness_probe": {"http_get": {"path": "/-/ready", "port": "web"}},
             "liveness_probe": {"http_get": {"path": "/-/healthy", "port": "web"}},
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
             "security_context": {
                 "allow_privilege_escalation": False,
                 "capabilities": {"drop": ["all"]},
@@ -350,6 +351,12 @@ class MetricsAdapter(Component):
                 },
             },
             opts=self._inside(account),
+        )
+        k8s.policy.v1.PodDisruptionBudget(
+            FRONTEND,
+            metadata={"name": FRONTEND, "namespace": PROMETHEUS_NAMESPACE},
+            spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
+            opts=self._inside(),
         )
         k8s.core.v1.Service(
             FRONTEND_SERVICE,

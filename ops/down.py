@@ -32,7 +32,8 @@ def down(stack: Stack) -> None:
         names = "\n".join(f"  {line}" for line in guarded)
         raise Stop(
             f"{stack.name} is protected, and nothing was deleted:\n{names}\n"
-            "To take it down: set `protect: false` there in the configuration, run up, then down again."
+            "To take it down: set `protect: false` there in the configuration (and `gke-ai:policies: advisory`, should "
+            "it be mandatory: a policy demands the protection), run up, then down again."
         )
     release, api = jobset_release(stack.resources), stack.api()
     outlives = not any(stack.of_type(CLUSTER))

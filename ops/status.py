@@ -154,10 +154,11 @@ def largest(pool: Mapping[str, Any]) -> int:
 
 
 def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a resource of a flavor of a queue: reserved against nominal quota."""
+    """One row a resource of a flavor of a queue: reserved, and how much of that is its cohort's, against nominal
+    quota."""
     for queue in snapshot.cluster_queues:
         reserved = {
-            (flavor["name"], resource["name"]): resource["total"]
+            (flavor["name"], resource["name"]): resource
             for flavor in queue.get("status", {}).get("flavorsReservation") or []
             for resource in flavor["resources"]
         }
@@ -165,11 +166,13 @@ def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
             for flavor in group["flavors"]:
                 for resource in flavor["resources"]:
                     kind = resource["name"]
+                    taken = reserved.get((flavor["name"], kind), {})
+                    used, borrowed = (parse_quantity(str(taken.get(key, 0))) for key in ("total", "borrowed"))
                     yield (
                         queue["metadata"]["name"],
                         flavor["name"],
                         kind,
-                        readable(kind, parse_quantity(str(reserved.get((flavor["name"], kind), 0)))),
+                        readable(kind, used) + (f", {readable(kind, borrowed)} borrowed" if borrowed else ""),
                         readable(kind, parse_quantity(str(resource["nominalQuota"]))),
                     )
 

@@ -94,6 +94,13 @@ def chips_of_either_container_in_this_cluster(entry: Object) -> None:
         selector["matchExpressions"] = [{**CONTAINERS, "key": "metric.labels.container"}]
 
 
+def frontend_s_resources_are_stated(item: Object) -> None:
+    """The document leaves them to the node."""
+    if identity(item) == ("Deployment", "frontend"):
+        (container,) = item["spec"]["template"]["spec"]["containers"]
+        container["resources"] = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+
+
 DIFFERENCES: list[Callable[[Object], None]] = [
     selectors_are_in_the_spec,
     namespaces_are_stated,
@@ -101,6 +108,7 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     ports_of_adapters_are_stated,
     windows_are_stated,
     several_metrics_are_of_one_adapter,
+    frontend_s_resources_are_stated,
 ]
 # The server is taken for granted by the document, as is its disruption budget; and prometheus-adapter is installed by
 # its chart there: its rules are compared below, its names with those of the chart.
@@ -110,6 +118,7 @@ NOT_IN_THE_SOURCE = {
     ("PodDisruptionBudget", "maxengine-server"),
 }
 OF_THE_CHART = {
+    ("PodDisruptionBudget", "frontend"),  # of the frontend's two replicas; the document has none
     ("ServiceAccount", "example-release-prometheus-adapter"),
     ("ConfigMap", "example-release-prometheus-adapter"),
     ("Deployment", "example-release-prometheus-adapter"),
