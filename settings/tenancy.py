@@ -32,12 +32,12 @@ def service_accounts(tenant: Tenant, settings: Settings) -> list[str]:
 
 def grants(bucket: Bucket, settings: Settings) -> list[Grant]:
     """Roles on the bucket: those stated, and one for the workloads of each tenant that has it."""
-    of_tenants = [
-        Grant(namespace=one.name, service_account=one.service_account)
-        for one in settings.tenants
-        if bucket.name in one.buckets
-    ]
-    return [*bucket.grants, *of_tenants]
+    return [*bucket.grants, *(grant(one) for one in settings.tenants if bucket.name in one.buckets)]
+
+
+def grant(tenant: Tenant) -> Grant:
+    """What a tenant is granted on a bucket that it has: to read and write objects, by its workloads' account."""
+    return Grant(namespace=tenant.name, service_account=tenant.service_account)
 
 
 def buckets(tenant: Tenant, settings: Settings) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from catalog.nodes import region_of
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone
+from settings import tenancy
 from settings.model import Settings
 from settings.plan import fine_tunes
 from settings.problems import Problem, nearest, unknown
@@ -97,13 +98,13 @@ def training_buckets_exist(settings: Settings) -> Iterator[Problem]:
         yield from unknown(settings, path, "gke-ai:buckets", "bucket", job.volume.bucket, names, consequence)
 
 
-@needs("gke-ai:buckets")
+@needs("gke-ai:buckets", "gke-ai:tenants")
 def training_may_write(settings: Settings) -> Iterator[Problem]:
     """The service account of a run is granted a role on its bucket with which checkpoints can be written."""
     for job in fine_tunes(settings):
         for bucket in [one for one in settings.buckets if one.name == job.volume.bucket][:1]:
             account = (job.namespace, job.service_account)
-            roles = [g.role for g in bucket.grants if (g.namespace, g.service_account) == account]
+            roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
             if any(role not in _CANNOT_WRITE for role in roles):
                 continue
             have = f"has only {', '.join(roles)}" if roles else "is granted nothing"
