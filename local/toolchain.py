@@ -158,6 +158,8 @@ TOOLS = (
         {"helm": ("version", "--short")},
         stamps={"helm.sh/helm/v3/internal/version.version": "{version}"},
     ),
+    # Looks at the workflows in make lint.
+    Tool("actionlint", "github.com/rhysd/actionlint", {"actionlint": ("-version",)}),
 )
 
 
