@@ -1,0 +1,37 @@
+"""What earlier versions of this project deployed goes on under this one: nothing is replaced or deleted.
+
+The recorded state of each system (tests/recorded) is previewed with the configuration that it had then, by today's
+program. See docs/upgrading.md.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.standin import StandIn
+from tests.recorded import systems, versions
+
+pytestmark = pytest.mark.cluster
+
+# What an upgrade does in place or adds, by the version that it comes from and the system: each entry is told in
+# docs/upgrading.md. Nothing may ever stand here under an operation that replaces or deletes.
+CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {}
+HARMLESS = {"create", "update"}
+
+
+@pytest.mark.parametrize(
+    ("version", "system"), [(version, system) for version in versions() for system in systems(version)]
+)
+def test_upgrade_replaces_nothing_and_changes_what_is_told(version: str, system: str, stand_in: StandIn) -> None:
+    stand_in.run("python", "-m", "tests.recorded.given", version, system, stand_in.stack)
+    plan = stand_in.planned()
+    lost = {operation: names for operation, names in plan.items() if operation not in HARMLESS}
+    assert not lost, "this version would replace or delete what an earlier one made: give it an alias, or keep its name"
+    assert plan == CHANGES.get((version, system), {})
+
+
+def test_every_version_has_records_of_every_kind_of_system() -> None:
+    for version in versions():
+        assert {name.partition("-")[0] for name in systems(version)} >= {
+            *("dev", "prod", "mixed", "cost", "flex", "multislice", "jetstream")
+        }

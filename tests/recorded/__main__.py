@@ -1,0 +1,81 @@
+"""Records what a version of this project leaves in its stacks' state: deploys each system to a stand-in, and exports.
+
+    local/run python -m tests.recorded [CHECKOUT] [SYSTEM…]
+
+CHECKOUT is another checkout of this project (`git worktree add FOLDER TAG`); without it, this one. Systems that are
+recorded already are left as they are. See docs/upgrading.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.recorded import FOLDER, recorded
+
+ROOT = FOLDER.parent.parent
+STACK = "recorded"
+# Versions from before a checkout said its own.
+NAMELESS = "0.2.0"
+
+
+def main() -> None:
+    """Records every system of the checkout, or those named."""
+    arguments = sys.argv[1:]
+    root = Path(arguments.pop(0)).resolve() if arguments and Path(arguments[0]).is_dir() else ROOT
+    files = {
+        file.stem.removeprefix("Pulumi."): file for file in [*root.glob("Pulumi.*.yaml"), *root.glob("examples/*.yaml")]
+    }
+    folder = FOLDER / version(root)
+    folder.mkdir(exist_ok=True)
+    for name in arguments or sorted(files):
+        if not (folder / f"{name}.json").exists():
+            (folder / f"{name}.json").write_text(of(root, files[name]))
+            print(f"recorded {folder.name}/{name}.json")
+
+
+def version(root: Path) -> str:
+    """The version that a checkout says it is."""
+    said = re.search(r'^PROJECT_VERSION = "(.+)"$', (root / "catalog" / "versions.py").read_text(), re.M)
+    return said[1] if said else NAMELESS
+
+
+def of(root: Path, file: Path) -> str:
+    """The record of one system: deployed by the checkout itself to a stand-in of its own, which is ended again."""
+    with tempfile.TemporaryDirectory(prefix="gke-ai-") as state:
+
+        def run(*command: str) -> str:
+            # Not what this checkout's own local/run has put there: each looks for plugins beyond its own.
+            path = os.pathsep.join(one for one in os.get_exec_path() if not Path(one).is_relative_to(ROOT))
+            environment = {**os.environ, "GKE_AI_STATE": state, "PATH": path}
+            process = subprocess.run(
+                [str(root / "local" / "run"), *command], cwd=root, env=environment, text=True, capture_output=True
+            )
+            if process.returncode:
+                sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{process.stdout}{process.stderr}")
+            return process.stdout
+
+        config: dict[str, Any] = yaml.safe_load(file.read_text())["config"]
+        cluster = config.get("gke-ai:cluster", {})
+        if cluster.get("mode") == "existing":
+            mode = cluster.get("existingMode", "standard")
+            run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
+        try:
+            run("python", "-m", "local.stack", "up", "--stack", STACK, "--config", str(file))
+            exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
+            return recorded(json.loads(exported)["deployment"], STACK, config)
+        finally:
+            for made in (Path(state) / "clusters").glob("*"):
+                run("python", "-c", f"import local.cluster; local.cluster.delete({made.name!r})")
+
+
+if __name__ == "__main__":
+    main()
