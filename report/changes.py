@@ -63,7 +63,10 @@ class Resource:
         if isinstance(metadata, Mapping) and isinstance(metadata.get("name"), str):
             return "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
         stated = self.inputs.get("name")
-        return stated if isinstance(stated, str) and stated != UNKNOWN else self.logical_name
+        # A pool that is replaced by a new one first has digits of its content after the name that its users gave it.
+        if not isinstance(stated, str) or stated == UNKNOWN or stated.startswith(f"{self.logical_name}-"):
+            return self.logical_name
+        return stated
 
     @property
     def kind(self) -> str:
@@ -198,6 +201,8 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
         parts = (
             sorted(compared(was, now, path)) if isinstance(was, dict | list) and isinstance(now, dict | list) else []
         )
+        if SECRET in (was, now):
+            was = now = SECRET  # asked for as text and given back encoded, a secret is found at one of the two only
         for part, part_was, part_now in parts or [(path, shown(was), shown(now))]:
             yield Difference(part, part_was, part_now, kind.get("kind", "").endswith("-replace") or path in replaces)
 

@@ -84,10 +84,9 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
     ]
     running = f" On it: {listed(on_it)}." if on_it else " No server or run of this stack is made for it."
     if change.operation == REPLACE and change.create_first:
-        text = (
-            f"Node pool {name} is replaced{because(change)}: the new pool comes first, then pods leave the old one as "
-        )
-        yield Interruption(SLOWER, f"{text}their disruption budgets allow; for a while both are paid for.{running}")
+        text = f"Node pool {name} is replaced{because(change)}, the new one first: pods move to it as their disruption "
+        text += "budgets allow, runs and servers of one replica start again there, and for a while both are paid for."
+        yield Interruption(WORK if on_it else NOTE, f"{text}{running}")
     elif change.operation == REPLACE:
         text = f"Node pool {name} is replaced{because(change)}, the old one first: its pods stop, and wait until"
         yield Interruption(OUTAGE if on_it else NOTE, f"{text} the new one has nodes.{running}")

@@ -188,7 +188,7 @@ def policies(plan: Plan, verdict: Verdict) -> Section:
             f"**{one.enforcement}**" if one.enforcement == MANDATORY else one.enforcement,
             code(one.policy),
             text(known[one.urn].title if one.urn in known else one.urn.rpartition("::")[2]),
-            text(one.message),
+            text(without_name(one.message, known[one.urn].name) if one.urn in known else one.message),
         ]
         for one in verdict.violations
     ]
@@ -200,6 +200,12 @@ def policies(plan: Plan, verdict: Verdict) -> Section:
         [long(f"{plural(len(advised), 'advisory violation')}", table(head, advised), len(advised))] if advised else []
     )
     return Section("Policies", always, rest, 1)
+
+
+def without_name(message: str, name: str) -> str:
+    """A message less the name of its resource, which has a column of its own."""
+    before, found, after = message.partition(f" {name}: ")
+    return after if found and " " not in before else message
 
 
 def changed(plan: Plan) -> Iterable[Section]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from report.preview import Preview
@@ -40,7 +39,9 @@ def verdict(preview: Preview) -> Verdict:
     resources: set[str] = set()
     for event in preview.events:
         if told := event.get("policyEvent"):
-            message = " — ".join(lines(told["message"]))
+            # First comes what the policy is for, the same for every violation.
+            first, *rest = lines(told["message"]) or [""]
+            message = " ".join(rest) or first
             urn = told.get("resourceUrn") or ""
             violations.add(Violation(told["enforcementLevel"], told["policyName"], urn, message))
         for kind in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
@@ -51,6 +52,6 @@ def verdict(preview: Preview) -> Verdict:
     return Verdict(tuple(ordered), len(rules | {one.policy for one in violations}), len(resources))
 
 
-def lines(message: str) -> Iterable[str]:
+def lines(message: str) -> list[str]:
     """A message's lines that say something."""
     return [line.strip() for line in message.splitlines() if line.strip()]

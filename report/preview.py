@@ -19,7 +19,12 @@ KEPT = ("urn", "type", "parent", "inputs", "outputs", "dependencies", "protect",
 # How Pulumi writes a secret into exported state: this key, with a signature of its own.
 SECRET_KEY = "4dabf18193072939515e22adb298388d"
 SECRET = "[secret]"
-POLICY_EVENTS = ("policyEvent", "policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent")
+# Events of policies, and what is read of them.
+POLICY_EVENTS = {
+    "policyEvent": ("resourceUrn", "message", "policyName", "enforcementLevel"),
+    "policyAnalyzeSummaryEvent": ("resourceUrn", "passed", "failed"),
+    "policyAnalyzeStackSummaryEvent": ("passed", "failed"),
+}
 # The order of the two says whether the old one goes first.
 REPLACING = ("create-replacement", "delete-replaced")
 
@@ -100,9 +105,9 @@ def masked(value: Any) -> Any:
 
 def of_interest(event: State) -> dict[str, Any] | None:
     """An event of a policy, an error, or a replacement; None of any other."""
-    for kind in POLICY_EVENTS:
+    for kind, keys in POLICY_EVENTS.items():
         if kind in event:
-            return {kind: dict(event[kind])}
+            return {kind: {key: event[kind][key] for key in keys if event[kind].get(key)}}
     said = event.get("diagnosticEvent") or {}
     if said.get("severity") == "error":
         return {"error": str(said["message"])}

@@ -1,0 +1,504 @@
+"""The page for reviewers: what it says of recorded previews, and that it says the same twice, and no secret."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from docs.pictures.examples import resources
+from ops.stack import Stop
+from report import __main__ as command
+from report import graph, prices
+from report.capacity import supplies
+from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, Plan, Resource, plan
+from report.interruptions import OUTAGE, interruptions
+from report.page import COMMENT_LIMIT, SHORTENED, Options, page
+from report.policies import Verdict, Violation, verdict
+from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
+from tests.recorder import ROOT, configuration, run_program
+
+FOLDER = Path(__file__).parent / "recorded_reports"
+RECORDED = ["creation", "change", "deletion"]
+# Tokens that were given when the previews were recorded.
+CANARIES = ("hf_canary", "hf_stand-in")
+
+
+def preview(name: str) -> Preview:
+    """A recorded preview."""
+    return recorded((FOLDER / f"{name}.json").read_text())
+
+
+def written(found: Preview, **options: Any) -> str:
+    """The page of a preview."""
+    return page(plan(found), verdict(found), Options(**options))
+
+
+# Pages and pictures of recorded previews
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_page_and_picture_say_what_was_agreed(name: str, tmp_path: Path) -> None:
+    source, agreed = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
+    arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
+    command.report(command.parser().parse_args(arguments))
+    renew = f"if this is as it should be: local/run python -m report --from {source} --output {agreed}"
+    for kind in ("md", "svg"):
+        assert (tmp_path / f"{name}.{kind}").read_text() == (FOLDER / f"{name}.{kind}").read_text(), renew
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_order_in_which_the_engine_told_things_makes_no_difference(name: str) -> None:
+    found = preview(name)
+    mixed = random.Random(5)
+    events = [event for event in found.events if "replacing" not in event]
+    ordered = [event for event in found.events if "replacing" in event]
+    other = replace(
+        found,
+        resources=tuple(mixed.sample(found.resources, len(found.resources))),
+        steps=tuple(mixed.sample(found.steps, len(found.steps))),
+        events=(*mixed.sample(events, len(events)), *ordered),
+    )
+    assert other != found
+    assert written(other, picture="mermaid") == written(found, picture="mermaid")
+    assert graph.svg(graph.of_plan(plan(other)), "") == graph.svg(graph.of_plan(plan(found)), "")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_no_secret_is_on_the_page_in_the_picture_or_in_a_saved_preview(name: str) -> None:
+    found = preview(name)
+    drawn = graph.svg(graph.of_plan(plan(found)), "")
+    for text in (found.written(), written(found, picture="mermaid", limit=0), drawn):
+        assert not [canary for canary in CANARIES if canary in text]
+    if name == "change":
+        assert "| ± Secret llm/hf-secret | `data.hf_api_token` **replaces it** | (secret) | (secret) |" in written(
+            found
+        )
+
+
+def test_secrets_of_the_recorded_state_are_masked() -> None:
+    secret = {SECRET_KEY: "1b47061264138c4ac30d75fd1eb44270", "plaintext": '"hf_canary"'}
+    state = {"urn": "u", "type": "t", "inputs": {"a": [{"b": secret}]}, "outputs": {"b": secret}}
+    step = {"op": "update", "urn": "u", "oldState": state, "newState": state}
+    found = trimmed("dev", [state], [step], [])
+    assert found.resources[0]["inputs"] == {"a": [{"b": SECRET}]}
+    assert "hf_canary" not in found.written()
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_page_holds_no_time_no_address_and_no_id(name: str) -> None:
+    text = written(preview(name), limit=0)
+    assert not re.search(r"\d\d:\d\d:\d\d|\b\d{1,3}(\.\d{1,3}){3}\b|[0-9a-f]{8}-[0-9a-f]{4}-|https?://", text)
+
+
+@pytest.mark.parametrize("limit", [COMMENT_LIMIT, 9_000, 4_000, 1_200, 400])
+def test_page_is_no_longer_than_a_comment_may_be_and_says_what_it_leaves_out(limit: int) -> None:
+    whole = written(preview("change"), picture="mermaid", limit=0)
+    text = written(preview("change"), picture="mermaid", limit=limit)
+    assert len(text) <= limit
+    assert (SHORTENED in text) == (len(whole) > limit)
+    assert text.count("<details>") == text.count("</details>")
+    assert text.startswith("# Preview of `mixed`\n\n**2 replaced, 1 changed, 1 created**")
+
+
+def test_long_page_keeps_interruptions_and_mandatory_violations_before_lists_of_names() -> None:
+    whole = written(preview("change"), picture="mermaid", limit=0)
+    text = written(preview("change"), picture="mermaid", limit=len(whole) - 1)
+    assert "Node pool gpupool is replaced" in text
+    assert "**mandatory**" in text
+    assert "```mermaid" not in text
+
+
+def test_failed_program_is_told_in_its_own_words_and_no_plan_is_made_up() -> None:
+    recorded_before = preview("change").resources
+    events = ({"error": "2 problems; nothing was changed.\n"}, {"error": "an unhandled error occurred: status 1"})
+    text = written(Preview("dev", recorded_before, (), events))
+    assert "**There is no plan: the preview failed.**" in text
+    assert "```\n2 problems; nothing was changed.\n```" in text
+    assert "unhandled error" not in text
+    assert "Accelerators" not in text
+
+
+def test_words_of_a_policy_can_not_break_the_page() -> None:
+    said = Violation("mandatory", "p", "urn", "a | b\nc <script>alert()</script> [x](https://example.com) @someone *d*")
+    text = page(Plan("dev", {}, {}, ()), Verdict((said,), 1, 1), Options())
+    (row,) = (line for line in text.splitlines() if line.startswith("| **mandatory**"))
+    assert row.replace("\\|", "").count("|") == 5
+    assert "<script>" not in row
+    assert "](" not in row
+    assert "@someone" not in row
+
+
+def test_same_violation_told_twice_is_one() -> None:
+    told = {"policyEvent": {"message": "What for.\nWhy.\n", "policyName": "p", "enforcementLevel": "advisory"}}
+    found = verdict(Preview("dev", events=(told, told)))
+    assert [one.message for one in found.violations] == ["Why."]
+
+
+# The command
+
+
+def run(*arguments: str) -> int:
+    """The command on a recorded preview."""
+    return command.report(command.parser().parse_args(arguments))
+
+
+def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path) -> None:
+    output = str(tmp_path / "report.md")
+    assert run("--from", str(FOLDER / "creation.json"), "--output", output) == 0
+    assert run("--from", str(FOLDER / "change.json"), "--output", output) == 1  # mandatory policies are broken
+
+
+def test_page_without_a_file_has_a_graph_that_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--from", str(FOLDER / "deletion.json"))
+    shown = capsys.readouterr().out
+    assert "```mermaid" in shown
+    assert ".svg" not in shown
+    with pytest.raises(Stop, match="--output"):
+        run("--from", str(FOLDER / "deletion.json"), "--graph", "svg")
+
+
+# Capacity and cost
+
+
+def row(kind: str, machine: str = "", **inputs: Any) -> Resource:
+    """A node pool."""
+    config = {"machineType": machine, **inputs.pop("nodeConfig", {})}
+    return resource("gcp:container/nodePool:NodePool", kind, {"name": kind, "nodeConfig": config, **inputs})
+
+
+def resource(type_: str, name: str, inputs: Mapping[str, Any], **more: Any) -> Resource:
+    """A resource of the stack."""
+    return Resource(f"urn:pulumi:dev::gke-ai::{type_}::{name}", type_, inputs=inputs, **more)
+
+
+def found_in(*given: Resource) -> list[tuple[str, str, int, int]]:
+    """Capacity kind, accelerator, least and most of each place."""
+    return [(one.capacity, one.accelerator, one.least, one.most) for one in supplies({one.urn: one for one in given})]
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        (row("a", "g2-standard-24", nodeCount=3, nodeLocations=["z"]), ("onDemand", "nvidia-l4", 6, 6)),
+        (row("a", "g2-standard-8", nodeCount=1, location="us-central1"), ("onDemand", "nvidia-l4", 3, 3)),
+        (
+            row("a", "g2-standard-96", nodeConfig={"spot": True}, autoscaling={"totalMaxNodeCount": 2}),
+            ("spot", "nvidia-l4", 0, 16),
+        ),
+        (
+            row(
+                "a",
+                "ct5lp-hightpu-4t",
+                nodeConfig={"flexStart": True},
+                autoscaling={"minNodeCount": 0, "maxNodeCount": 4},
+                nodeLocations=["us-west4-a"],
+            ),
+            ("flexStart", "tpu-v5-lite-podslice", 0, 16),
+        ),
+        (
+            row(
+                "a",
+                "a3-highgpu-8g",
+                nodeConfig={"flexStart": True},
+                queuedProvisioning={"enabled": True},
+                autoscaling={"totalMinNodeCount": 0, "totalMaxNodeCount": 5},
+            ),
+            ("queuedFlexStart", "nvidia-h100-80gb", 0, 40),
+        ),
+        (
+            row(
+                "a",
+                "a2-ultragpu-1g",
+                nodeCount=1,
+                nodeLocations=["y", "z"],
+                nodeConfig={"reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION"}},
+            ),
+            ("reservation", "nvidia-a100-80gb", 2, 2),
+        ),
+        (
+            row(
+                "a",
+                "n1-standard-8",
+                nodeCount=2,
+                nodeLocations=["z"],
+                nodeConfig={"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 4}]},
+            ),
+            ("onDemand", "nvidia-tesla-t4", 8, 8),
+        ),
+    ],
+)
+def test_pool_counts_by_its_bounds_and_its_kind_of_capacity(
+    pool: Resource, expected: tuple[str, str, int, int]
+) -> None:
+    assert found_in(pool) == [expected]
+
+
+def test_pool_without_accelerators_is_none_of_the_accelerators() -> None:
+    assert found_in(row("system", "e2-standard-4", nodeCount=3)) == []
+
+
+# Of each example: capacity kind, accelerator, least and most.
+EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
+    "mixed-training-inference": [("onDemand", "nvidia-l4", 6, 6)],
+    # The run may wait, or have ended; the server is there.
+    "mixed-training-inference-autopilot": [("onDemand", "nvidia-l4", 0, 4), ("onDemand", "nvidia-l4", 2, 2)],
+    "cost-optimized-serving": [("spot, else flexStart", "nvidia-l4", 2, 2)],
+    "multislice-training": [("onDemand", "tpu-v5-lite-podslice", 8, 8)] * 3,
+    "multislice-training-autopilot": [
+        ("onDemand", "tpu-v5-lite-podslice", 0, 8),
+        ("onDemand", "tpu-v5-lite-podslice", 0, 16),
+        ("onDemand", "tpu-v5-lite-podslice", 0, 24),
+    ],
+    "flex-start-tpu": [("flexStart", "tpu-v6e-slice", 0, 16), ("flexStart", "tpu-v6e-slice", 0, 4)],
+    "flex-start-tpu-autopilot": [("flexStart", "tpu-v6e-slice", 0, 4), ("flexStart", "tpu-v6e-slice", 0, 16)],
+    "jetstream-autoscaling": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
+    "jetstream-autoscaling-prometheus": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_accelerators_of_each_example_are_counted_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run_program(configuration(f"examples/{name}.yaml"), True, monkeypatch)
+    assert sorted(found_in(*resources(record.resources.values()))) == sorted(EXAMPLES[name])
+
+
+def test_every_example_has_its_accelerators_counted() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} == EXAMPLES.keys()
+
+
+def test_autoscaled_server_counts_by_the_bounds_of_its_autoscaler() -> None:
+    pod = {"containers": [{"resources": {"limits": {"google.com/tpu": "8"}}}], "nodeSelector": {}}
+    metadata = {"name": "server", "namespace": "llm"}
+    server = resource("kubernetes:apps/v1:Deployment", "s", {"metadata": metadata, "spec": {"template": {"spec": pod}}})
+    scaler = resource(
+        "kubernetes:autoscaling/v2:HorizontalPodAutoscaler",
+        "h",
+        {
+            "metadata": {"name": "h", "namespace": "llm"},
+            "spec": {"scaleTargetRef": {"name": "server"}, "minReplicas": 2, "maxReplicas": 5},
+        },
+    )
+    ((_, _, least, most),) = found_in(server, scaler)
+    assert (least, most) == (16, 40)
+
+
+def priced(**per_hour: Any) -> prices.Prices:
+    """A price table."""
+    return prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": per_hour})
+
+
+def test_cost_is_that_of_the_machines_at_least_and_at_most() -> None:
+    pool = row("a", "g2-standard-24", nodeConfig={"spot": True}, autoscaling={"totalMaxNodeCount": 3})
+    (supply,) = supplies({pool.urn: pool})
+    assert supply.cost(priced(**{"g2-standard-24/spot": 1.25})) == (Decimal(0), Decimal("3.75"))
+
+
+def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run_program(configuration("examples/cost-optimized-serving.yaml"), True, monkeypatch)
+    (supply,) = supplies({one.urn: one for one in resources(record.resources.values())})
+    table = priced(**{"g2-standard-24/spot": 1, "g2-standard-24/flexStart": 2})
+    assert supply.cost(table) == (Decimal(1), Decimal(2))
+    assert supply.cost(priced(**{"g2-standard-24/spot": 1})) is None
+
+
+def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
+    text = written(preview("change"), prices=priced(**{"g2-standard-24/onDemand": 2}))
+    assert "Without a price, and not in the sums:** `g2-standard-48/onDemand`" in text
+    assert "| onDemand | `nvidia-l4` | 6 | **8** | 6.00 | ? |" in text
+    both = {"g2-standard-24/onDemand": 2, "g2-standard-48/onDemand": 4}
+    assert "| 6.00 | 8.00 |" in written(preview("change"), prices=priced(**both))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "it has no keys"),
+        ({"date": "2026-11-20", "perHour": {}}, "currency is missing"),
+        ({"currency": "EUR", "perHour": {"g2-standard-24/spot": 1}}, "date is missing"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is no capacity kind"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-25/spot": 1}}, "Did you mean g2-standard-"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": "1 EUR"}}, "'1 EUR' is no price"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": -1}}, "-1 is no price"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": True}}, "True is no price"),
+        (
+            {"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": 1}, "vat": 19},
+            "vat: there is no such key",
+        ),
+        ({"currency": "EUR", "date": "d", "perHour": [1]}, "no mapping"),
+    ],
+)
+def test_price_table_with_a_mistake_is_refused_with_the_way_out(content: object, told: str) -> None:
+    with pytest.raises(prices.BadPrices) as refused:
+        prices.parse(content)
+    assert told in str(refused.value)
+
+
+# Interruptions
+
+POOL = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["z"])
+
+
+def deployment(replicas: int, surge: int, image: str = "a") -> Resource:
+    """A server on the pool."""
+    containers = [{"image": image, "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    spec = {
+        "replicas": replicas,
+        "strategy": {"rollingUpdate": {"maxSurge": surge}},
+        "template": {"spec": {"containers": containers}},
+    }
+    inputs = {"metadata": {"name": "gemma", "namespace": "llm"}, "spec": spec}
+    return resource("kubernetes:apps/v1:Deployment", "llm/gemma", inputs, dependencies=frozenset([POOL.urn]))
+
+
+def job(name: str, retained: bool = True) -> Resource:
+    """A run on the pool."""
+    containers = [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    spec = {"parallelism": 2, "template": {"spec": {"containers": containers}}}
+    inputs = {"metadata": {"name": name, "namespace": "llm"}, "spec": spec}
+    return resource(
+        "kubernetes:batch/v1:Job",
+        name,
+        inputs,
+        parent="urn:component",
+        retained=retained,
+        dependencies=frozenset([POOL.urn]),
+    )
+
+
+SERVER, RUN = deployment(1, 1), job("tune-1")
+CLUSTER = resource("gcp:container/cluster:Cluster", "main", {"name": "main"})
+BUCKET = resource("gcp:storage/bucket:Bucket", "data", {"name": "data", "softDeletePolicy": {}})
+SPACE = resource("kubernetes:core/v1:Namespace", "llm", {"metadata": {"name": "llm"}})
+KUEUE = resource("kubernetes:helm.sh/v3:Release", "kueue", {"name": "kueue"})
+QUEUE = resource("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "gpus", {"metadata": {"name": "gpus"}})
+IMAGE = Difference("spec.template.spec.containers[0].image", "a", "b")
+MACHINE = Difference("nodeConfig.machineType", "a", "b", replaces=True)
+
+
+def told(*changes: Change) -> list[str]:
+    """What a plan of these changes interrupts, of a stack with a pool, a server and a run."""
+    before = {one.urn: one for one in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
+    after = {**before, **{one.after.urn: one.after for one in changes if one.after}}
+    return [one.text for one in interruptions(Plan("dev", before, after, changes))]
+
+
+def changed(operation: str, before: Resource, *differences: Difference, after: Resource | None = None) -> Change:
+    """A change of one resource."""
+    new = None if operation in (DELETE, LEAVE) else after or before
+    return Change(operation, before, before, new, differences)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed(REPLACE, CLUSTER, MACHINE), ["everything in it stops", "server llm/gemma", "run llm/tune-1"]),
+        (changed(DELETE, CLUSTER), ["Cluster main is deleted, and everything in it"]),
+        (
+            changed(REPLACE, POOL, MACHINE),
+            ["by nodeConfig.machineType", "the old one first", "On it: server llm/gemma and run llm/tune-1"],
+        ),
+        (
+            replace(changed(REPLACE, POOL, MACHINE), create_first=True),
+            ["the new one first", "disruption budgets", "both are paid for", "server llm/gemma"],
+        ),
+        (changed(DELETE, POOL), ["is deleted with its nodes", "server llm/gemma"]),
+        (
+            changed(UPDATE, POOL, after=replace(POOL, inputs={**POOL.inputs, "nodeCount": 1})),
+            ["shrinks from 3 to 1 nodes"],
+        ),
+        (
+            changed(UPDATE, POOL, Difference("nodeConfig.labels.a", "–", "b")),
+            ["nodeConfig.labels.a", "anew, one by one"],
+        ),
+        (changed(DELETE, BUCKET), ["is deleted with its data", "Nothing of it can be restored"]),
+        (changed(LEAVE, BUCKET), ["stays, with its data (onDestroy: keep)"]),
+        (changed(UPDATE, SERVER, IMAGE), ["by a pod more", "2 nvidia.com/gpu free"]),
+        (changed(UPDATE, SERVER, IMAGE, after=deployment(1, 0, "b")), ["doesn't answer until the new one"]),
+        (changed(UPDATE, SERVER, IMAGE, after=deployment(2, 0, "b")), ["scaled from 1 to 2", "one replica fewer"]),
+        (changed(UPDATE, SERVER, after=deployment(0, 1)), ["from 1 to no replica"]),
+        (changed(DELETE, SERVER), ["Server llm/gemma is deleted"]),
+        (changed(LEAVE, RUN), ["Run llm/tune-1 leaves the stack, and goes on"]),
+        (changed(DELETE, job("tune-1", retained=False)), ["since its last checkpoint is lost"]),
+        (changed(DELETE, SPACE), ["also what others submitted"]),
+        (changed(UPDATE, KUEUE), ["kueue restarts", "queued work stays queued"]),
+        (
+            changed(UPDATE, QUEUE, Difference("spec.x[0].nominalQuota", "6", "4")),
+            ["another quota", "nothing is stopped"],
+        ),
+    ],
+)
+def test_what_a_change_interrupts_is_said_in_plain_words(change: Change, words: list[str]) -> None:
+    said = " ".join(told(change))
+    for word in words:
+        assert word in said
+
+
+def test_new_run_beside_the_old_one_is_told_as_that() -> None:
+    (said,) = told(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
+    assert said == "Run llm/tune-1 changed: llm/tune-2 is a new run beside it, and the old one goes on to its end."
+
+
+def test_harmless_changes_interrupt_nothing() -> None:
+    labels = Difference("resourceLabels.team", "–", "research")
+    assert told(changed(UPDATE, CLUSTER, labels), Change(CREATE, POOL, None, POOL)) == []
+    assert told(changed(UPDATE, SERVER, Difference("metadata.labels.a", "–", "b"))) == []
+
+
+def test_worst_comes_first() -> None:
+    found = interruptions(
+        Plan(
+            "dev",
+            {},
+            {},
+            (changed(LEAVE, RUN), changed(DELETE, BUCKET), changed(UPDATE, KUEUE), changed(DELETE, SPACE)),
+        )
+    )
+    assert found[0].severity == OUTAGE
+    assert "Namespace" in found[0].text
+    assert "Bucket" in found[1].text
+
+
+# The graph
+
+
+def graphs() -> list[tuple[str, graph.Graph]]:
+    """The graphs of all recorded previews."""
+    return [(name, graph.of_plan(plan(preview(name)))) for name in RECORDED]
+
+
+@pytest.mark.parametrize(("name", "drawn"), graphs(), ids=RECORDED)
+def test_boxes_do_not_overlap_and_lines_go_forward(name: str, drawn: graph.Graph) -> None:
+    layout = graph.laid_out(drawn)
+    boxes = [(x, y, x + wide, y + drawn.boxes[one].height(wide)) for one, (x, y, wide) in layout.places.items()]
+    for index, (left, top, right, bottom) in enumerate(boxes):
+        assert right <= layout.width
+        assert bottom <= layout.height
+        for other in boxes[index + 1 :]:
+            assert left >= other[2] or other[0] >= right or top >= other[3] or other[1] >= bottom
+    for points in layout.edges.values():
+        assert [x for x, _ in points] == sorted(x for x, _ in points)
+    assert layout.width <= graph.WIDEST, name
+
+
+def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
+    drawn = graph.of_plan(plan(preview("change")))
+    marks = {box.name: box.operation for box in drawn.boxes.values()}
+    assert marks["gpupool"] == REPLACE
+    assert marks["tgi-gemma-deployment"] == UPDATE
+    assert marks["datasets-stand-in-project"] == CREATE
+    assert marks["kueue"] is None
+    texts = [one.text for one in ElementTree.fromstring(graph.svg(drawn, "t")).iter() if one.tag.endswith("text")]
+    assert {"±", "~", "+", "replaced", "changed", "created"} <= set(texts)
+
+
+def test_edges_that_follow_from_others_are_not_drawn() -> None:
+    assert graph.reduced({("a", "b"), ("b", "c"), ("a", "c")}) == {("a", "b"), ("b", "c")}
+    assert graph.acyclic({("a", "b"), ("b", "a")}) == {("a", "b")}
