@@ -31,6 +31,7 @@ from components import (
     MultisliceJob,
     ProjectApis,
     SystemMonitoring,
+    Tenant,
     TgiServer,
     TpuBatchJob,
     TpuNodePool,
@@ -39,7 +40,9 @@ from components import (
     from_settings,
 )
 from components.base import arguments
-from settings import BadConfiguration, Problem, Settings, plan, scaling
+from components.identity import project_number
+from outputs.produced import Made, outputs
+from settings import BadConfiguration, Problem, Settings, plan, tenancy
 from settings.model import (
     FineTune,
     GpuPool,
@@ -48,9 +51,7 @@ from settings.model import (
     TpuBatch,
     TpuPool,
 )
-from settings.plan import service_name
 
-OUTPUTS_VERSION = "1"
 # The component of each engine.
 SERVERS: dict[str, Any] = {"tgi": TgiServer, "vllm": VllmServer, "jetstream": JetStreamServer}
 
@@ -119,6 +120,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
                 project=project,
                 location=bucket.location or (region_of(location) if is_zone(location) else location),
                 workload_pool=cluster.workload_pool,
+                grants=[grant.model_dump() for grant in tenancy.grants(bucket, stack)],
             ),
             once_enabled(STORAGE),
         )
@@ -159,10 +161,18 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             in_cluster(
                 *kueue,
                 *(service for api, service in apis.items() if api == SECRET_MANAGER),
-                *(buckets[one.name] for one in stack.buckets if any(grant.namespace == name for grant in one.grants)),
+                *(
+                    buckets[one.name]
+                    for one in stack.buckets
+                    if any(grant.namespace == name for grant in tenancy.grants(one, stack))
+                ),
             ),
         )
         for name in plan.namespaces(stack)
+    }
+    tenants = {
+        one.name: Tenant(one.name, from_settings.tenant_arguments(one, stack), in_cluster(namespaces[one.name]))
+        for one in stack.tenants
     }
 
     def after(workload: settings.model.Workload) -> list[pulumi.Resource]:
@@ -170,7 +180,8 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         nodes: list[pulumi.Resource] = [pools[pool.name] for pool in plan.pools_of(workload, stack)]
         if isinstance(workload, GpuWorkload) and workload.compute_class is not None:
             nodes.append(classes[workload.compute_class])
-        return [namespaces[workload.namespace], *nodes]
+        bounds = [tenants[workload.namespace]] if workload.namespace in tenants else []
+        return [namespaces[workload.namespace], *bounds, *nodes]
 
     servers = [
         SERVERS[server.engine](
@@ -195,9 +206,10 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
                 autoscaler.name, from_settings.autoscaler_arguments(autoscaler, stack), in_cluster(adapter, *own)
             )
 
+    monitoring = None
     if stack.monitoring is not None:
         # Made after what it watches, and deleted before it: neither a beginning nor an end is an alarm.
-        SystemMonitoring(
+        monitoring = SystemMonitoring(
             "monitoring", from_settings.monitoring_arguments(stack, project), in_cluster(cluster, *kueue, *servers)
         )
 
@@ -217,42 +229,22 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         )
         jobs.append(latest[line])
 
-    outputs: dict[str, Any] = {
-        "version": OUTPUTS_VERSION,
-        "clusterName": cluster.cluster_name,
-        "clusterLocation": cluster.location,
-        "clusterEndpoint": cluster.endpoint,
-        "kubeconfig": cluster.kubeconfig,
-        "namespaces": [namespace.namespace_name for namespace in namespaces.values()],
-        "queues": queue_outputs(stack),
-        "servers": [
-            {
-                "name": server.name,
-                "namespace": server.namespace,
-                "service": service_name(server),
-                "port": server.port,
-                "url": made.url,
-                "engine": server.engine,
-                "model": server.model,
-            }
-            for server, made in zip(stack.serving, servers, strict=True)
-        ],
-        "jobs": [
-            {
-                "name": made.job_name,
-                "namespace": run.namespace,
-                "kind": "JobSet" if isinstance(run, Multislice) else "Job",
-            }
-            for run, made in zip(runs, jobs, strict=True)
-        ],
-        "buckets": [
-            {"name": made.bucket_name, "url": made.url, "onDestroy": bucket.on_destroy}
-            for bucket, made in zip(stack.buckets, buckets.values(), strict=True)
-        ],
-        "computeClasses": [one.name for one in stack.compute_classes],
-        "autoscalers": autoscaler_outputs(stack),
-    }
-    for name, value in outputs.items():
+    granted = any(tenancy.grants(bucket, stack) for bucket in stack.buckets)
+    known = Made(
+        cluster_name=cluster.cluster_name,
+        cluster_location=cluster.location,
+        cluster_endpoint=cluster.endpoint,
+        kubeconfig=cluster.kubeconfig,
+        workload_pool=cluster.workload_pool,
+        node_service_account=cluster.node_service_account,
+        project_number=project_number(project, "The identities among the outputs need", cluster) if granted else None,
+        namespaces=[namespace.namespace_name for namespace in namespaces.values()],
+        server_urls=[server.url for server in servers],
+        job_names=[job.job_name for job in jobs],
+        buckets=[(bucket.bucket_name, bucket.url) for bucket in buckets.values()],
+        dashboards=monitoring.dashboard_ids if monitoring else [],
+    )
+    for name, value in outputs(stack, project, known).items():
         pulumi.export(name, value)
 
 
@@ -266,41 +258,6 @@ def pool_component(pool: GpuPool | TpuPool) -> Any:
 def run_component(run: FineTune | Multislice | TpuBatch) -> Any:
     """The component that makes the run."""
     return {FineTune: FinetuneJob, Multislice: MultisliceJob, TpuBatch: TpuBatchJob}[type(run)]
-
-
-def autoscaler_outputs(stack: Settings) -> list[dict[str, Any]]:
-    """Each autoscaler: the Deployment that it scales, by what, and between which bounds."""
-    return [
-        {
-            "name": one.name,
-            "namespace": deployment.namespace,
-            "server": deployment.name,
-            "metrics": [metric.metric for metric in one.metrics],
-            "minReplicas": one.min_replicas,
-            "maxReplicas": one.max_replicas,
-        }
-        for one in stack.autoscaling
-        if (deployment := scaling.scaled(one, stack))
-    ]
-
-
-def queue_outputs(stack: Settings) -> list[dict[str, Any]]:
-    """Each local queue, and what its cluster queue grants."""
-    if stack.queues is None:
-        return []
-    granted = {
-        queue.name: [{"flavor": one.flavor, "resources": plan.quota(one, stack)} for one in queue.flavors]
-        for queue in stack.queues.cluster_queues
-    }
-    return [
-        {
-            "localQueue": one.name,
-            "namespace": one.namespace,
-            "clusterQueue": one.cluster_queue,
-            "quota": granted[one.cluster_queue],
-        }
-        for one in stack.queues.local_queues
-    ]
 
 
 main()

@@ -1,0 +1,542 @@
+"""Two teams on one cluster: each does its work with its own credential, and is refused what is another's.
+
+Refused by the real API server: by RBAC, quotas, Pod Security, and the tenants' admission policies. Not shown here is
+what only Google enforces: roles on buckets, and network policies.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import yaml
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import Found, StandIn, eventually, gone
+
+pytestmark = pytest.mark.cluster
+
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+GPU_NODE = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+TEAMS = ("team-a", "team-b")
+Object = dict[str, Any]
+
+QUOTA = {"cpu": "40", "memory": "200Gi", "ephemeral-storage": "200Gi", "nvidia.com/gpu": "3"}
+SECTIONS: Object = {
+    "buckets": [{"name": f"{team}-models", "onDestroy": "delete"} for team in TEAMS],
+    "queues": {
+        "flavors": [{"name": "gpus"}],
+        "clusterQueues": [{"name": team, "flavors": [{"flavor": "gpus", "quota": QUOTA}]} for team in TEAMS],
+        "localQueues": [{"name": f"queue-of-{team}", "namespace": team, "clusterQueue": team} for team in TEAMS],
+        "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 30}],
+    },
+    "tenants": [
+        {
+            "name": "team-a",
+            "members": ["user:ada@example.com"],
+            "priorityClasses": ["low"],
+            "buckets": ["team-a-models"],
+            "quota": {"configmaps": 1},  # as many as Kubernetes makes in every namespace
+        },
+        {"name": "team-b", "priorityClasses": ["low", "high"], "buckets": ["team-b-models"]},
+    ],
+    "serving": [],
+    "training": [],
+}
+
+# Where objects of a kind are.
+PLACES = {
+    "Pod": "api/v1/namespaces/{}/pods",
+    "Secret": "api/v1/namespaces/{}/secrets",
+    "ConfigMap": "api/v1/namespaces/{}/configmaps",
+    "Service": "api/v1/namespaces/{}/services",
+    "Binding": "api/v1/namespaces/{}/bindings",
+    "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
+    "ResourceQuota": "api/v1/namespaces/{}/resourcequotas",
+    "Namespace": "api/v1/namespaces",
+    "Job": "apis/batch/v1/namespaces/{}/jobs",
+    "CronJob": "apis/batch/v1/namespaces/{}/cronjobs",
+    "Deployment": "apis/apps/v1/namespaces/{}/deployments",
+    "ReplicaSet": "apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
+    "DaemonSet": "apis/apps/v1/namespaces/{}/daemonsets",
+    "JobSet": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
+    "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
+    "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
+    "NetworkPolicy": "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+    "ValidatingAdmissionPolicy": "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "Review": "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+}
+
+
+class Answer(NamedTuple):
+    """What the API server says: the object, or why it refuses."""
+
+    status: int
+    content: Object
+
+    @property
+    def message(self) -> str:
+        """Why it refuses."""
+        return str(self.content.get("message", ""))
+
+
+class Credential:
+    """A team's own way to the API server: a token of its deployer, and nothing else."""
+
+    def __init__(self, stand_in: StandIn, team: str) -> None:
+        (cluster,) = yaml.safe_load(Path(stand_in.kubeconfig()).read_text())["clusters"]
+        authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
+        token = stand_in.kubectl("create", "token", "deployer", "-n", team).strip()
+        self.team = team
+        self._api = httpx.Client(
+            base_url=cluster["cluster"]["server"],
+            verify=ssl.create_default_context(cadata=authority),
+            headers={"authorization": f"Bearer {token}"},
+            timeout=30,
+            trust_env=False,
+        )
+
+    def ask(self, method: str, path: str, body: Object | None = None) -> Answer:
+        """A request, with the strict validation that kubectl asks for."""
+        kind = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
+        strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
+        found = self._api.request(method, f"/{path}", json=body, headers=kind, params=strict)
+        return Answer(found.status_code, found.json())
+
+    def create(self, item: Object, namespace: str | None = None) -> Answer:
+        """Creates an object, in the team's namespace unless another is named."""
+        return self.ask("POST", PLACES[item["kind"]].format(namespace or self.team), item)
+
+    def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
+        """Changes an object."""
+        return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
+
+    def delete(self, kind: str, name: str, namespace: str | None = None) -> Answer:
+        """Deletes an object."""
+        return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}")
+
+    def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
+        """Reads an object, or all of a kind."""
+        return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
+
+
+# --- objects that a team writes ---------------------------------------------------------------------------------------
+
+
+def spec(gpus: int | None = 1, **more: Any) -> Object:
+    """Spec of a pod that asks for GPUs."""
+    devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    container = {
+        "name": "main",
+        "image": "example.com/training:1",
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices},
+    }
+    return {"containers": [container], **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
+
+
+def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
+    """An object, under a queue if one is named."""
+    versions = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "Pod": "v1"}
+    labels = {**({QUEUE: queue} if queue else {}), **metadata.pop("labels", {})}
+    return {
+        "apiVersion": versions.get(kind, "apps/v1"),
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels, **metadata},
+        "spec": body,
+    }
+
+
+OWN, OTHERS = "queue-of-team-a", "queue-of-team-b"
+
+
+def pod(body: Object | None = None, queue: str | None = OWN, name: str = "pod", **metadata: Any) -> Object:
+    return item("Pod", name, body or spec(), queue, **metadata)
+
+
+def job(body: Object | None = None, queue: str | None = OWN, name: str = "job", **metadata: Any) -> Object:
+    template = {"template": {"spec": {"restartPolicy": "Never", **(body or spec())}}}
+    return item("Job", name, template, queue, **metadata)
+
+
+def jobset(body: Object | None = None, queue: str | None = OWN, name: str = "jobset", **metadata: Any) -> Object:
+    slices = {"name": "slice", "replicas": 1, "template": {"spec": job(body)["spec"]}}
+    return item("JobSet", name, {"replicatedJobs": [slices]}, queue, **metadata)
+
+
+def deployment(body: Object | None = None, queue: str | None = OWN, name: str = "server", **metadata: Any) -> Object:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": body or spec()}
+    return item("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, queue, **metadata)
+
+
+def volume(**source: Any) -> Object:
+    return spec(volumes=[{"name": "data", **source}])
+
+
+def bucket(name: str) -> Object:
+    return volume(csi={"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": name}})
+
+
+def owned_by(kind: str, version: str, name: str) -> list[Object]:
+    """The reference of an object that Kueue takes for the part of another; `uid` is the other's."""
+    return [{"apiVersion": version, "kind": kind, "name": name, "uid": "UID", "controller": True}]
+
+
+def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
+
+
+# --- one deployment ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[StandIn]:
+    """The two tenants, up; the last test takes them down."""
+    with fresh() as stand_in:
+        stand_in.make("up", stand_in.configure(AUTOPILOT, **SECTIONS))
+        yield stand_in
+
+
+@pytest.fixture(scope="module")
+def team_a(shared: StandIn) -> Credential:
+    """What team A has."""
+    return Credential(shared, "team-a")
+
+
+@pytest.fixture(scope="module")
+def team_b(shared: StandIn) -> Credential:
+    """What team B has."""
+    return Credential(shared, "team-b")
+
+
+def created(answer: Answer) -> str:
+    """The uid of what was created; why it was refused is in the failure."""
+    assert answer.status == 201, answer.message
+    return str(answer.content["metadata"]["uid"])
+
+
+def pods_of(team: Credential, label: str) -> list[Object]:
+    """The team's pods with a label."""
+    found = team.read("Pod").content["items"]
+    key, _, value = label.partition("=")
+    return [one for one in found if one["metadata"].get("labels", {}).get(key) == value]
+
+
+def running(team: Credential, label: str) -> bool:
+    """Whether all of them run, and there are any."""
+    phases = [one["status"].get("phase") for one in pods_of(team, label)]
+    return bool(phases) and set(phases) == {"Running"}
+
+
+# --- what a team does -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def at_work(team_a: Credential) -> dict[str, str]:
+    """Team A's own work, each by the uid of its object: a Job, a JobSet and a server with a GPU each, and a Job that is
+    too large for the queue and waits."""
+    workload: Object = {"serviceAccountName": "workload", "priorityClassName": "low"}
+    made = [
+        job({**bucket("team-a-models"), **workload}, name="training"),
+        jobset(spec(**workload), name="slices"),
+        deployment(spec(**workload), name="server"),
+        job(spec(gpus=9), name="too-large"),
+        job(spec(gpus=None), queue=None, name="no-accelerator"),
+    ]
+    return {one["metadata"]["name"]: created(team_a.create(one)) for one in made}
+
+
+@pytest.mark.usefixtures("at_work")
+@pytest.mark.parametrize(
+    "label", ["job-name=training", "jobset.sigs.k8s.io/jobset-name=slices", "app=server", "job-name=no-accelerator"]
+)
+def test_a_team_runs_what_it_submits_to_its_queue(label: str, team_a: Credential) -> None:
+    eventually(lambda: running(team_a, label), f"the pods with {label} run")
+
+
+@pytest.mark.usefixtures("at_work")
+def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) -> None:
+    def waiting() -> list[str]:
+        found = team_a.read("Workload").content["items"]
+        (one,) = (each for each in found if each["metadata"]["ownerReferences"][0]["name"] == "too-large")
+        return [each["message"] for each in one.get("status", {}).get("conditions", []) if each["status"] == "False"]
+
+    (message,) = eventually(waiting, "Kueue says why the Job waits")
+    assert "insufficient" in message
+    assert team_a.read("LocalQueue", OWN).content["status"]["pendingWorkloads"] == 1
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_has_what_a_server_needs_beside_it(team_a: Credential) -> None:
+    created(team_a.create(plain("Secret", "token", stringData={"token": "its own"})))
+    created(team_a.create(plain("Service", "server", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})))
+    assert team_a.read("Secret", "token").status == 200
+    assert team_a.change("Deployment", "server/scale", {"spec": {"replicas": 0}}).status == 200
+    eventually(lambda: not pods_of(team_a, "app=server"), "the server is scaled in")
+    assert team_a.delete("Service", "server").status == 200
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb"),
+    [
+        ("", "pods/log", "get"),
+        ("", "pods/exec", "create"),
+        ("autoscaling", "horizontalpodautoscalers", "create"),
+        ("policy", "poddisruptionbudgets", "create"),
+        ("", "persistentvolumeclaims", "create"),
+        ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads", "get"),
+    ],
+)
+def test_a_team_may(group: str, resource: str, verb: str, team_a: Credential) -> None:
+    assert allowed(team_a, "team-a", group, resource, verb)
+    assert not allowed(team_a, "team-b", group, resource, verb)
+
+
+def allowed(team: Credential, namespace: str, group: str, resource: str, verb: str) -> bool:
+    """What the API server says to whether the team may."""
+    kind, _, part = resource.partition("/")
+    asked = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
+    review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
+    answer = team.ask("POST", PLACES["Review"], {**review, "spec": {"resourceAttributes": asked}})
+    return bool(answer.content["status"]["allowed"])
+
+
+def test_a_member_may_what_the_deployer_may(shared: StandIn) -> None:
+    for namespace, answer in (("team-a", "yes"), ("team-b", "no")):
+        asked = ("auth", "can-i", "create", "jobs", "--as", "ada@example.com", "-n", namespace)
+        assert (
+            shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *asked, fails=answer == "no").strip() == answer
+        )
+
+
+# --- what it is refused -----------------------------------------------------------------------------------------------
+
+NO_QUEUE, NOT_HELD, OWNER = "under no queue of team-a", "Kueue does not hold it", "which only controllers write"
+PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that is not for team-a", "a bucket that is not for team-a"
+ACCOUNT, NODE, CLAIMS = "a service account that is not for workloads", "names its node", "claims devices"
+RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
+ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
+TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+REFUSED: list[tuple[str, Object, str]] = [
+    # Another's queue
+    ("a Job in another's queue", job(queue=OTHERS), NO_QUEUE),
+    ("a JobSet in another's queue", jobset(queue=OTHERS), NO_QUEUE),
+    ("a Deployment in another's queue", deployment(queue=OTHERS), NO_QUEUE),
+    ("a pod in another's queue", pod(queue=OTHERS), NO_QUEUE),
+    # Accelerators outside a queue, in every shape
+    ("a pod outside a queue", pod(queue=None), NO_QUEUE),
+    ("a Job outside a queue", job(queue=None), NO_QUEUE),
+    ("a JobSet outside a queue", jobset(queue=None), NO_QUEUE),
+    ("a Deployment outside a queue", deployment(queue=None), NO_QUEUE),
+    ("a pod with TPUs as limits alone", pod({"containers": [ON_A_DEVICE]}, None), NO_QUEUE),
+    (
+        "a pod with TPUs in an init container",
+        pod(spec(gpus=None, initContainers=[{**ON_A_DEVICE, "name": "first"}]), None),
+        NO_QUEUE,
+    ),
+    ("a pod that selects GPU nodes", pod(spec(gpus=None, nodeSelector=GPU_NODE), None), NO_QUEUE),
+    ("a Job that tolerates their taint", job(spec(gpus=None, tolerations=TOLERATES), None), NO_QUEUE),
+    ("a pod that tolerates every taint", pod(spec(gpus=None, tolerations=[{"operator": "Exists"}]), None), NO_QUEUE),
+    ("a pod that names its node", pod(spec(gpus=None, nodeName="some-node"), None), NODE),
+    ("a Job whose pods name their node", job(spec(nodeName="some-node")), NODE),
+    ("a pod that claims devices", pod(spec(resourceClaims=[{"name": "x", "resourceClaimName": "x"}])), CLAIMS),
+    ("a pod of a forged Job", pod(ownerReferences=owned_by("Job", "batch/v1", "training")), NOT_HELD),
+    ("the same without a queue", pod(queue=None, ownerReferences=owned_by("Job", "batch/v1", "training")), NO_QUEUE),
+    (
+        "a Job of a forged JobSet",
+        job(ownerReferences=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2", "slices")),
+        NOT_HELD,
+    ),
+    (
+        "a pod without accelerators of a forged Job",
+        pod(spec(None), None, ownerReferences=owned_by("Job", "batch/v1", "training")),
+        OWNER,
+    ),
+    ("a CronJob", item("CronJob", "x", {"schedule": "* * * * *", "jobTemplate": {"spec": job()["spec"]}}, OWN), RBAC),
+    *((f"a {kind}", {**deployment(), "kind": kind}, RBAC) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet")),
+    # Another's priority, bucket, rights
+    ("a Job with another's priority class", job(spec(priorityClassName="high")), PRIORITY_NOT_ITS),
+    ("a pod with another's priority class", pod(spec(None, priorityClassName="high"), None), PRIORITY_NOT_ITS),
+    ("a JobSet with another's priority class", jobset(spec(priorityClassName="high")), PRIORITY_NOT_ITS),
+    ("a Deployment with another's priority class", deployment(spec(priorityClassName="high")), PRIORITY_NOT_ITS),
+    ("a Job with the system's priority class", job(spec(priorityClassName="system-node-critical")), PRIORITY_NOT_ITS),
+    ("a Job with another's priority for Kueue", job(labels={PRIORITY: "high"}), PRIORITY_NOT_ITS),
+    ("a Job on another's bucket", job(bucket("team-b-models")), BUCKET_NOT_ITS),
+    ("a pod on another's bucket", pod(bucket("team-b-models")), BUCKET_NOT_ITS),
+    ("a pod on every bucket", pod(bucket("_")), BUCKET_NOT_ITS),
+    ("a Job as the deployer", job(spec(serviceAccountName="deployer")), ACCOUNT),
+    ("a pod as the deployer", pod(spec(None, serviceAccountName="deployer"), None), ACCOUNT),
+    ("a privileged pod", pod(spec(None, hostNetwork=True), None), POD_SECURITY),
+    ("a pod on its node's disk", pod(volume(hostPath={"path": "/"})), POD_SECURITY),
+    ("a mount of another's Secret", pod(volume(secret={"secretName": "s", "namespace": "team-b"})), UNKNOWN),
+    # What bounds the team
+    ("a local queue", plain("LocalQueue", "x", "kueue.x-k8s.io/v1beta2", spec={"clusterQueue": "team-b"}), RBAC),
+    ("a namespace", plain("Namespace", "team-c"), RBAC),
+    ("a service account", plain("ServiceAccount", "x"), RBAC),
+    ("a quota", plain("ResourceQuota", "x", spec={"hard": {"pods": "1"}}), RBAC),
+    ("more than its quota", plain("ConfigMap", "x", data={}), EXCEEDED),
+    (
+        "an address on the Internet",
+        plain("Service", "x", spec={"type": "LoadBalancer", "ports": [{"port": 80}]}),
+        EXCEEDED,
+    ),
+    (
+        "a credential that never ends",
+        {
+            **plain("Secret", "x", type="kubernetes.io/service-account-token"),
+            "metadata": {"name": "x", "annotations": {"kubernetes.io/service-account.name": "deployer"}},
+        },
+        "never ends",
+    ),
+]
+
+
+def with_uids(value: Any, uids: dict[str, str]) -> Any:
+    """Owner references with the uid of the team's own object of that name, as one who forges them writes."""
+    if isinstance(value, dict):
+        filled = {key: with_uids(each, uids) for key, each in value.items()}
+        return {**filled, "uid": uids[filled["name"]]} if value.get("uid") == "UID" else filled
+    return [with_uids(each, uids) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("made", "why"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_a_team_can_not_create(made: Object, why: str, team_a: Credential, at_work: dict[str, str]) -> None:
+    answer = team_a.create(with_uids(made, at_work))
+    assert answer.status >= 400, f"created: {answer.content['kind']}"
+    assert why in answer.message
+
+
+CHANGED: list[tuple[str, str, str, Object, str]] = [
+    ("take a waiting Job from its queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
+    ("take a running Job from its queue", "Job", "training", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
+    ("take a JobSet from its queue", "JobSet", "slices", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
+    ("take a server from its queue", "Deployment", "server", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
+    ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NO_QUEUE),
+    ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "Kueue alone starts it"),
+    (
+        "forge an owner later",
+        "Job",
+        "too-large",
+        {"metadata": {"ownerReferences": owned_by("JobSet", "jobset.x-k8s.io/v1alpha2", "slices")}},
+        OWNER,
+    ),
+    (
+        "raise a server's priority later",
+        "Deployment",
+        "server",
+        {"spec": {"template": {"spec": {"priorityClassName": "high"}}}},
+        PRIORITY_NOT_ITS,
+    ),
+    ("change a quota", "ResourceQuota", "tenant", {"spec": {"hard": {"configmaps": "9"}}}, RBAC),
+    ("change a network policy", "NetworkPolicy", "ingress", {"spec": {"ingress": [{}]}}, RBAC),
+    ("change a local queue", "LocalQueue", OWN, {"spec": {"stopPolicy": "None"}}, RBAC),
+    ("lower the Pod Security level", "Namespace", "team-a", {"metadata": {"labels": {"x": "y"}}}, RBAC),
+    ("change the admission policy", "ValidatingAdmissionPolicy", "tenant-team-a", {"spec": {}}, RBAC),
+    ("change a cluster queue", "ClusterQueue", "team-a", {"spec": {"cohortName": "x"}}, RBAC),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "why"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED]
+)
+def test_a_team_can_not(
+    kind: str, name: str, change: Object, why: str, team_a: Credential, at_work: dict[str, str]
+) -> None:
+    answer = team_a.change(kind, name, with_uids(change, at_work))
+    assert answer.status >= 400, "changed"
+    assert why in answer.message
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_start_its_own_pod(team_a: Credential) -> None:
+    created(team_a.create(pod(spec(gpus=9), name="held")))
+    (held,) = (one for one in team_a.read("Pod").content["items"] if one["metadata"]["name"] == "held")
+    assert {"name": "kueue.x-k8s.io/admission"} in held["spec"]["schedulingGates"]
+    assert RBAC in team_a.change("Pod", "held", {"spec": {"schedulingGates": []}}).message
+    assert RBAC in team_a.create(plain("Binding", "held", target={"kind": "Node", "name": "x"})).message
+
+
+@pytest.mark.parametrize("kind", ["Secret", "Job", "Workload", "LocalQueue", "Pod", "ConfigMap"])
+def test_a_team_does_not_see_another(kind: str, team_a: Credential) -> None:
+    assert RBAC in team_a.read(kind, namespace="team-b").message
+
+
+def test_a_team_can_not_read_the_secret_of_another(team_a: Credential, team_b: Credential) -> None:
+    created(team_b.create(plain("Secret", "token", stringData={"token": "another's"})))
+    answer = team_a.read("Secret", "token", "team-b")
+    assert answer.status == 403
+    assert "data" not in answer.content
+
+
+def test_a_team_can_not_work_in_the_namespace_of_another(team_a: Credential) -> None:
+    assert RBAC in team_a.create(job(queue=OTHERS), "team-b").message
+    assert RBAC in team_a.delete("NetworkPolicy", "ingress", "team-b").message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NetworkPolicy", "ingress"),
+        ("NetworkPolicy", "egress"),
+        ("ResourceQuota", "tenant"),
+        ("LocalQueue", OWN),
+        ("RoleBinding", "submit"),
+        ("ValidatingAdmissionPolicy", "tenant-team-a"),
+    ],
+)
+def test_a_team_can_not_delete_its_bounds(kind: str, name: str, team_a: Credential) -> None:
+    assert RBAC in team_a.delete(kind, name).message
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb"),
+    [
+        ("", "serviceaccounts/token", "create"),
+        ("", "pods/ephemeralcontainers", "patch"),
+        ("", "pods/resize", "patch"),
+        ("", "pods/status", "patch"),
+        ("", "users", "impersonate"),
+        ("kueue.x-k8s.io", "workloads", "create"),
+        ("kueue.x-k8s.io", "workloads/status", "patch"),
+        ("batch", "jobs/status", "patch"),
+        ("rbac.authorization.k8s.io", "roles", "create"),
+        ("rbac.authorization.k8s.io", "rolebindings", "create"),
+        ("resource.k8s.io", "resourceclaims", "create"),
+    ],
+)
+def test_a_team_may_not(group: str, resource: str, verb: str, team_a: Credential) -> None:
+    assert not allowed(team_a, "team-a", group, resource, verb)
+
+
+def test_a_name_of_a_queue_in_another_namespace_is_no_way_in(team_b: Credential) -> None:
+    answer = team_b.create(job(queue=OWN))
+    assert "under no queue of team-b" in answer.message
+    assert OTHERS in answer.message  # what to write instead
+
+
+def test_the_platform_is_held_to_the_same(shared: StandIn) -> None:
+    command = ("run", "x", "-n", "team-a", "--image", "example.com/x:1", "--overrides")
+    asks = '{"spec": {"containers": [{"name": "x", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}'
+    output = shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *command, asks, fails=True)
+    assert NO_QUEUE in output
+
+
+# --- last of all ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("at_work")
+def test_tenants_stay_as_they_are_and_go_with_all_that_they_run(shared: StandIn, team_a: Credential) -> None:
+    assert shared.planned() == {}
+    eventually(lambda: running(team_a, "job-name=training"), "the Job still runs")
+    shared.make("down")
+    gone(shared, Found(frozenset(), frozenset()))

@@ -1,0 +1,247 @@
+"""What a tenant is made of, in which order, and that it bounds what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from components import Tenant, TenantArgs, WorkloadNamespace
+from components.tenant import rules
+from settings import load, model, tenancy
+from tests.recorder import PROJECT, Record, run_program
+from tests.test_bad_configuration import Configuration
+from tests.test_bad_tenants import good
+
+Build = Callable[..., Record]
+
+TENANT: dict[str, Any] = {
+    "name": "team-a",
+    "local_queues": ["training"],
+    "priority_classes": ["low"],
+    "buckets": ["models"],
+    "service_accounts": ["workload", "default"],
+}
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+def recorded(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPatch) -> Record:
+    return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+
+
+def checks(record: Record) -> list[dict[str, Any]]:
+    """The rules of the only admission policy."""
+    found: list[dict[str, Any]] = record.one("ValidatingAdmissionPolicy").inputs["spec"]["validations"]
+    return found
+
+
+def test_a_setting_of_tenants_that_the_component_does_not_take_is_noticed() -> None:
+    assert TenantArgs.__annotations__.keys() - {"local_queues", "service_accounts"} == model.Tenant.model_fields.keys()
+
+
+# --- the component ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("training", "is under no queue"),
+        ("low", "priority class"),
+        ("models", "bucket"),
+        ("workload", "service account"),
+    ],
+)
+def test_a_refusal_says_what_to_write_instead(named: str, expected: str, build: Build) -> None:
+    (check,) = (one for one in checks(build(Tenant, TENANT)) if named in one["message"].partition(": ")[2])
+    assert expected in check["message"]
+    assert f'"{named}"' in check["expression"]
+
+
+def test_a_tenant_without_anything_is_given_nothing(build: Build) -> None:
+    record = build(Tenant, {"name": "team-a"})
+    expressions = [one["expression"] for one in checks(record)]
+    assert sum("in []" in one for one in expressions) == 2  # queues and buckets
+    assert sum('in [""]' in one for one in expressions) == 1  # a pod without a priority class
+    assert "as it has none" in "".join(one["message"] for one in checks(record))
+
+
+def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_not_judge(build: Build) -> None:
+    record = build(Tenant, TENANT)
+    spec = record.one("ValidatingAdmissionPolicy").inputs["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    constraints = spec["matchConstraints"]
+    assert constraints["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
+    assert {"CREATE", "UPDATE"} == {one for rule in constraints["resourceRules"] for one in rule["operations"]}
+    binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]
+    assert binding == {"policyName": "tenant-team-a", "validationActions": ["Deny"]}
+
+
+def test_nobody_may_submit_before_the_bounds_are_there(build: Build) -> None:
+    record = build(Tenant, TENANT)
+    before = record.waits_for(record.one("RoleBinding"))
+    assert {
+        "ValidatingAdmissionPolicyBinding tenant-team-a",
+        "ValidatingAdmissionPolicy tenant-team-a",
+        "ResourceQuota tenant",
+        "NetworkPolicy ingress",
+        "NetworkPolicy egress",
+    } <= before
+
+
+def test_nothing_that_bounds_the_tenant_may_be_written_by_it() -> None:
+    bounds = {
+        "localqueues",
+        "clusterqueues",
+        "workloads",
+        "resourcequotas",
+        "limitranges",
+        "networkpolicies",
+        "roles",
+        "rolebindings",
+        "serviceaccounts",
+        "serviceaccounts/token",
+        "namespaces",
+        "pods/ephemeralcontainers",
+        "pods/binding",
+        "nodes",
+        "persistentvolumes",
+        "validatingadmissionpolicies",
+    }
+    for rule in rules():
+        written = {"create", "update", "patch", "delete", "*"} & set(rule["verbs"])  # type: ignore[arg-type]
+        assert not written or not bounds & set(rule["resources"]), rule  # type: ignore[arg-type]
+        assert "*" not in [*rule["resources"], *rule["api_groups"]]  # type: ignore[misc]
+
+
+def test_a_pod_can_not_be_changed_by_who_waits_for_its_gate_to_go() -> None:
+    for rule in rules():
+        if "pods" in rule["resources"]:  # type: ignore[operator]
+            assert not {"update", "patch"} & set(rule["verbs"])  # type: ignore[arg-type]
+
+
+def test_members_are_known_as_gke_knows_them(build: Build) -> None:
+    members = ["user:ada@example.com", "group:team@example.com", "serviceAccount:ci@p.iam.gserviceaccount.com"]
+    subjects = build(Tenant, TENANT, members=members).one("RoleBinding").inputs["subjects"]
+    assert [(one["kind"], one["name"]) for one in subjects] == [
+        ("ServiceAccount", "deployer"),
+        ("User", "ada@example.com"),
+        ("Group", "team@example.com"),
+        ("User", "ci@p.iam.gserviceaccount.com"),
+    ]
+
+
+def test_no_account_brings_a_token_into_a_pod_by_itself(build: Build) -> None:
+    record = build(Tenant, TENANT, service_account="run", deployer="ci")
+    accounts = {one.object_name: one.inputs["automountServiceAccountToken"] for one in record.all("ServiceAccount")}
+    assert accounts == {"run": False, "ci": False}
+
+
+def test_a_stated_quota_takes_the_place_of_what_every_tenant_has(build: Build) -> None:
+    quota = build(Tenant, TENANT, quota={"services.loadbalancers": "2", "requests.cpu": "8"}).one("ResourceQuota")
+    hard = quota.inputs["spec"]["hard"]
+    assert (hard["services.loadbalancers"], hard["requests.cpu"], hard["services.nodeports"]) == ("2", "8", "0")
+
+
+def test_callers_are_the_namespace_itself_those_named_and_collectors_of_metrics(build: Build) -> None:
+    spec = build(Tenant, TENANT, ingress_from=["web"]).one("NetworkPolicy", "ingress").inputs["spec"]
+    own, others = spec["ingress"][0]["from"]
+    assert own == {"podSelector": {}}
+    (named,) = others["namespaceSelector"]["matchExpressions"]
+    assert named["values"] == ["web", "gmp-system", "gke-gmp-system"]
+    assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress"])
+
+
+def test_a_pod_reaches_its_identity_and_the_internet_but_not_the_network_beside_the_cluster(build: Build) -> None:
+    spec = build(Tenant, TENANT).one("NetworkPolicy", "egress").inputs["spec"]
+    blocks = {
+        one["to"][0]["ipBlock"]["cidr"]: one for one in spec["egress"] if "to" in one and "ipBlock" in one["to"][0]
+    }
+    assert blocks["169.254.169.252/32"]["ports"] == [{"protocol": "TCP", "port": 988}]
+    assert blocks["169.254.169.254/32"]["ports"] == [{"protocol": "TCP", "port": 80}]
+    assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(blocks["0.0.0.0/0"]["to"][0]["ipBlock"]["except"])
+
+
+def test_a_namespace_has_its_labels_and_no_empty_ones(build: Build) -> None:
+    labelled = build(WorkloadNamespace, {"name": "a"}, labels={"x": "y"}).one("Namespace").inputs["metadata"]
+    assert labelled == {"name": "a", "labels": {"x": "y"}}
+    assert build(WorkloadNamespace, {"name": "a"}).one("Namespace").inputs["metadata"] == {"name": "a"}
+
+
+# --- in a stack -------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_tenant_comes_between_its_namespace_and_what_runs_there(
+    preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded(good(), preview, monkeypatch)
+    (binding,) = (one for one in record.all("RoleBinding") if one.inputs["metadata"].get("namespace") == "team-a")
+    assert {"Namespace team-a", "LocalQueue lq"} <= record.waits_for(binding)
+    (run,) = (one for one in record.all("Job") if one.inputs["metadata"]["namespace"] == "team-a")
+    assert {"RoleBinding submit", "ServiceAccount workload", "ValidatingAdmissionPolicyBinding tenant-team-a"} <= (
+        record.waits_for(run)
+    )
+
+
+@both
+def test_a_namespace_of_a_tenant_has_its_pod_security_level(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(good(), preview, monkeypatch)
+    labels = record.one("Namespace", "team-a").inputs["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
+    assert "labels" not in record.one("Namespace", "llm").inputs["metadata"]
+
+
+def test_a_service_account_of_a_tenant_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(good(), True, monkeypatch)
+    accounts = [one.inputs["metadata"] for one in record.all("ServiceAccount")]
+    inside = sorted(one["name"] for one in accounts if one.get("namespace") == "team-a")
+    assert inside == ["deployer", "workload"]
+
+
+def test_tenants_of_a_bucket_are_granted_it_and_outlive_it_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(good(), True, monkeypatch)
+    granted = {one.name.split("/")[1] for one in record.all("BucketIAMMember") if one.name.startswith("team-")}
+    assert granted == {"team-a", "team-c"}
+    assert f"Bucket team-{PROJECT}" in record.waits_for(record.one("Namespace", "team-c"))
+
+
+def test_a_tenant_may_bring_a_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recorded(good(), True, monkeypatch).one("Release", "jobset")
+
+
+def test_each_tenant_is_bound_to_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(good(), True, monkeypatch)
+    for name, queues in (("team-a", '["lq"]'), ("team-c", "[]")):
+        policy = record.one("ValidatingAdmissionPolicy", f"tenant-{name}").inputs["spec"]
+        (check,) = (one for one in policy["validations"] if "under no queue" in one["message"])
+        assert check["expression"].endswith(f" in {queues}")
+
+
+# --- what follows from settings ---------------------------------------------------------------------------------------
+
+
+def test_what_a_pod_gets_that_names_no_priority_is_not_refused() -> None:
+    values = good()
+    values["queues"]["priorityClasses"].append({"name": "usual", "value": 1, "globalDefault": True})
+    stack = load(values, PROJECT)
+    assert tenancy.priority_classes(stack.tenants[0], stack) == ["low", "usual"]
+
+
+def test_the_account_of_a_run_in_the_namespace_is_allowed_and_the_deployer_is_not() -> None:
+    values = good()
+    values["training"][1]["serviceAccount"] = "own"
+    values["buckets"][1]["grants"] = [{"namespace": "team-a", "serviceAccount": "own"}]
+    stack = load(values, PROJECT)
+    assert tenancy.service_accounts(stack.tenants[0], stack) == ["workload", "default", "own"]
+
+
+def test_a_bucket_granted_to_the_namespace_may_be_mounted_there() -> None:
+    values = good()
+    values["buckets"][0]["grants"].append({"namespace": "team-b", "serviceAccount": "default"})
+    stack = load(values, PROJECT)
+    assert [tenancy.buckets(one, stack) for one in stack.tenants] == [
+        [f"team-{PROJECT}"],
+        [f"models-{PROJECT}"],
+        [f"team-{PROJECT}"],
+    ]
