@@ -1,0 +1,84 @@
+"""Serves the components as the Pulumi package `gke-ai`, to programs in TypeScript, Go, YAML and others.
+
+A folder of its own: the engine runs the `__main__.py` beside PulumiPlugin.yaml, and that of the repository's root is
+the program. https://www.pulumi.com/docs/iac/guides/building-extending/packages/source-based-plugin/
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pulumi
+import pulumi.provider
+from pulumi.output import Unknown
+from pulumi.provider.experimental.analyzer import PropertyDefinition
+from pulumi.provider.experimental.component import ComponentProvider
+from pulumi.provider.server import ComponentInitError
+
+import components
+from catalog.tpus import NoSuchSlice
+
+NAME = "gke-ai"
+
+
+def every_component() -> list[type[pulumi.ComponentResource]]:
+    """The components that `components` gives out, their documentation as it is to be read."""
+    found = (getattr(components, name) for name in components.__all__)
+    kinds = [one for one in found if isinstance(one, type) and issubclass(one, pulumi.ComponentResource)]
+    for kind in kinds:
+        kind.__doc__ = inspect.getdoc(kind)
+    return kinds
+
+
+class Package(ComponentProvider):
+    """Pulumi's host of components, whose refusals are a sentence with a path, and no traceback."""
+
+    def construct(
+        self,
+        name: str,
+        resource_type: str,
+        inputs: pulumi.Inputs,
+        options: pulumi.ResourceOptions | None = None,
+    ) -> pulumi.provider.ConstructResult:
+        definition = self._component_defs[resource_type.rpartition(":")[2]]
+        for key, value in inputs.items():
+            for path in self._not_plain(value, definition.inputs.get(key), key):
+                raise pulumi.InputPropertyError(
+                    path,
+                    "this is the output of a resource, and what is made depends on it: it must be known before "
+                    "anything is. Write the value itself, or take it from the configuration",
+                )
+        try:
+            return super().construct(name, resource_type, inputs, options)
+        except ComponentInitError as error:
+            if isinstance(error.inner, pulumi.InputPropertiesError):
+                raise error.inner from None
+            # How components refuse what they can't make; anything else is a defect of theirs.
+            if isinstance(error.inner, pulumi.RunError | ValueError | NoSuchSlice):
+                raise pulumi.InputPropertiesError(str(error.inner), []) from None
+            raise
+
+    def _not_plain(self, value: Any, definition: PropertyDefinition | None, path: str) -> Iterator[str]:
+        """Paths in `value` that are outputs, where the component takes values that are known beforehand."""
+        if definition is None or not (definition.plain or isinstance(value, dict | list)):
+            return
+        if isinstance(value, pulumi.Output | Unknown):
+            yield path
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self._not_plain(item, definition.items, f"{path}[{index}]")
+        elif isinstance(value, dict):
+            kind = self.get_type_definition(definition) if definition.ref else None
+            for key, item in value.items():
+                inner = kind.properties.get(key) if kind else definition.additional_properties
+                yield from self._not_plain(item, inner, f"{path}.{key}")
+
+
+if __name__ == "__main__":
+    pulumi.provider.main(Package(every_component(), NAME), sys.argv[1:])

@@ -1,0 +1,78 @@
+"""A program in YAML on the package of components, through the real engine and Pulumi's own language host for YAML."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.standin import ROOT, StandIn
+
+PROGRAM = ROOT / "examples" / "consumer-yaml"
+
+
+class Program:
+    """The program of `examples/consumer-yaml`, some of its text replaced, in a folder of its own."""
+
+    def __init__(self, stand_in: StandIn, name: str = "dev", replaced: str = "", by: str = "") -> None:
+        self.stand_in = stand_in
+        self.folder = Path(shutil.copytree(PROGRAM, stand_in.state / "yaml" / name))
+        file = self.folder / "Pulumi.yaml"
+        text = file.read_text()
+        assert replaced in text
+        file.write_text(text.replace("../../package", str(ROOT / "package")).replace(replaced, by, 1))
+        self.pulumi("stack", "init", name)
+        self.pulumi("config", "set", "project", "my-project")
+
+    def pulumi(self, *arguments: str, fails: bool = False) -> str:
+        return self.stand_in.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
+
+    def planned(self) -> Counter[str]:
+        """Types of all that an update would make."""
+        said = self.pulumi("preview", "--json")
+        steps = json.loads(said[said.index("{") :])["steps"]
+        assert {step["op"] for step in steps} == {"create"}
+        return Counter(step["urn"].split("::")[2].rpartition("$")[2] for step in steps)
+
+
+def test_schema_can_be_had_as_package_add_has_it(stand_in: StandIn) -> None:
+    said = stand_in.run("pulumi", "package", "get-schema", "./package")
+    schema = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
+
+
+def test_program_in_yaml_previews_every_object_of_its_components(stand_in: StandIn) -> None:
+    planned = Program(stand_in).planned()
+    assert planned["gke-ai:index:GkeCluster"] == planned["gke-ai:index:FlexStartTpuPool"] == 1
+    assert planned["gcp:container/nodePool:NodePool"] == 2, "the system pool and the slice"
+    assert planned["kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"] == 1
+    assert planned["kubernetes:helm.sh/v3:Release"] == 1
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "told"),
+    [
+        ("topology: 4x4", "topology: 5x5", "5x5 is no topology of TPU v6e"),
+        ("topology: 4x4", "topology: ${cluster.endpoint}", "property topology"),
+    ],
+)
+def test_mistake_of_a_program_in_yaml_is_told_without_a_traceback(
+    replaced: str, by: str, told: str, stand_in: StandIn
+) -> None:
+    said = Program(stand_in, "mistaken", replaced, by).pulumi("preview", fails=True)
+    assert told in said
+    assert "Traceback" not in said
+    assert 'File "' not in said
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+def test_program_in_yaml_comes_up_and_goes(stand_in: StandIn) -> None:
+    program = Program(stand_in)
+    program.pulumi("up", "--yes", "--skip-preview")
+    program.pulumi("preview", "--expect-no-changes")
+    program.pulumi("destroy", "--yes", "--skip-preview")
+    assert not list((stand_in.state / "clusters").glob("*"))

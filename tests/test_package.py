@@ -1,0 +1,148 @@
+"""The components as a Pulumi package: what programs in other languages see of it, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.output import UNKNOWN
+
+from local.paths import ROOT
+
+EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
+POOL = {
+    "name": "slice",
+    "project": "my-project",
+    "cluster": "c",
+    "location": "us-east5",
+    "zones": ["us-east5-b"],
+    "version": "v6e",
+    "topology": "4x4",
+}
+QUEUES: dict[str, Any] = {
+    "namespaces": ["research"],
+    "flavors": [{"name": "v6e"}],
+    "clusterQueues": [{"name": "tpus", "flavors": [{"flavor": "v6e", "quota": {"google.com/tpu": "16"}}]}],
+}
+
+
+@pytest.fixture(scope="module")
+def package() -> Any:
+    """The package, as its plugin would serve it."""
+    served = runpy.run_path(str(ROOT / "package" / "__main__.py"))
+    return served["Package"](served["every_component"](), served["NAME"])
+
+
+@pytest.fixture(scope="module")
+def schema(package: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(package.schema)
+    return found
+
+
+def resources(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Each component with its required and its other inputs, and its outputs."""
+    return {
+        token.rpartition(":")[2]: {
+            "required": sorted(found.get("requiredInputs", [])),
+            "optional": sorted(found["inputProperties"].keys() - set(found.get("requiredInputs", []))),
+            "outputs": sorted(found.get("properties", {})),
+        }
+        for token, found in schema["resources"].items()
+    }
+
+
+def test_no_program_in_another_language_breaks(schema: dict[str, Any]) -> None:
+    """Every component of the list is there, with all its inputs and outputs, and wants no more than it did."""
+    there = resources(schema)
+    pinned = yaml.safe_load(EXPECTED.read_text())
+    assert there.keys() == pinned.keys(), "a component is added to tests/expected/package.yaml, and never taken away"
+    for name, found in there.items():
+        pin = pinned[name]
+        assert set(found["required"]) <= set(pin["required"]), f"{name} wants more than it did"
+        assert {*pin["required"], *pin["optional"]} <= {*found["required"], *found["optional"]}, name
+        assert set(pin["outputs"]) <= set(found["outputs"]), name
+
+
+def test_package_is_what_the_components_type_tokens_say(schema: dict[str, Any]) -> None:
+    assert schema["name"] == "gke-ai"
+    assert all(token.startswith("gke-ai:index:") for token in schema["resources"])
+
+
+def test_documentation_reaches_other_languages_without_indentation(schema: dict[str, Any]) -> None:
+    for token, found in schema["resources"].items():
+        text = found["description"]
+        assert not [line for line in text.splitlines() if line.startswith("    ")], token
+
+
+def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
+    """Path and text of what the package says to inputs that it refuses."""
+    pulumi.runtime.set_mocks(NoCloud())
+    with pytest.raises((pulumi.InputPropertyError, pulumi.InputPropertiesError)) as told:
+        package.construct("x", f"gke-ai:index:{kind}", inputs)
+    if isinstance(told.value, pulumi.InputPropertyError):
+        return told.value.property_path, told.value.reason
+    return "", str(getattr(told.value, "message", ""))
+
+
+class NoCloud(pulumi.runtime.Mocks):
+    """A cloud in which nothing is made."""
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        return f"{args.name}-id", dict(args.inputs)
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        raise AssertionError(f"unexpected call of {args.token}")
+
+
+@pytest.mark.parametrize("output", [UNKNOWN, pulumi.Output.from_input("4x4")], ids=["unknown", "known later"])
+@pytest.mark.parametrize(
+    ("kind", "inputs", "at", "path"),
+    [
+        ("FlexStartTpuPool", POOL, ("topology",), "topology"),
+        ("FlexStartTpuPool", POOL, ("zones", 0), "zones[0]"),
+        ("KueueStack", QUEUES, ("namespaces", 0), "namespaces[0]"),
+        (
+            "KueueStack",
+            QUEUES,
+            ("clusterQueues", 0, "flavors", 0, "quota", "google.com/tpu"),
+            "clusterQueues[0].flavors[0].quota.google.com/tpu",
+        ),
+    ],
+)
+def test_output_where_a_value_must_be_known_is_told_by_its_path(
+    package: Any, kind: str, inputs: dict[str, Any], at: tuple[str | int, ...], path: str, output: Any
+) -> None:
+    given: Any = json.loads(json.dumps(inputs))
+    inside = given
+    for step in at[:-1]:
+        inside = inside[step]
+    inside[at[-1]] = output
+    where, why = refusal(package, kind, given)
+    assert where == path
+    assert "must be known before" in why
+    assert "Write the value itself, or take it from the configuration" in why
+
+
+def test_output_where_a_component_takes_one_is_no_mistake(package: Any) -> None:
+    pulumi.runtime.set_mocks(NoCloud())
+    package.construct("x", "gke-ai:index:FlexStartTpuPool", {**POOL, "cluster": pulumi.Output.from_input("c")})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"topology": "5x5"}, "5x5 is no topology of TPU v6e"),
+        ({"capacity": {"mode": "spot"}}, "spot capacity is that of a TpuNodePool"),
+        ({"capacity": {"mode": "sometimes"}}, "capacity"),
+    ],
+)
+def test_refusal_of_a_component_is_a_sentence_and_no_traceback(package: Any, change: dict[str, Any], told: str) -> None:
+    said = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
+    assert told in said
+    assert "Traceback" not in said
+    assert 'File "' not in said
