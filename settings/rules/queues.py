@@ -97,7 +97,7 @@ def gpu_flavors_are_of_a_type(settings: Settings) -> Iterator[Problem]:
             continue
         if flavor.pools or flavor.tpu is not None:
             other = "pools" if flavor.pools else "tpu"
-            cause = f"flavor {flavor.name} has {other} and an accelerator — both say which nodes it is, and could disagree"
+            cause = f"flavor {flavor.name} has {other} and an accelerator — both say what it is, and could disagree"
             yield Problem(flavor.at("accelerator"), cause, f"Leave out accelerator, or {other}")
         elif flavor.accelerator not in GPUS:
             cause = f"{flavor.accelerator} is no GPU type of the catalogue — no node would be of this flavor"
