@@ -92,15 +92,18 @@ def validations(
     tenant: str, queues: list[str], priority_classes: list[str], buckets: list[str], service_accounts: list[str]
 ) -> list[dict[str, Any]]:
     """The rules, each with what a person reads whose object it refuses."""
-    known = json.dumps(queues)
     priorities = json.dumps(["", *priority_classes])
     label = f'variables.labels[?"{QUEUE_LABEL}"].orValue("")'
     bucket = 'volume.csi.?volumeAttributes[?"bucketName"].orValue("")'
     return [
         {
-            "expression": f"!variables.accelerated || variables.ofItsController || {label} in {known}",
-            "message": "asks for accelerators or their nodes, and is under no queue of "
-            f"{tenant}: set the label {QUEUE_LABEL} to {choice(queues)}",
+            "expression": f"{label} in {json.dumps(['', *queues])}",
+            "message": f"is under a queue that {tenant} has not: set the label {QUEUE_LABEL} to {choice(queues)}",
+        },
+        {
+            "expression": f'!variables.accelerated || variables.ofItsController || {label} != ""',
+            "message": "asks for accelerators or their nodes, and is under no queue: set the label "
+            f"{QUEUE_LABEL} to {choice(queues)}",
         },
         {
             "expression": "!variables.accelerated || !variables.creating || variables.ofItsController"

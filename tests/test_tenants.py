@@ -46,7 +46,6 @@ def test_a_setting_of_tenants_that_the_component_does_not_take_is_noticed() -> N
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ("training", "is under no queue"),
         ("low", "priority class"),
         ("models", "bucket"),
         ("workload", "service account"),
@@ -58,11 +57,17 @@ def test_a_refusal_says_what_to_write_instead(named: str, expected: str, build: 
     assert f'"{named}"' in check["expression"]
 
 
+def test_accelerators_are_under_one_of_the_queues(build: Build) -> None:
+    no_other, some = (one for one in checks(build(Tenant, TENANT)) if one["message"].endswith("queue-name to training"))
+    assert no_other["expression"].endswith(' in ["", "training"]')
+    assert "accelerated" in some["expression"]
+
+
 def test_a_tenant_without_anything_is_given_nothing(build: Build) -> None:
     record = build(Tenant, {"name": "team-a"})
     expressions = [one["expression"] for one in checks(record)]
-    assert sum("in []" in one for one in expressions) == 2  # queues and buckets
-    assert sum('in [""]' in one for one in expressions) == 1  # a pod without a priority class
+    assert sum("in []" in one for one in expressions) == 1  # buckets
+    assert sum('in [""]' in one for one in expressions) == 2  # without a queue, without a priority class
     assert "as it has none" in "".join(one["message"] for one in checks(record))
 
 
@@ -212,9 +217,9 @@ def test_a_tenant_may_bring_a_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_tenant_is_bound_to_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(good(), True, monkeypatch)
-    for name, queues in (("team-a", '["lq"]'), ("team-c", "[]")):
+    for name, queues in (("team-a", '["", "lq"]'), ("team-c", '[""]')):
         policy = record.one("ValidatingAdmissionPolicy", f"tenant-{name}").inputs["spec"]
-        (check,) = (one for one in policy["validations"] if "under no queue" in one["message"])
+        (check,) = (one for one in policy["validations"] if "queue that" in one["message"])
         assert check["expression"].endswith(f" in {queues}")
 
 

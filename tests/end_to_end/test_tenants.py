@@ -320,7 +320,8 @@ def test_a_member_may_what_the_deployer_may(shared: StandIn) -> None:
 
 # --- what it is refused -----------------------------------------------------------------------------------------------
 
-NO_QUEUE, NOT_HELD, OWNER = "under no queue of team-a", "Kueue does not hold it", "which only controllers write"
+NO_QUEUE, NOT_ITS_QUEUE = "under no queue", "under a queue that team-a has not"
+NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers write"
 PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that is not for team-a", "a bucket that is not for team-a"
 ACCOUNT, NODE, CLAIMS = "a service account that is not for workloads", "names its node", "claims devices"
 RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
@@ -329,10 +330,11 @@ TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 REFUSED: list[tuple[str, Object, str]] = [
     # Another's queue
-    ("a Job in another's queue", job(queue=OTHERS), NO_QUEUE),
-    ("a JobSet in another's queue", jobset(queue=OTHERS), NO_QUEUE),
-    ("a Deployment in another's queue", deployment(queue=OTHERS), NO_QUEUE),
-    ("a pod in another's queue", pod(queue=OTHERS), NO_QUEUE),
+    ("a Job in another's queue", job(queue=OTHERS), NOT_ITS_QUEUE),
+    ("a JobSet in another's queue", jobset(queue=OTHERS), NOT_ITS_QUEUE),
+    ("a Deployment in another's queue", deployment(queue=OTHERS), NOT_ITS_QUEUE),
+    ("a Job without accelerators in another's queue", job(spec(gpus=None), OTHERS), NOT_ITS_QUEUE),
+    ("a pod in another's queue", pod(queue=OTHERS), NOT_ITS_QUEUE),
     # Accelerators outside a queue, in every shape
     ("a pod outside a queue", pod(queue=None), NO_QUEUE),
     ("a Job outside a queue", job(queue=None), NO_QUEUE),
@@ -421,7 +423,7 @@ CHANGED: list[tuple[str, str, str, Object, str]] = [
     ("take a running Job from its queue", "Job", "training", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
     ("take a JobSet from its queue", "JobSet", "slices", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
     ("take a server from its queue", "Deployment", "server", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
-    ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NO_QUEUE),
+    ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NOT_ITS_QUEUE),
     ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "Kueue alone starts it"),
     (
         "forge an owner later",
@@ -520,7 +522,7 @@ def test_a_team_may_not(group: str, resource: str, verb: str, team_a: Credential
 
 def test_a_name_of_a_queue_in_another_namespace_is_no_way_in(team_b: Credential) -> None:
     answer = team_b.create(job(queue=OWN))
-    assert "under no queue of team-b" in answer.message
+    assert "under a queue that team-b has not" in answer.message
     assert OTHERS in answer.message  # what to write instead
 
 
