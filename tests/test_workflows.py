@@ -1,0 +1,250 @@
+"""The workflows beyond what actionlint and zizmor see: what they name is there, and their scripts do what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".github"
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((FOLDER / "workflows").glob("*.yml"))}
+FILES = sorted([*(FOLDER / "workflows").glob("*.yml"), *(FOLDER / "actions").glob("*/action.yml")])
+STACKS = ["dev", "prod"]
+JOBS = [(f"{name}.{job}", body) for name, one in WORKFLOWS.items() for job, body in one["jobs"].items()]
+
+
+def steps() -> Iterator[dict[str, Any]]:
+    """Every step of every workflow and action."""
+    for path in FILES:
+        content = yaml.safe_load(path.read_text())
+        for job in content.get("jobs", {"": content.get("runs")}).values():
+            yield from job["steps"]
+
+
+def signs_in(job: dict[str, Any]) -> bool:
+    return any(step.get("uses", "").endswith("/actions/set-up") for step in job["steps"])
+
+
+# -------------------------------------------------------------------------------------------------- what they name
+def test_each_command_of_a_step_is_one_of_this_project() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    scripts = [step["run"] for step in steps() if "run" in step]
+    scripts.append((ROOT / ".ci" / "run").read_text())
+    named = [found for script in scripts for found in re.findall(r"^\s*make ([a-z-]+)", script, re.M)]
+    assert named
+    assert set(named) <= targets
+    modules = {found for script in scripts for found in re.findall(r"python -m ([a-z_.]+)", script)} - {"pip"}
+    assert modules
+    for module in modules:
+        assert (ROOT / module.replace(".", "/") / "__main__.py").exists() or (ROOT / f"{module}.py").exists(), module
+    for script in scripts:
+        for path in re.findall(r"(?:^|\s)(\.ci/\S+|local/\S+|requirements\S*)", script):
+            assert (ROOT / path).exists(), path
+    for path in re.findall(r"docs/[\w.-]+\.md", "".join(file.read_text() for file in FILES)):
+        assert (ROOT / path).exists(), path
+
+
+def test_options_of_the_report_are_ones_that_it_has() -> None:
+    from report.__main__ import parser
+
+    (command,) = (step["run"] for step in steps() if "python -m report" in step.get("run", ""))
+    parser().parse_args(command.split()[3:])
+
+
+def test_actions_are_pinned_by_commit_with_their_version_beside_it() -> None:
+    for path in FILES:
+        for line in path.read_text().splitlines():
+            if "uses:" in line and "./.github/actions/" not in line:
+                assert re.search(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), f"{path.name}: {line}"
+
+
+def test_one_commit_of_each_action() -> None:
+    used = {step["uses"] for step in steps() if "uses" in step}
+    assert len({name.partition("@")[0] for name in used}) == len(used)
+
+
+def test_pulumi_is_the_one_that_the_program_is_tested_with() -> None:
+    (stated,) = (step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {}))
+    assert f"\npulumi=={stated} " in (ROOT / "requirements.lock").read_text()
+
+
+def test_every_environment_is_previewed_deployed_and_watched() -> None:
+    for name in ("preview.preview", "drift.look"):
+        assert dict(JOBS)[name]["strategy"]["matrix"]["stack"] == STACKS
+    assert list(WORKFLOWS["deploy"]["jobs"]) == STACKS
+    for script in (step["run"] for step in steps() if "for stack in" in step.get("run", "")):
+        assert set(re.findall(r"for stack in (.*);", script)) == {" ".join(STACKS)}
+    for stack in STACKS:
+        assert (ROOT / f"Pulumi.{stack}.yaml").exists()
+        assert WORKFLOWS["deploy"]["jobs"][stack]["environment"] == stack
+        (command,) = (one["run"] for one in WORKFLOWS["deploy"]["jobs"][stack]["steps"] if "run" in one)
+        assert f"--stack {stack} " in command
+        assert "--policy-pack policy" in command
+        assert "--skip-preview" not in command, "its preview is what asks the policies before anything is made"
+
+
+# --------------------------------------------------------------------------------------------------- who may do what
+@pytest.mark.parametrize("job", [job for _, job in JOBS], ids=[name for name, _ in JOBS])
+def test_only_what_signs_in_may_and_what_writes_runs_no_code_of_a_pull_request(job: dict[str, Any]) -> None:
+    granted = job["permissions"]
+    assert (granted.get("id-token") == "write") == signs_in(job)
+    assert not signs_in(job) or "environment" in job, "Google Cloud trusts an environment, not the whole repository"
+    writes = [scope for scope, right in granted.items() if right == "write" and scope != "id-token"]
+    assert not writes or not any("uses" in step for step in job["steps"])
+    assert job["timeout-minutes"] <= 180
+
+
+def test_forks_get_no_credentials_and_no_up_is_cancelled() -> None:
+    assert "head.repo.full_name == github.repository" in WORKFLOWS["preview"]["jobs"]["preview"]["if"]
+    assert all("pull_request_target" not in path.read_text() for path in FILES)
+    groups = [job["concurrency"] for job in WORKFLOWS["deploy"]["jobs"].values()]
+    assert [group["cancel-in-progress"] for group in groups] == [False] * len(STACKS)
+    assert len({group["group"] for group in groups}) == len(STACKS)
+    assert WORKFLOWS["deploy"]["jobs"]["prod"]["needs"] == "dev"
+
+
+# ------------------------------------------------------------------------------------- their scripts, on a stand-in gh
+GH = """\
+#!{python}
+import json, os, pathlib, sys
+words, state = sys.argv[1:], pathlib.Path({state!r})
+known = json.loads(state.read_text())
+def body(file): return pathlib.Path(file).read_text()
+known["calls"].append(words[:3])
+if words[:2] == ["run", "download"]:
+    name, folder = words[words.index("--name") + 1], pathlib.Path(words[words.index("--dir") + 1])
+    if name not in known["artifacts"]: sys.exit("no artifact matches any of the names or patterns provided")
+    folder.mkdir(); (folder / known["file"]).write_text(known["artifacts"][name])
+elif words[0] == "api" and "--jq" in words:
+    assert "--paginate" in words and os.environ["MARK"]
+    for one in known["comments"]:
+        if one["body"].startswith(os.environ["MARK"]): print(one["id"])
+elif words[:3] == ["api", "--method", "PATCH"]:
+    (one,) = (one for one in known["comments"] if str(one["id"]) == words[3].rpartition("/")[2])
+    one["body"] = body(words[words.index("--field") + 1].partition("=@")[2])
+elif words[0] == "api":
+    text = body(words[words.index("--field") + 1].partition("=@")[2])
+    known["comments"].append(dict(id=len(known["comments"]) + 1, body=text))
+elif words[:2] == ["issue", "list"]:
+    for one in known["issues"]:
+        if one["open"] and one["title"] == os.environ["TITLE"]: print(one["number"])
+elif words[:2] == ["issue", "create"]:
+    title, text = words[words.index("--title") + 1], body(words[words.index("--body-file") + 1])
+    known["issues"].append(dict(number=len(known["issues"]) + 1, title=title, body=text, open=True))
+elif words[:2] in (["issue", "edit"], ["issue", "close"]):
+    (one,) = (one for one in known["issues"] if str(one["number"]) == words[2])
+    if words[1] == "close": one["open"] = False
+    else: one["body"] = body(words[words.index("--body-file") + 1])
+else:
+    sys.exit("unknown to this gh: " + " ".join(words))
+state.write_text(json.dumps(known))
+"""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What a stand-in of GitHub's CLI keeps for one repository."""
+
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "github.json"
+
+    def known(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.state.read_text())
+        return found
+
+    def run(self, job: str, artifacts: dict[str, str], file: str, **more: str) -> None:
+        """Runs the only script of a job, as a runner's shell would, after a run with these artifacts."""
+        known = self.known() if self.state.exists() else {"comments": [], "issues": []}
+        self.state.write_text(json.dumps({**known, "artifacts": artifacts, "file": file, "calls": []}))
+        (step,) = dict(JOBS)[job]["steps"]
+        programs = self.folder / "bin"
+        programs.mkdir(exist_ok=True)
+        (programs / "gh").write_text(GH.format(python=sys.executable, state=str(self.state)))
+        (programs / "gh").chmod(0o755)
+        work = self.folder / f"work{len(list(self.folder.iterdir()))}"
+        work.mkdir()
+        env = {name: text for name, text in step["env"].items() if "${{" not in text}
+        env |= {
+            "GITHUB_RUN_ID": "1",
+            "GH_REPO": "example/repo",
+            "RUN": "https://example.com/run",
+            "NUMBER": "7",
+            **more,
+        }
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(bash, cwd=work, env={**env, "PATH": path}, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    return Hub(tmp_path)
+
+
+def test_previews_are_one_comment_that_is_edited(hub: Hub) -> None:
+    hub.run("preview.comment", {"report-dev": "dev as it is\n", "report-prod": "prod as it is\n"}, "report.md")
+    (first,) = hub.known()["comments"]
+    assert first["body"].index("dev as it is") < first["body"].index("prod as it is")
+    hub.run("preview.comment", {"report-dev": "dev anew\n"}, "report.md")
+    (edited,) = hub.known()["comments"]
+    assert edited["id"] == first["id"]
+    assert "dev anew" in edited["body"]
+    assert "as it is" not in edited["body"]
+    assert "# prod\nThere is no preview: [the run](https://example.com/run)" in edited["body"]
+
+
+def test_comments_of_others_are_left_alone(hub: Hub) -> None:
+    hub.state.write_text(json.dumps({"comments": [{"id": 1, "body": "mine"}], "issues": []}))
+    hub.run("preview.comment", {}, "report.md")
+    others, ours = hub.known()["comments"]
+    assert others["body"] == "mine"
+    assert "# dev" in ours["body"]
+
+
+def test_drift_is_one_issue_that_is_closed_when_it_is_mended(hub: Hub) -> None:
+    hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
+    assert hub.known()["issues"] == []
+    hub.run("drift.tell", {"drift-prod": "~ Cluster\n"}, "drift.txt", LOOKED="failure")
+    (found,) = hub.known()["issues"]
+    assert "## prod\n~~~~~\n~ Cluster\n~~~~~" in found["body"]
+    assert "## dev" not in found["body"]
+    hub.run("drift.tell", {"drift-dev": "~ Bucket\n"}, "drift.txt", LOOKED="failure")
+    (found,) = hub.known()["issues"]
+    assert "~ Bucket" in found["body"]
+    assert "~ Cluster" not in found["body"]
+    hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
+    (found,) = hub.known()["issues"]
+    assert not found["open"]
+
+
+# ---------------------------------------------------------------------------------------------------- the linters
+@pytest.mark.parametrize(
+    ("linter", "spoilt", "said"),
+    [
+        (["actionlint", "-shellcheck=", "-pyflakes="], ("runs-on: ubuntu-24.04", "run-on: ubuntu-24.04"), "run-on"),
+        (["zizmor", "--offline", "--no-progress"], ("persist-credentials: false", "fetch-depth: 1"), "artipacked"),
+    ],
+)
+def test_linters_find_what_they_are_there_for(
+    linter: list[str], spoilt: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / ".github" / "workflows" / "ci.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text((FOLDER / "workflows" / "ci.yml").read_text().replace(*spoilt))
+    done = subprocess.run([*linter, str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert said in done.stdout + done.stderr
