@@ -33,10 +33,12 @@ test:  ## everything CI runs
 	local/run pytest -m "not long" -n 2 --dist loadfile
 test-long:  ## more repetitions, more kill points
 	local/run pytest
-lint:  ## formatter, linter, strict types, sizes
+lint:  ## formatter, linter, strict types, workflows, sizes
 	local/run ruff format --check .
 	local/run ruff check .
 	local/run mypy --strict $(CODE)
+	local/run actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
+	local/run zizmor --offline --persona=pedantic --no-progress --quiet .github
 	@local/run python -m tests.sizes
 docs:  ## write the pages that are made from code
 	local/run python -m docs
