@@ -117,7 +117,10 @@ def internet(settings: Settings) -> dict[str, str]:
         wanted += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
         if isinstance(workload, GpuServer | FineTune):
             wanted.append(("huggingface.co", workload.name))
-    return dict(reversed(wanted))
+    needed: dict[str, str] = {}
+    for host, whose in wanted:
+        needed.setdefault(host, whose)
+    return needed
 
 
 def reads_registry(settings: Settings, project: str) -> bool:

@@ -53,9 +53,10 @@ class Gcp(Provider):
         self._cloud: Cloud | None = None
 
     def warm_up(self) -> None:
-        """Imports what every check needs."""
-        for kind in RESOURCES.values():
-            sdk_types.load(kind.arguments[0])
+        """Imports what most stacks need: Compute Engine's part of the SDK takes a second, and few have a network."""
+        for module in dict.fromkeys(kind.arguments[0] for kind in RESOURCES.values()):
+            if module != "pulumi_gcp.compute":
+                sdk_types.load(module)
 
     # -------------------------------------------------------------------------------------------------- configuration
     def CheckConfig(self, request: proto.CheckRequest, context: grpc.ServicerContext) -> proto.CheckResponse:

@@ -1,0 +1,419 @@
+"""Mistakes in a cluster's network: each is found, alone, at its path, with its cause and a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.test_bad_configuration import (
+    Configuration,
+    Mistake,
+    both,
+    drop,
+    is_told_alone,
+    on_autopilot,
+    problems_of,
+    put,
+)
+from tests.test_bad_configuration import good as standard
+
+PATH = "gke-ai:cluster"
+
+
+def good() -> Configuration:
+    """A private cluster on a network of its own, reached by its DNS name alone; nothing is wrong."""
+    values = standard()
+    values["cluster"] |= {
+        "vpc": {"nodesCidr": "10.0.0.0/24", "podsCidr": "10.4.0.0/20", "servicesCidr": "10.8.0.0/22"},
+        "privateNodes": True,
+        "publicEndpoint": False,
+        "dnsEndpoint": True,
+        "nodeServiceAccount": "gke-nodes",
+    }
+    return values
+
+
+def public() -> Configuration:
+    """The same with an address on the Internet, for those who are named."""
+    values = good()
+    values["cluster"] |= {"publicEndpoint": True, "authorizedNetworks": ["8.8.8.0/24"]}
+    return values
+
+
+def shared() -> Configuration:
+    """The same in a network that is there."""
+    values = good()
+    del values["cluster"]["vpc"]
+    values["cluster"] |= {
+        "network": "projects/host/global/networks/shared",
+        "subnetwork": "projects/host/regions/us-central1/subnetworks/ai",
+        "podsRange": "ai-pods",
+        "servicesRange": "ai-services",
+    }
+    return values
+
+
+def existing() -> Configuration:
+    """The same workloads in a cluster that is there."""
+    values = standard()
+    values["cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    return values
+
+
+MISTAKES = [
+    # Ranges
+    Mistake(
+        "a range that is no range",
+        put("cluster.vpc.nodesCidr", "10.0.0.1/20"),
+        f"{PATH}.vpc.nodesCidr",
+        '"10.0.0.1/20" is no range of IPv4 addresses',
+        "no bit set past the prefix",
+        good,
+    ),
+    Mistake(
+        "a range of version 6",
+        put("cluster.vpc.podsCidr", "fd00::/56"),
+        f"{PATH}.vpc.podsCidr",
+        "is no range of IPv4 addresses",
+        "10.0.0.0/20",
+        good,
+    ),
+    Mistake(
+        "pods in the range of nodes",
+        put("cluster.vpc.podsCidr", "10.0.0.0/16"),
+        f"{PATH}.vpc.podsCidr",
+        "10.0.0.0/16 overlaps with nodesCidr, 10.0.0.0/24",
+        "Move one",
+        good,
+    ),
+    Mistake(
+        "Services in the range of pods",
+        put("cluster.vpc.servicesCidr", "10.4.8.0/22"),
+        f"{PATH}.vpc.servicesCidr",
+        "overlaps with podsCidr, 10.4.0.0/20",
+        "Move one",
+        good,
+    ),
+    Mistake(
+        "addresses that no subnetwork can have",
+        put("cluster.vpc.servicesCidr", "169.254.0.0/20"),
+        f"{PATH}.vpc.servicesCidr",
+        "169.254.0.0/20 has addresses that no subnetwork can have",
+        "192.168.0.0/16",
+        good,
+    ),
+    Mistake(
+        "fewer addresses than nodes",
+        put("cluster.vpc.nodesCidr", "10.0.0.0/29"),
+        f"{PATH}.vpc.nodesCidr",
+        "10.0.0.0/29 has addresses for 4 nodes, and the stack has 6",
+        "shorter prefix",
+        good,
+    ),
+    Mistake(
+        "a subnetwork of two addresses",
+        put("cluster.vpc.nodesCidr", "10.0.0.0/31"),
+        f"{PATH}.vpc.nodesCidr",
+        "smaller than a subnetwork can be, a /29",
+        "Write a /20",
+        good,
+    ),
+    Mistake(
+        "pods of more nodes than their range holds",
+        put("cluster.vpc.podsCidr", "10.4.0.0/22"),
+        f"{PATH}.vpc.podsCidr",
+        "addresses for the pods of 4 nodes, and the stack has 6 with each pool at its largest",
+        "each one less holds twice as many",
+        good,
+    ),
+    Mistake(
+        "a range for pods that is full with half a node",
+        put("cluster.vpc.podsCidr", "10.4.0.0/25"),
+        f"{PATH}.vpc.podsCidr",
+        "addresses for the pods of 0 nodes",
+        "shorter prefix",
+        good,
+    ),
+    Mistake(
+        "a pool that may grow past the pods' range",
+        both(
+            drop("gpuPools.0.nodesPerZone"),
+            put("gpuPools.0.autoscaling", {"minNodes": 3, "maxNodes": 14}),
+        ),
+        f"{PATH}.vpc.podsCidr",
+        "addresses for the pods of 16 nodes, and the stack has 17",
+        "shorter prefix",
+        good,
+    ),
+    Mistake(
+        "more addresses for Services than GKE takes",
+        put("cluster.vpc.servicesCidr", "172.16.0.0/12"),
+        f"{PATH}.vpc.servicesCidr",
+        "is no range for Services, which has a prefix from /16 to /28",
+        "Write a /20",
+        good,
+    ),
+    # One network
+    Mistake(
+        "a network of its own and another one",
+        put("cluster.network", "shared"),
+        f"{PATH}.vpc",
+        "vpc makes a network, and network names what is in one that is there",
+        "Leave vpc out, or network",
+        good,
+    ),
+    Mistake(
+        "a network of its own with the ranges of another",
+        both(put("cluster.subnetwork", "ai"), put("cluster.podsRange", "pods")),
+        f"{PATH}.vpc",
+        "subnetwork, podsRange name what is in one that is there",
+        "Leave vpc out, or subnetwork, podsRange",
+        good,
+    ),
+    Mistake(
+        "the name of the network that every project has",
+        put("cluster.vpc.name", "default"),
+        f"{PATH}.vpc.name",
+        "default is the network that a project comes with",
+        "another name",
+        good,
+    ),
+    Mistake(
+        "a network by a name that none has",
+        put("cluster.network", "Shared_VPC"),
+        f"{PATH}.network",
+        '"Shared_VPC" is no name of Compute Engine',
+        "or its path from projects/ on",
+        shared,
+    ),
+    Mistake(
+        "a subnetwork of another region",
+        put("cluster.subnetwork", "projects/host/regions/us-east1/subnetworks/ai"),
+        f"{PATH}.subnetwork",
+        "the subnetwork is in us-east1, and the cluster is in us-central1",
+        "Name a subnetwork of us-central1",
+        shared,
+    ),
+    Mistake(
+        "addresses where the name of a range belongs",
+        put("cluster.podsRange", "10.4.0.0/14"),
+        f"{PATH}.podsRange",
+        '"10.4.0.0/14" is no name of Compute Engine',
+        "small letters",
+        shared,
+    ),
+    Mistake(
+        "one range for pods and Services",
+        put("cluster.servicesRange", "ai-pods"),
+        f"{PATH}.servicesRange",
+        "pods and Services both get their addresses of ai-pods",
+        "another range",
+        shared,
+    ),
+    Mistake(
+        "a range of no subnetwork",
+        both(drop("cluster.subnetwork"), drop("cluster.servicesRange")),
+        f"{PATH}.podsRange",
+        "ai-pods is a range of a subnetwork, and none is named",
+        "Name the subnetwork",
+        shared,
+    ),
+    # What a cluster that is there can't be given
+    Mistake(
+        "a network for a cluster that has one",
+        put("cluster.vpc", {}),
+        f"{PATH}.vpc",
+        "vpc can't be set on an existing cluster",
+        "Leave vpc out",
+        existing,
+    ),
+    Mistake(
+        "private nodes of a cluster that is there",
+        put("cluster.privateNodes", True),
+        f"{PATH}.privateNodes",
+        "privateNodes can't be set on an existing cluster",
+        "Leave privateNodes out",
+        existing,
+    ),
+    Mistake(
+        "another way to a cluster that is there",
+        put("cluster.publicEndpoint", False),
+        f"{PATH}.publicEndpoint",
+        "publicEndpoint can't be set on an existing cluster",
+        "Leave publicEndpoint out",
+        existing,
+    ),
+    # Ways out, and in
+    Mistake(
+        "private nodes without a way to the registries",
+        put("cluster.vpc.nat", False),
+        f"{PATH}.vpc.nat",
+        "the stack needs registry.k8s.io (Kueue), ghcr.io (gemma), huggingface.co (gemma)",
+        "Leave nat out",
+        good,
+    ),
+    Mistake(
+        "no way to the control plane",
+        drop("cluster.dnsEndpoint"),
+        f"{PATH}.publicEndpoint",
+        "neither an address on the Internet nor a DNS name",
+        "Set dnsEndpoint: true",
+        good,
+    ),
+    Mistake(
+        "a list for an address that isn't there",
+        put("cluster.authorizedNetworks", ["8.8.8.0/24"]),
+        f"{PATH}.authorizedNetworks",
+        "publicEndpoint is false — nobody would be held to them",
+        "Leave them out",
+        good,
+    ),
+    Mistake(
+        "everyone on the list",
+        put("cluster.authorizedNetworks.+", "0.0.0.0/0"),
+        f"{PATH}.authorizedNetworks[1]",
+        "is the whole Internet",
+        "leave the list out",
+        public,
+    ),
+    Mistake(
+        "an office's inner addresses",
+        put("cluster.authorizedNetworks.+", "192.168.0.0/24"),
+        f"{PATH}.authorizedNetworks[1]",
+        "is a private range, and nobody on the Internet has such an address",
+        "outside",
+        public,
+    ),
+    Mistake(
+        "the same network twice",
+        put("cluster.authorizedNetworks.+", "8.8.8.0/24"),
+        f"{PATH}.authorizedNetworks[1]",
+        "8.8.8.0/24 is there twice",
+        "Leave one out",
+        public,
+    ),
+    Mistake(
+        "more networks than GKE takes",
+        put("cluster.authorizedNetworks", [f"8.8.{index}.0/24" for index in range(51)]),
+        f"{PATH}.authorizedNetworks",
+        "51 networks are more than the 50 that GKE takes",
+        "dnsEndpoint",
+        public,
+    ),
+    # Accounts
+    Mistake(
+        "an account with too short a name",
+        put("cluster.nodeServiceAccount", "nodes"),
+        f"{PATH}.nodeServiceAccount",
+        '"nodes" is no name of a service account',
+        "6 to 30 small letters",
+        good,
+    ),
+    Mistake(
+        "an account with too long a name",
+        put("cluster.nodeServiceAccount", "nodes-of-the-training-clusters1"),
+        f"{PATH}.nodeServiceAccount",
+        "is no name of a service account",
+        "6 to 30 small letters",
+        good,
+    ),
+    Mistake(
+        "a person as the nodes' account",
+        put("cluster.nodeServiceAccount", "someone@example.com"),
+        f"{PATH}.nodeServiceAccount",
+        "someone@example.com is no service account",
+        "NAME@PROJECT.iam.gserviceaccount.com",
+        good,
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+    is_told_alone(mistake, mistake.base())
+
+
+def test_names_of_the_mistakes_are_unique() -> None:
+    assert len({mistake.id for mistake in MISTAKES}) == len(MISTAKES) >= 20
+
+
+@pytest.mark.parametrize("base", [good, public, shared])
+def test_good_configuration_has_no_problem(base: Any) -> None:
+    assert problems_of(base()) == []
+
+
+def test_account_of_an_existing_autopilot_clusters_nodes_is_refused() -> None:
+    values = on_autopilot()
+    values["cluster"] = {
+        "name": "c",
+        "mode": "existing",
+        "existingMode": "autopilot",
+        "nodeServiceAccount": "gke-nodes",
+    }
+    (problem,) = problems_of(values)
+    assert problem.path == f"{PATH}.nodeServiceAccount"
+    assert "Google makes the nodes of an Autopilot cluster" in problem.cause
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("pools of an existing cluster run as their own account", put("cluster.nodeServiceAccount", "gke-nodes")),
+        ("an account that is there", put("cluster.nodeServiceAccount", "nodes@other.iam.gserviceaccount.com")),
+        (
+            "Compute Engine's own account",
+            put("cluster.nodeServiceAccount", "123456789012-compute@developer.gserviceaccount.com"),
+        ),
+        ("an existing cluster by its DNS name", put("cluster.dnsEndpoint", True)),
+    ],
+)
+def test_what_an_existing_cluster_takes_is_no_mistake(what: str, change: Any) -> None:
+    values = existing()
+    change(values)
+    assert problems_of(values) == [], what
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        (
+            "without NAT, but with addresses outside",
+            both(put("cluster.privateNodes", False), put("cluster.vpc.nat", False)),
+        ),
+        ("as many nodes as there are addresses", put("cluster.vpc.nodesCidr", "10.0.0.0/28")),
+        ("as many pods as there are addresses", put("cluster.vpc.podsCidr", "10.4.0.0/21")),
+        ("next to each other", put("cluster.vpc.servicesCidr", "10.0.1.0/24")),
+    ],
+)
+def test_what_only_looks_like_a_mistake_is_none(what: str, change: Any) -> None:
+    values = good()
+    change(values)
+    assert problems_of(values) == [], what
+
+
+def test_without_nat_private_nodes_may_run_what_is_in_googles_registries() -> None:
+    values = {
+        "cluster": {
+            "name": "tpus",
+            "mode": "standard",
+            "location": "us-east5",
+            "vpc": {"nat": False},
+            "privateNodes": True,
+        },
+        "tpuPools": [
+            {"name": "v6e", "version": "v6e", "topology": "2x2", "zones": ["us-east5-b"], "nodesPerZone": 1},
+        ],
+        "batch": [{"name": "job", "pool": "v6e", "command": ["python3", "-c", "print()"]}],
+    }
+    assert problems_of(values) == []
+    values["batch"][0]["image"] = "python:3.12"  # type: ignore[index]
+    (problem,) = problems_of(values)
+    assert "docker.io (job)" in problem.cause
+
+
+def test_a_pool_that_can_not_be_read_blames_no_range() -> None:
+    values = good()
+    values["cluster"]["vpc"]["podsCidr"] = "10.4.0.0/22"
+    values["gpuPools"][0]["nodesPerZone"] = "three"
+    assert [problem.path for problem in problems_of(values)] == ["gke-ai:gpuPools[0].nodesPerZone"]

@@ -1,0 +1,384 @@
+"""A private Standard cluster on a network of its own: what is built, in which order, and what stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import components
+from catalog import apis, identities
+from catalog.addresses import nodes_by_addresses, nodes_by_pods
+from catalog.registries import registry_of
+from components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
+from settings import Settings, load, plan
+from settings.model import Tenant, Vpc
+from tests.recorder import PROJECT, Record, Registration, configuration, run_program
+
+STANDARD = "examples/mixed-training-inference.yaml"
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+TPUS = "examples/multislice-training.yaml"
+CLASSES = "examples/cost-optimized-serving.yaml"
+ACCOUNT = f"gke-nodes@{PROJECT}.iam.gserviceaccount.com"
+PRIVATE: dict[str, Any] = {
+    "vpc": {},
+    "privateNodes": True,
+    "publicEndpoint": False,
+    "dnsEndpoint": True,
+    "nodeServiceAccount": "gke-nodes",
+}
+TENANT = Tenant(name="research")
+
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+Build = Callable[..., Record]
+
+
+def recorded(
+    path: str, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], preview: bool = False, **sections: Any
+) -> Record:
+    """The record of an example with some keys of its cluster, and some sections, replaced."""
+    given = configuration(path)
+    given["gke-ai:cluster"] = {**given["gke-ai:cluster"], **cluster}
+    return run_program(given | {f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
+
+
+def settings_of(path: str, **sections: Any) -> Settings:
+    """The settings of an example with some sections replaced."""
+    values = {key.removeprefix("gke-ai:"): one for key, one in configuration(path).items() if key.startswith("gke-ai:")}
+    return load(values | sections, PROJECT)
+
+
+# --- what is built ----------------------------------------------------------------------------------------------------
+
+
+@both
+def test_cluster_is_in_the_network_that_is_made_for_it(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(STANDARD, monkeypatch, PRIVATE, preview)
+    network, subnetwork = record.one("Network").inputs, record.one("Subnetwork").inputs
+    assert network["autoCreateSubnetworks"] is False
+    assert subnetwork["privateIpGoogleAccess"] is True
+    assert subnetwork["region"] == "us-central1"
+    ranges = {one["rangeName"]: one["ipCidrRange"] for one in subnetwork["secondaryIpRanges"]}
+    policy = record.one("Cluster").inputs["ipAllocationPolicy"]
+    assert ranges == {
+        policy["clusterSecondaryRangeName"]: "10.4.0.0/14",
+        policy["servicesSecondaryRangeName"]: "10.8.0.0/20",
+    }
+    assert {"Network llm-cluster", "Subnetwork llm-cluster", "RouterNat llm-cluster"} <= record.waits_for(
+        record.one("Cluster")
+    )
+
+
+def test_network_of_a_zonal_cluster_is_in_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(TPUS, monkeypatch, {"location": "us-west4-a", **PRIVATE})
+    assert {record.one(kind).inputs["region"] for kind in ("Subnetwork", "Router", "RouterNat")} == {"us-west4"}
+
+
+def test_nat_serves_all_addresses_of_the_network_and_runs_out_of_ports_late(build: Build) -> None:
+    nat = build(ClusterNetwork, {"name": "net", "project": PROJECT, "region": "us-central1"}).one("RouterNat").inputs
+    assert nat["sourceSubnetworkIpRangesToNat"] == "ALL_SUBNETWORKS_ALL_IP_RANGES"
+    assert nat["natIpAllocateOption"] == "AUTO_ONLY"
+    assert nat["enableDynamicPortAllocation"] is True
+
+
+def test_network_without_nat_has_no_router(build: Build) -> None:
+    record = build(ClusterNetwork, {"name": "net", "project": PROJECT, "region": "us-central1"}, nat=False)
+    assert record.all("Router") == record.all("RouterNat") == []
+
+
+def test_changed_range_is_another_subnetwork_and_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = recorded(STANDARD, monkeypatch, PRIVATE)
+    after = recorded(STANDARD, monkeypatch, PRIVATE | {"vpc": {"podsCidr": "10.16.0.0/14"}})
+    identifiers = [record.one("kubernetes").inputs["clusterIdentifier"] for record in (before, after)]
+    assert identifiers[0] != identifiers[1]
+
+
+@both
+def test_every_node_is_private_and_runs_as_the_account_that_is_made(
+    preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (STANDARD, TPUS):
+        record = recorded(path, monkeypatch, PRIVATE, preview)
+        assert record.one("Cluster").inputs["privateClusterConfig"] == {"enablePrivateNodes": True}
+        pools = record.all("NodePool")
+        assert len(pools) > 1
+        for pool in pools:
+            assert pool.inputs["networkConfig"] == {"enablePrivateNodes": True}, pool.name
+            assert pool.inputs["nodeConfig"]["serviceAccount"] == ACCOUNT, pool.name
+            # Made before its roles, a node would write neither logs nor metrics.
+            assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool), pool.name
+    # The pool that GKE makes first, and that goes at once: a project may have no default account.
+    assert record.one("Cluster").inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
+
+
+def test_nodes_account_may_do_what_nodes_do_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(STANDARD, monkeypatch, PRIVATE)
+    assert record.one("Account").inputs["accountId"] == "gke-nodes"
+    granted = {member.inputs["role"] for member in record.all("IAMMember") if ACCOUNT in member.inputs["member"]}
+    assert granted == {"roles/container.defaultNodeServiceAccount"}
+
+
+def test_nodes_read_the_projects_registry_if_the_stack_has_images_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = configuration(STANDARD)["gke-ai:serving"]
+    own = [{**serving[0], "image": f"us-central1-docker.pkg.dev/{PROJECT}/models/tgi:3.3.5"}]
+    record = recorded(STANDARD, monkeypatch, PRIVATE, serving=own)
+    assert "roles/artifactregistry.reader" in {one.inputs["role"] for one in record.all("IAMMember")}
+    others = [{**serving[0], "image": "us-central1-docker.pkg.dev/another-project/models/tgi:3.3.5"}]
+    record = recorded(STANDARD, monkeypatch, PRIVATE, serving=others)
+    assert "roles/artifactregistry.reader" not in {one.inputs["role"] for one in record.all("IAMMember")}
+
+
+def test_account_that_is_there_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = "nodes@other-project.iam.gserviceaccount.com"
+    record = recorded(STANDARD, monkeypatch, {"nodeServiceAccount": there})
+    assert record.all("Account") == []
+    assert {pool.inputs["nodeConfig"]["serviceAccount"] for pool in record.all("NodePool")} == {there}
+
+
+def test_pools_of_an_existing_cluster_run_as_the_account_and_wait_for_its_roles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = configuration(STANDARD)
+    cluster = {"name": "llm-cluster", "mode": "existing", "location": "us-central1", "nodeServiceAccount": "gke-nodes"}
+    record = run_program(given | {"gke-ai:cluster": cluster}, False, monkeypatch)
+    pool = record.one("NodePool")
+    assert pool.inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
+    assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool)
+
+
+def test_pools_that_a_compute_class_makes_run_as_the_account_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(CLASSES, monkeypatch, {"nodeServiceAccount": "gke-nodes"})
+    made = [one for one in record.resources.values() if one.inputs.get("kind") == "ComputeClass"]
+    assert [one.inputs["spec"]["nodePoolConfig"] for one in made] == [{"serviceAccount": ACCOUNT}]
+
+
+@both
+def test_autopilot_is_told_once_whom_its_nodes_run_as(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = recorded(AUTOPILOT, monkeypatch, PRIVATE, preview).one("Cluster").inputs
+    defaults = cluster["clusterAutoscaling"]["autoProvisioningDefaults"]
+    assert defaults == {"serviceAccount": ACCOUNT, "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"]}
+    # Google's own API refuses these of an Autopilot cluster, which has them.
+    assert not {"nodeConfig", "networkPolicy", "datapathProvider", "addonsConfig"} & cluster.keys()
+    assert cluster["privateClusterConfig"] == {"enablePrivateNodes": True}
+
+
+# --- ways to the control plane ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cluster", "endpoints", "authorized"),
+    [
+        ({}, None, None),
+        ({"dnsEndpoint": True}, {"dnsEndpointConfig": {"allowExternalTraffic": True}}, None),
+        (
+            {"dnsEndpoint": True, "publicEndpoint": False},
+            {"dnsEndpointConfig": {"allowExternalTraffic": True}, "ipEndpointsConfig": {"enabled": False}},
+            None,
+        ),
+        (
+            {"authorizedNetworks": ["8.8.8.0/24"]},
+            None,
+            {"cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}], "gcpPublicCidrsAccessEnabled": False},
+        ),
+    ],
+    ids=["GKE's own", "also by name", "by name alone", "for some"],
+)
+def test_control_plane_has_the_ways_that_are_asked_for(
+    cluster: dict[str, Any], endpoints: Any, authorized: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recorded(STANDARD, monkeypatch, cluster).one("Cluster").inputs
+    assert made.get("controlPlaneEndpointsConfig") == endpoints
+    assert made.get("masterAuthorizedNetworksConfig") == authorized
+
+
+def test_cluster_that_nobody_reaches_is_refused(build: Build) -> None:
+    with pytest.raises(ValueError, match="nobody reaches the control plane"):
+        build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
+
+
+# --- network policy ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "vpc", "tenants", "expected"),
+    [
+        (STANDARD, None, [], None),
+        (STANDARD, Vpc(), [], "dataplaneV2"),
+        # Dataplane V2 would replace a cluster that is there: a tenant that comes must not.
+        (STANDARD, None, [TENANT], "calico"),
+        (STANDARD, Vpc(), [TENANT], "dataplaneV2"),
+        (AUTOPILOT, Vpc(), [TENANT], None),
+    ],
+    ids=["as before", "own network", "tenants", "own network and tenants", "Autopilot"],
+)
+def test_network_policies_hold_where_there_are_tenants(
+    path: str, vpc: Vpc | None, tenants: list[Tenant], expected: str | None
+) -> None:
+    made = settings_of(path)
+    cluster = made.cluster.model_copy(update={"vpc": vpc})
+    assert plan.network_policy(made.model_copy(update={"cluster": cluster, "tenants": tenants})) == expected
+
+
+def test_dataplane_is_for_the_life_of_the_cluster_and_calico_is_not(build: Build) -> None:
+    base = {"name": "c", "project": PROJECT, "mode": "standard"}
+
+    def inputs(policy: str | None) -> tuple[Registration, str]:
+        record = build(GkeCluster, base, **({"network_policy": policy} if policy else {}))
+        return record.one("Cluster"), record.one("kubernetes").inputs["clusterIdentifier"]
+
+    (plain, before), (v2, replaced), (calico, same) = inputs(None), inputs("dataplaneV2"), inputs("calico")
+    assert v2.inputs["datapathProvider"] == "ADVANCED_DATAPATH"
+    assert calico.inputs["networkPolicy"] == {"enabled": True, "provider": "CALICO"}
+    assert calico.inputs["addonsConfig"]["networkPolicyConfig"] == {"disabled": False}
+    assert "networkPolicy" not in v2.inputs
+    assert "datapathProvider" not in calico.inputs
+    assert before == same != replaced
+    assert not {"networkPolicy", "datapathProvider"} & plain.inputs.keys()
+
+
+# --- APIs -------------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_nothing_is_asked_of_an_api_before_it_is_enabled(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(STANDARD, monkeypatch, PRIVATE, preview, enableApis=True)
+
+    def waits(kind: str, name: str | None = None) -> set[str]:
+        found = record.waits_for(record.one(kind, name))
+        return {one.removeprefix("Service ") for one in found if one.endswith(".googleapis.com")}
+
+    assert waits("Bucket") == {apis.STORAGE}
+    of_cluster = {apis.CONTAINER, apis.COMPUTE, apis.IAM, apis.IAM_CREDENTIALS, apis.LOGGING, apis.MONITORING}
+    for kind, name in (("Cluster", None), ("Network", None), ("Account", None), ("NodePool", "gpupool")):
+        assert waits(kind, name) == of_cluster, kind
+
+
+def test_apis_stay_enabled_when_the_stack_goes(build: Build) -> None:
+    record = build(ProjectApis, {"project": PROJECT, "apis": [apis.CONTAINER]})
+    assert record.one("Service", apis.CONTAINER).inputs["disableOnDestroy"] is False
+
+
+def test_apis_are_left_alone_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recorded(STANDARD, monkeypatch, {})
+    assert [one for one in record.resources.values() if one.type == "gcp:projects/service:Service"] == []
+
+
+def test_stack_needs_the_apis_of_what_it_has_and_no_others() -> None:
+    least = settings_of(STANDARD, buckets=[], training=[])
+    assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(plan.apis(least))
+    assert apis.STORAGE in plan.apis(settings_of(STANDARD))
+    assert apis.SECRET_MANAGER in plan.apis(settings_of(STANDARD, hfTokenSecret="hf-token"))
+    # The metrics adapter's service account is made here.
+    assert apis.IAM in plan.apis(settings_of("examples/jetstream-autoscaling.yaml"))
+    account = least.cluster.model_copy(update={"node_service_account": "gke-nodes"})
+    assert apis.IAM in plan.apis(least.model_copy(update={"cluster": account}))
+
+
+def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
+    assert all(apis.REASONS.values())
+    assert not apis.REASONS.keys() & apis.BEFOREHAND.keys()
+    assert set(apis.OF_CLUSTERS) <= apis.REASONS.keys()
+
+
+# --- what there was ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
+def test_stack_of_an_earlier_release_stays_as_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written for a key that nobody set, a property would be a change, and some a replacement, of what runs."""
+    record = recorded(path, monkeypatch, {})
+    new = {
+        *("ipAllocationPolicy", "privateClusterConfig", "controlPlaneEndpointsConfig", "nodeConfig", "networkPolicy"),
+        *("masterAuthorizedNetworksConfig", "datapathProvider", "clusterAutoscaling"),
+    }
+    cluster = record.one("Cluster")
+    assert not new & cluster.inputs.keys()
+    assert "networkPolicyConfig" not in cluster.inputs.get("addonsConfig", {})
+    for pool in record.all("NodePool"):
+        assert "networkConfig" not in pool.inputs
+        assert "serviceAccount" not in pool.inputs["nodeConfig"]
+    identifier = record.one("kubernetes").inputs["clusterIdentifier"]
+    mode = "autopilot" if path == AUTOPILOT else "standard"
+    location = cluster.inputs["location"]
+    assert identifier == f"{PROJECT}/{location}/{cluster.inputs['name']}/{mode}/default/default"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"privateNodes": True},
+        {"authorizedNetworks": ["8.8.8.0/24"]},
+        {"dnsEndpoint": True, "publicEndpoint": False},
+        {"nodeServiceAccount": "gke-nodes"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_is_changed_in_place_makes_no_other_cluster(
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = recorded(STANDARD, monkeypatch, {}).one("kubernetes").inputs["clusterIdentifier"]
+    assert recorded(STANDARD, monkeypatch, change).one("kubernetes").inputs["clusterIdentifier"] == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vpc": {}},
+        {"vpc": {"name": "other"}},
+        {"vpc": {"nodesCidr": "10.0.0.0/16"}},
+        {"network": "shared", "subnetwork": "ai", "podsRange": "pods"},
+        {"network": "shared", "subnetwork": "ai", "servicesRange": "pods"},
+    ],
+    ids=str,
+)
+def test_what_replaces_a_cluster_makes_another_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {
+        recorded(STANDARD, monkeypatch, cluster).one("kubernetes").inputs["clusterIdentifier"]
+        for cluster in ({}, {"vpc": {}}, {"network": "shared", "subnetwork": "ai"}, change)
+    }
+    assert len(seen) == 3 + (change != {"vpc": {}})
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cidr", "autopilot", "nodes"),
+    # https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing_secondary_range_pods
+    [("10.4.0.0/14", False, 1024), ("10.4.0.0/21", False, 8), ("10.4.0.0/24", False, 1), ("10.4.0.0/21", True, 32)],
+)
+def test_range_for_pods_holds_as_many_nodes_as_google_says(cidr: str, autopilot: bool, nodes: int) -> None:
+    assert nodes_by_pods(cidr, autopilot) == nodes
+
+
+@pytest.mark.parametrize(("cidr", "nodes"), [("10.0.0.0/29", 4), ("10.0.0.0/20", 4092)])
+def test_range_for_nodes_loses_four_addresses(cidr: str, nodes: int) -> None:
+    assert nodes_by_addresses(cidr) == nodes
+
+
+@pytest.mark.parametrize(
+    ("image", "host"),
+    [
+        ("python:3.12", "docker.io"),
+        ("vllm/vllm-openai:v0.11.0", "docker.io"),
+        ("ghcr.io/huggingface/tgi:3.3.5", "ghcr.io"),
+        ("localhost:5000/x", "localhost:5000"),
+        ("us-docker.pkg.dev/p/r/i@sha256:abc", "us-docker.pkg.dev"),
+    ],
+)
+def test_registry_of_an_image_is_told_by_its_name(image: str, host: str) -> None:
+    assert registry_of(image) == host
+
+
+def test_name_alone_is_made_and_an_address_is_not() -> None:
+    assert identities.account_email("gke-nodes", PROJECT) == ACCOUNT
+    assert identities.account_email(ACCOUNT, "another") == ACCOUNT
+    assert [identities.is_account_id(name) for name in ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)] == [
+        *(True, False, False, True, False),
+    ]
+
+
+def test_components_are_exported() -> None:
+    assert {"ClusterNetwork", "NodeAccount", "ProjectApis"} <= set(components.__all__)
+    assert NodeAccount.__doc__
