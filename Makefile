@@ -3,9 +3,9 @@ STACK ?=
 CONFIG ?=
 STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
-CODE = __main__.py catalog components docs local ops policy report settings tests
+CODE = __main__.py catalog components docs examples/consumer local ops outputs package policy report settings tests
 
-.PHONY: setup up status smoke preview policies preview-json report pictures recover down test test-long lint docs bench
+.PHONY: setup up status smoke preview policies preview-json report pictures crds recover down test test-long lint docs bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -24,6 +24,8 @@ report:  ## a preview as one page for reviewers: make report [STACK=prod] [CONFI
 	@$(STANDIN) report $(PICK) $(if $(PRICES),--prices "$(PRICES)")
 pictures:  ## the pictures in docs/pictures; the timeline from its recording
 	local/run python -m docs.pictures
+crds:  ## before an up that brings another version of JobSet
+	@$(STANDIN) crds $(PICK)
 recover:  ## after a killed up
 	@$(STANDIN) recover $(PICK)
 down:  ## take a stack down
