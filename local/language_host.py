@@ -3,8 +3,8 @@
 The engine starts it by the name `pulumi-language-python`, reads the port from its output and asks it to run what is
 written in Python (https://github.com/pulumi/pulumi/blob/master/proto/pulumi/language.proto). The program itself is run
 by Pulumi's own `pulumi-language-python-exec`. What it writes goes out through this process's own output, which the
-engine shows. It neither installs packages nor generates code. A policy pack has no stack configuration at its start: the
-engine tells it (ConfigureStack).
+engine shows. It neither installs packages nor generates code. A policy pack has no stack configuration at its start:
+the engine tells it (ConfigureStack).
 """
 
 from __future__ import annotations
