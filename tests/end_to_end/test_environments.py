@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.standin import StandIn, until_none
+from local.cluster.secret_sync import DUMMY_TOKEN
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.standin import StandIn, begun, cloud_of, eventually, gone, until_none
 from tests.end_to_end.test_convergence import EXAMPLE, assert_nothing_left, changed, section
 
 pytestmark = pytest.mark.cluster
 
-PROD = "Pulumi.prod.yaml"
+DEV, PROD = "Pulumi.dev.yaml", "Pulumi.prod.yaml"
+PROJECT = "my-project"  # in both, for the user to change
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 # What a cluster holds before anything is deployed to it; the objects of these kinds are compared by name.
 KINDS = (
@@ -25,18 +30,103 @@ def names(stand_in: StandIn, kinds: str) -> set[tuple[str, str]]:
     return {(found["kind"], found["metadata"]["name"]) for found in stand_in.get(kinds)}
 
 
-def test_prod_comes_up_and_goes_when_its_protection_is_lifted(stand_in: StandIn) -> None:
-    stand_in.make("up", stand_in.configure(PROD))
+def row(status: str, *cells: str) -> str:
+    """The last line that has all of these, or nothing: a status stands at the end."""
+    return next((line for line in reversed(status.splitlines()) if all(cell in line for cell in cells)), "")
+
+
+def ready(stand_in: StandIn, namespace: str) -> dict[str, int]:
+    """Replicas that are ready, by Deployment."""
+    deployments = stand_in.get("deployments", "-n", namespace)
+    return {one["metadata"]["name"]: one["status"].get("readyReplicas", 0) for one in deployments}
+
+
+def test_dev_serves_trains_and_leaves_nothing(stand_in: StandIn) -> None:
+    config = stand_in.configure(DEV)
+    before = begun(stand_in, config)
+    status = stand_in.make("up", config)
+    assert "1 of 1" in row(status, "llm/gemma ")
+    assert "Admitted" in row(status, "llm/job/finetune-")
+    assert row(status, "research", "nvidia.com/gpu"), "the other team's queue"
+    stand_in.make("smoke")  # fails where a server does
     assert stand_in.planned() == {}
-    assert "protect" in stand_in.make("down", fails=True)
-    cluster: dict[str, Any] = {**section("cluster", PROD), "protect": False}
-    buckets = [{**bucket, "protect": False} for bucket in section("buckets", PROD)]
-    pools = [{**pool, "protect": False} for pool in section("gpuPools", PROD)]
-    stand_in.make("up", stand_in.configure(PROD, cluster=cluster, buckets=buckets, gpuPools=pools))
+    stand_in.kubectl("-n", "llm", "delete", "job", "--all", "--wait=false")
+    stand_in.kubectl("-n", "llm", "scale", "deployment/gemma", "--replicas=0")
+    until_none(lambda: stand_in.get("nodes", "-l", "cloud.google.com/gke-accelerator"), "GPU nodes go when idle", 60)
     stand_in.make("down")
-    assert_nothing_left(stand_in)
+    gone(stand_in, before)
 
 
+# ---------------------------------------------------------------------------------------------------------------- prod
+@pytest.fixture(scope="module")
+def prod() -> Iterator[StandIn]:
+    """Production, deployed; the tests below use it in their order, and the last takes it down."""
+    with fresh() as stand_in:
+        config = stand_in.configure(PROD)
+        refused = stand_in.make("up", config, fails=True)
+        command = "local/run existing secret hf-token --project my-project"
+        assert command in refused
+        stand_in.run(*command.split()[1:])
+        stand_in.make("up", config)
+        yield stand_in
+
+
+def test_prod_changes_nothing_twice(prod: StandIn) -> None:
+    assert prod.planned() == {}
+
+
+def test_token_comes_from_secret_manager_past_the_program(prod: StandIn) -> None:
+    for namespace in ("serving", "training"):
+        (found,) = (one for one in prod.get("secrets", "-n", namespace) if one["metadata"]["name"] == "hf-secret")
+        assert base64.b64decode(found["data"]["hf_api_token"]).decode() == DUMMY_TOKEN
+    for file in (prod.state / "backend").rglob("*"):
+        assert not file.is_file() or DUMMY_TOKEN.encode() not in file.read_bytes(), f"the token is in {file.name}"
+
+
+def test_servers_of_every_engine_answer(prod: StandIn) -> None:
+    said = prod.make("smoke")
+    for server in ("gemma", "llama", "jetstream"):
+        assert row(said, f"serving/{server}"), said
+
+
+def test_training_borrows_what_serving_leaves_and_gives_it_back(prod: StandIn) -> None:
+    status = prod.make("status")
+    assert "Admitted" in row(status, "training/job/finetune-")
+    assert "8, 4 borrowed" in row(status, "training", "l4", "nvidia.com/gpu")
+    assert "2 of 2" in row(status, "training/pretrain-"), "both slices train"
+
+    prod.kubectl("-n", "serving", "scale", "deployment/gemma", "--replicas=3")
+    eventually(lambda: ready(prod, "serving")["gemma"] == 3, "the third replica gets the GPUs that training borrowed")
+    status = prod.make("status")
+    assert "Evicted: Preempted" in row(status, "training/job/finetune-", "reclamation within the cohort")
+
+    prod.kubectl("-n", "serving", "scale", "deployment/gemma", "--replicas=2")
+    eventually(lambda: row(prod.make("status"), "training", "nvidia.com/gpu", "8, 4 borrowed"), "training resumes")
+
+
+def test_protected_prod_goes_only_when_its_configuration_lets_it(prod: StandIn) -> None:
+    before = cloud_of(prod)
+    refused = prod.make("down", fails=True)
+    for guarded in ("cluster ai-prod", "bucket ai-prod-models-my-project", "nodepool slice-1", "nodepool v5e"):
+        assert guarded in refused
+    assert cloud_of(prod) == before
+
+    unprotected: dict[str, Any] = {
+        "cluster": {**section("cluster", PROD), "protect": False},
+        "buckets": [{**bucket, "protect": False} for bucket in section("buckets", PROD)],
+        "tpuPools": [{**pool, "protect": False} for pool in section("tpuPools", PROD)],
+    }
+    demanded = prod.make("up", prod.configure(PROD, **unprotected), fails=True)
+    assert "what-matters-is-protected" in demanded
+    prod.make("up", prod.configure(PROD, **unprotected, policies="advisory"))
+    kept = prod.make("down")
+    assert "gs://ai-prod-models-my-project" in kept
+    assert_nothing_left(prod)
+    left = {f"projects/{PROJECT}/secrets/hf-token", "ai-prod-models-my-project"}
+    assert cloud_of(prod) == left
+
+
+# ----------------------------------------------------------------------------------------------------------- beforehand
 def test_existing_cluster_is_left_as_it_was_found(stand_in: StandIn) -> None:
     cluster = section("cluster", AUTOPILOT)
     stand_in.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
