@@ -29,7 +29,8 @@ tells it. Those marked *mandatory stacks* are silent in stacks whose policies ar
 and the policies that are asked of the stack only at the end.
 
 A value that is known only after an `up` is no violation: it is asked about again in the `up`. What a Helm chart
-installs is not seen.
+installs is not seen. `Pulumi.prod.yaml` violates none; what the examples leave open, as the documents that they follow
+do, stands in `tests/test_policies_of_configurations.py`.
 
 ## Exceptions
 

@@ -1,0 +1,96 @@
+"""What the policies say of each environment and example: prod nothing, the others what they leave open and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.pack import Context, plain
+from policy.resources import Resource, Stack
+from policy.rules import POLICIES
+from tests.recorder import ROOT, Record, configuration, run_program
+
+OPEN_CLUSTER = {
+    # As GKE makes a cluster unless told; the source documents say nothing of it.
+    "control-plane-is-not-open",
+    "nodes-are-private",
+    "nodes-have-an-account-of-their-own",
+}
+DEFAULT_ACCOUNT = {"nodes-have-an-account-of-their-own"}  # of pools in a cluster that is there
+# Policies that a configuration violates, each for a reason.
+LEFT_OPEN: dict[str, set[str]] = {
+    "Pulumi.dev.yaml": OPEN_CLUSTER,  # for a first look, from anywhere
+    "Pulumi.prod.yaml": set(),
+    # The source document has an image without a tag, and neither probes nor a disruption budget.
+    "examples/cost-optimized-serving.yaml": {"images-are-pinned", "servers-have-a-readiness-probe"},
+    # Its Jobs' images are `latest`, and they ask for TPUs alone; job-2 is privileged.
+    "examples/flex-start-tpu.yaml": {"images-are-pinned", "no-privileged-pods", "resources-are-set", *DEFAULT_ACCOUNT},
+    # The same Jobs in a cluster of which this stack has nothing: whose queues they pass by, nobody knows.
+    "examples/flex-start-tpu-autopilot.yaml": {"accelerators-under-a-queue", "images-are-pinned", "resources-are-set"},
+    # The server asks for TPUs alone.
+    "examples/jetstream-autoscaling.yaml": {"resources-are-set", *DEFAULT_ACCOUNT},
+    "examples/jetstream-autoscaling-prometheus.yaml": {"resources-are-set", *DEFAULT_ACCOUNT},
+    # An image without a tag, no probes, and a fine-tuning run that asks for GPUs alone.
+    "examples/mixed-training-inference.yaml": {
+        "images-are-pinned",
+        "resources-are-set",
+        "servers-have-a-readiness-probe",
+        *OPEN_CLUSTER,
+    },
+    "examples/mixed-training-inference-autopilot.yaml": {
+        "images-are-pinned",
+        "resources-are-set",
+        "servers-have-a-readiness-probe",
+        *OPEN_CLUSTER,
+    },
+    # JobSets that ask for TPUs alone; on Standard with the node's network, in privileged containers.
+    "examples/multislice-training.yaml": {"no-privileged-pods", "resources-are-set", *OPEN_CLUSTER},
+    "examples/multislice-training-autopilot.yaml": {"resources-are-set", *OPEN_CLUSTER},
+}
+
+
+def resources(record: Record) -> list[Resource]:
+    """What a program registered, as the policies see it."""
+    return [
+        Resource(
+            one.urn, one.type, one.name, plain(dict(one.inputs)), one.protected, one.delete_before_replace or False
+        )
+        for one in record.resources.values()
+    ]
+
+
+def violated(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Policies that a configuration violates, with their messages."""
+    values = configuration(path)
+    context = Context()
+    texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in values.items()}
+    context.read("gke-ai", texts, [])
+    stack = Stack(resources(run_program(values, preview, monkeypatch)), context.configuration)
+    asked = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
+    found: dict[str, list[str]] = {}
+    for policy in asked:
+        if messages := [policy.message(one) for one in policy.violations(stack)]:
+            found[policy.name] = messages
+    return found
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+@pytest.mark.parametrize("path", LEFT_OPEN)
+def test_configuration_leaves_open_what_it_is_known_to_and_no_more(
+    path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = violated(path, preview, monkeypatch)
+    assert set(found) == LEFT_OPEN[path], {name: found[name] for name in set(found) - LEFT_OPEN[path]}
+
+
+def test_every_environment_and_example_is_asked_about() -> None:
+    files = [*ROOT.glob("Pulumi.*.yaml"), *(ROOT / "examples").glob("*.yaml")]
+    assert {str(Path(file).relative_to(ROOT)) for file in files} == set(LEFT_OPEN)
+
+
+def test_policies_are_mandatory_in_prod_alone() -> None:
+    stated: dict[str, Any] = {path: configuration(path).get("gke-ai:policies", "advisory") for path in LEFT_OPEN}
+    assert {path for path, level in stated.items() if level == "mandatory"} == {"Pulumi.prod.yaml"}
