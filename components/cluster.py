@@ -90,6 +90,8 @@ class GkeClusterArgs(TypedDict):
     """What enforces NetworkPolicies on Standard: `dataplaneV2`, `calico`; none: nothing. Autopilot always does."""
     watched: NotRequired[bool]
     """Dashboards and alerts need the metrics that GKE makes of objects in the cluster, and managed Prometheus."""
+    security_group: NotRequired[str]
+    """Google Group whose groups count in RBAC, `gke-security-groups@DOMAIN`; none: no group does."""
     secret_sync: NotRequired[bool]
     """Secrets of Secret Manager are brought into the cluster, which takes GKE 1.34 or newer."""
     labels: NotRequired[dict[str, str]]
@@ -188,6 +190,13 @@ class GkeCluster(Component):
                     f"update {cluster.name} --location {cluster.location} --project {project} "
                     "--enable-managed-prometheus"
                 )
+            group = args.get("security_group")
+            if group and not any(one.security_group == group for one in found.authenticator_groups_configs or []):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} does not know Google Groups by {group}, so a group among the members of "
+                    "gke-ai:tenants is given nothing. Name users instead, or run: gcloud container clusters update "
+                    f"{cluster.name} --location {cluster.location} --project {project} --security-group={group}"
+                )
             if args.get("secret_sync") and not any(one.enabled for one in found.secret_sync_configs or []):
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} does not synchronize secrets, by which gke-ai:hfTokenSecret comes into it. "
@@ -272,6 +281,9 @@ class GkeCluster(Component):
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
             resource_labels=cluster.labels,
+            authenticator_groups_config={"security_group": args["security_group"]}
+            if args.get("security_group")
+            else None,
             # Rotation: a new version of a secret is brought in within two minutes.
             secret_sync_config={"enabled": True, "rotation_config": {"enabled": True}}
             if args.get("secret_sync")

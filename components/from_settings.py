@@ -31,6 +31,8 @@ def cluster_arguments(stack: Settings, project: str) -> Any:
         further["network_policy"] = policy
     if plan.reads_registry(stack, project):
         further["registry_reader"] = True
+    if group := tenancy.security_group(stack):
+        further["security_group"] = group
     if stack.hf_token_secret is not None:
         further["secret_sync"] = True
     if stack.monitoring is not None:
@@ -136,6 +138,8 @@ def queue_arguments(stack: Settings) -> Any:
             for queue in queues.cluster_queues
         ],
         "priority_classes": [arguments(one) for one in queues.priority_classes],
+        **({"kueue_version": queues.kueue_version} if queues.kueue_version else {}),
+        **({"jobset_version": queues.jobset_version} if queues.jobset_version else {}),
     }
 
 

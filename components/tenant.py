@@ -72,7 +72,8 @@ class Tenant(Component):
     made of (Jobs, JobSets, Deployments, pods, Services, ConfigMaps, Secrets, claims, autoscalers, disruption budgets),
     read logs and execute in pods, and read queues, Kueue's Workloads, quotas and events; nothing that says what they
     may, and nothing outside the namespace. On GKE a user and a Google service account is known by its e-mail address.
-    A group counts only where Google Groups for RBAC is on, and within the group gke-security-groups of its domain.
+    A group counts where Google Groups for RBAC is on (`security_group` of a `GkeCluster`), and once it is a member of
+    the group gke-security-groups of its domain.
     IAM adds to these rights: a member with roles/container.developer may do so in every namespace.
 
     What they submit runs as `service_account`, which has no rights in Kubernetes and mounts no token.

@@ -47,3 +47,18 @@ def buckets(tenant: Tenant, settings: Settings) -> list[str]:
         for bucket in settings.buckets
         if any(grant.namespace == tenant.name for grant in grants(bucket, settings))
     ]
+
+
+def group_domains(settings: Settings) -> list[str]:
+    """Domains of the groups among the tenants' members."""
+    members = [member for one in settings.tenants for member in one.members]
+    return list(dict.fromkeys(one.rpartition("@")[2] for one in members if one.startswith("group:") and "@" in one))
+
+
+def security_group(settings: Settings) -> str | None:
+    """The Google Group whose members are the groups that count in RBAC; none where no group is a member.
+
+    Its name is GKE's: https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
+    """
+    domains = group_domains(settings)
+    return f"gke-security-groups@{domains[0]}" if domains else None

@@ -162,6 +162,13 @@ MISTAKES = [
         "Write serviceAccount",
     ),
     Mistake(
+        "groups of two domains",
+        put(f"{TENANT}.members.+", "group:team-a@example.org"),
+        "gke-ai:tenants[0].members[3]",
+        "group:team-a@example.org is of another domain than groups of example.com, and a cluster knows groups of one",
+        "Name a group of that domain",
+    ),
+    Mistake(
         "a member twice",
         put(f"{TENANT}.members.+", "user:ada@example.com"),
         "gke-ai:tenants[0].members",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
+import yaml
 
 from components import Tenant, TenantArgs, WorkloadNamespace
 from components.tenant import rules
@@ -16,6 +19,7 @@ from tests.test_bad_tenants import good
 
 Build = Callable[..., Record]
 
+PAGE = Path(__file__).parent.parent / "docs" / "tenants.md"
 TENANT: dict[str, Any] = {
     "name": "team-a",
     "local_queues": ["training"],
@@ -211,6 +215,23 @@ def test_tenants_of_a_bucket_are_granted_it_and_outlive_it_not(monkeypatch: pyte
     assert f"Bucket team-{PROJECT}" in record.waits_for(record.one("Namespace", "team-c"))
 
 
+def test_a_cluster_knows_the_groups_among_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = recorded(good(), True, monkeypatch).one("Cluster")
+    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
+    values = good()
+    values["tenants"][0]["members"] = ["user:ada@example.com"]
+    assert "authenticatorGroupsConfig" not in recorded(values, True, monkeypatch).one("Cluster").inputs
+
+
+def test_an_existing_cluster_that_knows_no_groups_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = good()
+    values["cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    with pytest.raises(pulumi.RunError, match=r"--security-group=gke-security-groups@example\.com"):
+        recorded(values, True, monkeypatch)
+
+
 def test_a_tenant_may_bring_a_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorded(good(), True, monkeypatch).one("Release", "jobset")
 
@@ -221,6 +242,18 @@ def test_each_tenant_is_bound_to_what_is_its_own(monkeypatch: pytest.MonkeyPatch
         policy = record.one("ValidatingAdmissionPolicy", f"tenant-{name}").inputs["spec"]
         (check,) = (one for one in policy["validations"] if "queue that" in one["message"])
         assert check["expression"].endswith(f" in {queues}")
+
+
+def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> None:
+    blocks = [one.partition("```")[0] for one in PAGE.read_text().split("```yaml\n")[1:]]
+    stated, job = (yaml.safe_load(block) for block in blocks)
+    stack = load({key.removeprefix("gke-ai:"): value for key, value in stated["config"].items()}, PROJECT)
+    (tenant,) = stack.tenants
+    spec = job["spec"]["template"]["spec"]
+    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": tenancy.queues(tenant, stack)[0]}
+    assert spec["serviceAccountName"] == tenant.service_account
+    assert [spec["priorityClassName"]] == tenant.priority_classes
+    assert [spec["volumes"][0]["csi"]["volumeAttributes"]["bucketName"]] == tenancy.buckets(tenant, stack)
 
 
 # --- what follows from settings ---------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
     outputs = plain(resource.outputs(record))
     plurals = {
         "addonsConfig": "addonsConfigs",
+        "authenticatorGroupsConfig": "authenticatorGroupsConfigs",
         "controlPlaneEndpointsConfig": "controlPlaneEndpointsConfigs",
         "masterAuth": "masterAuths",
         "monitoringConfig": "monitoringConfigs",

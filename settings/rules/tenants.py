@@ -82,6 +82,20 @@ def members_can_be_known(settings: Settings) -> Iterator[Problem]:
         yield from _twice(one, "members", one.members, "member")
 
 
+def groups_are_of_one_domain(settings: Settings) -> Iterator[Problem]:
+    """A cluster knows groups through one group, which is of one domain.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
+    """
+    first, *others = tenancy.group_domains(settings) or [""]
+    for one in settings.tenants:
+        for index, member in enumerate(one.members):
+            if member.startswith("group:") and member.rpartition("@")[2] in others:
+                cause = f"{member} is of another domain than groups of {first}, and a cluster knows groups of one"
+                way_out = "Name a group of that domain, or users"
+                yield Problem(one.at(f"members[{index}]"), f"{cause} — it would be given nothing", way_out)
+
+
 def _twice(tenant: Tenant, key: str, values: Iterable[str], what: str) -> Iterator[Problem]:
     for value, count in Counter(values).items():
         if count > 1:
@@ -233,6 +247,7 @@ def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Proble
 RULES: tuple[Rule, ...] = (
     names_are_namespaces_of_their_own,
     members_can_be_known,
+    groups_are_of_one_domain,
     accounts_are_two,
     priority_classes_exist,
     buckets_exist,

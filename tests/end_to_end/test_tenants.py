@@ -39,7 +39,7 @@ SECTIONS: Object = {
     "tenants": [
         {
             "name": "team-a",
-            "members": ["user:ada@example.com"],
+            "members": ["user:ada@example.com", "group:team-a@example.com"],
             "priorityClasses": ["low"],
             "buckets": ["team-a-models"],
             "quota": {"configmaps": 1},  # as many as Kubernetes makes in every namespace
@@ -272,7 +272,9 @@ def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) 
 
     (message,) = eventually(waiting, "Kueue says why the Job waits")
     assert "insufficient" in message
-    assert team_a.read("LocalQueue", OWN).content["status"]["pendingWorkloads"] == 1
+    eventually(
+        lambda: team_a.read("LocalQueue", OWN).content["status"]["pendingWorkloads"] == 1, "the queue counts who waits"
+    )
 
 
 @pytest.mark.usefixtures("at_work")
@@ -310,9 +312,10 @@ def allowed(team: Credential, namespace: str, group: str, resource: str, verb: s
     return bool(answer.content["status"]["allowed"])
 
 
-def test_a_member_may_what_the_deployer_may(shared: StandIn) -> None:
+@pytest.mark.parametrize("who", [["ada@example.com"], ["bob@example.com", "--as-group", "team-a@example.com"]])
+def test_a_member_may_what_the_deployer_may(who: list[str], shared: StandIn) -> None:
     for namespace, answer in (("team-a", "yes"), ("team-b", "no")):
-        asked = ("auth", "can-i", "create", "jobs", "--as", "ada@example.com", "-n", namespace)
+        asked = ("auth", "can-i", "create", "jobs", "-n", namespace, "--as", *who)
         assert (
             shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *asked, fails=answer == "no").strip() == answer
         )
