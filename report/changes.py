@@ -170,7 +170,7 @@ def resource(state: State) -> Resource:
         state.get("parent") or "",
         state.get("inputs") or {},
         state.get("outputs") or {},
-        frozenset(state.get("dependencies") or ()),
+        frozenset(filter(None, [*(state.get("dependencies") or ()), state.get("provider")])),
         bool(state.get("retainOnDelete")),
     )
 

@@ -43,6 +43,8 @@ WIDEST = 1200
 # A column is as wide as its longest text, within these.
 NARROW, BROAD = 160, 250
 NAME_SIZE, TEXT_SIZE = 13.5, 11.5
+# Room on the left, without and with a symbol, and on the right.
+PLAIN, SIGNED, RIGHT = 14, 30, 12
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,13 @@ def graph(resources: Iterable[Resource], operations: Mapping[str, str] | None = 
 
 def box(one: Resource, children: list[Resource], operations: Mapping[str, str]) -> Box:
     """The box of a component: the children that change by name, the others by how many there are of each kind."""
+    children = [child for child in children if not child.is_component]
     changed = [child for child in children if child.urn in operations]
+    own = [operations[child.urn] for child in [one, *children] if child.urn in operations]
+    worst = min(own, key=OPERATIONS.index, default=None)
+    # A component is new or gone only where all of it is; gone, and left alone in the cluster, is still left alone.
+    if worst in (CREATE, DELETE, LEAVE) and (len(changed) < len(children) or len(set(own)) > 1):
+        worst = LEAVE if set(own) == {DELETE, LEAVE} and len(changed) == len(children) else UPDATE
     same = Counter(child.kind for child in children if child.urn not in operations)
     lines = [Child(f"{child.kind} {short(child.name)}", operations[child.urn]) for child in changed]
     kinds = Counter(child.kind for child in children)
@@ -126,18 +134,13 @@ def box(one: Resource, children: list[Resource], operations: Mapping[str, str]) 
         by_kind = Counter((operations[child.urn], child.kind) for child in changed)
         ordered = sorted(by_kind.items(), key=lambda item: (OPERATIONS.index(item[0][0]), item[0][1]))
         lines = [Child(counted(kind, count), operation) for (operation, kind), count in ordered]
-    if not operations:
+    if not operations or (worst in (CREATE, DELETE) and lines):
         lines = [Child(counted(kind, count)) for kind, count in sorted(kinds.items())]
     elif same and lines:
         lines.append(Child(f"{sum(same.values())} more as they are"))
     if len(lines) > MOST_CHILDREN:
         rest = len(lines) - MOST_CHILDREN + 1
         lines = [*lines[: MOST_CHILDREN - 1], Child(f"and {rest} kinds more")]
-    own = [operations[child.urn] for child in [one, *children] if child.urn in operations]
-    worst = min(own, key=OPERATIONS.index, default=None)
-    # A component is new or gone only where all of it is; gone, and left alone in the cluster, is still left alone.
-    if worst in (CREATE, DELETE, LEAVE) and (same or len(set(own)) > 1):
-        worst = LEAVE if set(own) == {DELETE, LEAVE} and not same else UPDATE
     name = one.logical_name if one.is_component else one.name
     return Box(one.urn, short(name), one.kind, name.rpartition("/")[0], tuple(lines), worst)
 
@@ -267,10 +270,9 @@ def gap_of(columns: list[list[str]]) -> float:
 
 def needed(one: Box) -> float:
     """How wide a box is with all its text in full."""
-    name = width(one.name, NAME_SIZE, bold=True) + (46 if one.operation else 28)
-    return max(
-        name, width(one.subtitle, TEXT_SIZE) + 46, *(width(child.text, TEXT_SIZE) + 46 for child in one.children), 0
-    )
+    indent = SIGNED if one.operation else PLAIN
+    texts = [width(one.name, NAME_SIZE, bold=True), width(one.subtitle, TEXT_SIZE)]
+    return indent + RIGHT + max([*texts, *(width(child.text, TEXT_SIZE) for child in one.children)])
 
 
 def layers(drawn: Graph) -> dict[str, int]:
@@ -320,16 +322,22 @@ def placed(columns: list[list[str]], near: Mapping[str, set[str]], height: Mappi
         for one in column:
             tops[one] = y
             y += height[one] + ROW_GAP
+    joined = [[one for one in column if near.get(one)] for column in columns]
     for _ in range(12):
-        for column in columns:
+        for column in joined:
             wanted = {}
             for one in column:
-                middles = sorted(tops[other] + height[other] / 2 for other in near.get(one, ()))
-                wanted[one] = (sum(middles) / len(middles) if middles else tops[one] + height[one] / 2) - height[
-                    one
-                ] / 2
+                middles = sorted(tops[other] + height[other] / 2 for other in near[one])
+                wanted[one] = sum(middles) / len(middles) - height[one] / 2
             settle(column, wanted, height, tops)
-    highest = min(tops.values(), default=0)
+    highest = min((tops[one] for column in joined for one in column), default=0)
+    for column, beside in zip(columns, joined, strict=True):
+        # What nothing waits for stands below the others.
+        y = max((tops[one] + height[one] + ROW_GAP for one in beside), default=highest)
+        for one in column:
+            if one not in beside:
+                tops[one] = y
+                y += height[one] + ROW_GAP
     return {one: top - highest + MARGIN for one, top in tops.items()}
 
 
@@ -353,8 +361,8 @@ def settle(column: list[str], wanted: Mapping[str, float], height: Mapping[str, 
 def svg(drawn: Graph, title: str) -> str:
     """The picture; with a legend where changes are marked."""
     layout = laid_out(drawn)
-    there = {found.operation for found in drawn.boxes.values()}
-    there |= {child.operation for found in drawn.boxes.values() for child in found.children}
+    of_boxes = {found.operation for found in drawn.boxes.values()}
+    there = of_boxes | {child.operation for found in drawn.boxes.values() for child in found.children}
     operations = [one for one in MARKS if one in there]
     legend = 30 if drawn.marked else 0
     canvas = Canvas(layout.width, layout.height + legend, title)
@@ -365,12 +373,13 @@ def svg(drawn: Graph, title: str) -> str:
         draw_box(canvas, drawn.boxes[one], x, y, room, drawn.marked)
     if drawn.marked:
         x = float(MARGIN)
+        same = ("no symbol: as it is" if None in of_boxes else "") if operations else "nothing changes"
         for operation in operations:
             symbol, colour, word = MARKS[operation]
             canvas.text(x, layout.height + 10, symbol, 14, colour, bold=True)
             canvas.text(x + 16, layout.height + 10, word, 12, "muted")
             x += 16 + width(word, 12) + 22
-        canvas.text(x, layout.height + 10, "no symbol: as it is" if operations else "nothing changes", 12, "muted")
+        canvas.text(x, layout.height + 10, same, 12, "muted")
     return canvas.rendered()
 
 
@@ -379,28 +388,29 @@ def draw_box(canvas: Canvas, one: Box, x: float, y: float, wide: float, marked: 
     symbol, colour, _ = MARKS[one.operation] if one.operation else ("", "line" if marked else colour_of(one), "")
     heavy = 2 if one.operation in (CREATE, UPDATE, REPLACE, DELETE) else 1
     canvas.rect(x, y, wide, one.height(wide), "card", colour, thick=heavy, dashed=one.operation in (DELETE, LEAVE))
-    indent = 32 if marked else 14
-    left = x + (32 if one.operation else 14)
+    left = x + (SIGNED if one.operation else PLAIN)
+    room = x + wide - RIGHT - left
     if symbol:
-        canvas.text(x + 14, y + 22, symbol, 16, colour, bold=True)
+        canvas.text(x + 12, y + 22, symbol, 16, colour, bold=True)
     elif not marked:
         canvas.rect(x, y + 8, 4, one.height(wide) - 16, colour, radius=2)
     line = y + 22
     for index, text in enumerate(name_lines(one, wide)):
         line = y + 22 + NAME_LINE * index
         canvas.text(left, line, text, NAME_SIZE, bold=True)
-    canvas.text(left, line + LINE, fitted(one.subtitle, x + wide - 10 - left, TEXT_SIZE), TEXT_SIZE, "muted")
+    subtitle = one.subtitle if width(one.subtitle, TEXT_SIZE) <= room else one.kind
+    canvas.text(left, line + LINE, fitted(subtitle, room, TEXT_SIZE), TEXT_SIZE, "muted")
     for index, child in enumerate(one.children):
         below = line + 36 + LINE * index
         if child.operation:
             mark, tone, _ = MARKS[child.operation]
-            canvas.text(x + 14, below, mark, 13, tone, bold=True)
-        canvas.text(x + indent, below, fitted(child.text, wide - indent - 10, TEXT_SIZE), TEXT_SIZE)
+            canvas.text(x + 13, below, mark, 13, tone, bold=True)
+        canvas.text(left, below, fitted(child.text, room, TEXT_SIZE), TEXT_SIZE)
 
 
 def name_lines(one: Box, wide: float) -> list[str]:
     """The name of a box, broken at a sign where it is too long for its width; two lines at most."""
-    room = wide - 10 - (32 if one.operation else 14)
+    room = wide - RIGHT - (SIGNED if one.operation else PLAIN)
     if width(one.name, NAME_SIZE, bold=True) <= room:
         return [one.name]
     breaks = [index + 1 for index, sign in enumerate(one.name[:-1]) if sign in "-._/"]

@@ -15,7 +15,7 @@ from ops.stack import Stack, Stop
 State = Mapping[str, Any]
 
 # What is read of a resource; the rest (stack traces, times, ids) differs from run to run.
-KEPT = ("urn", "type", "parent", "inputs", "outputs", "dependencies", "protect", "retainOnDelete")
+KEPT = ("urn", "type", "parent", "provider", "inputs", "outputs", "dependencies", "retainOnDelete")
 # How Pulumi writes a secret into exported state: this key, with a signature of its own.
 SECRET_KEY = "4dabf18193072939515e22adb298388d"
 SECRET = "[secret]"
@@ -93,7 +93,10 @@ def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], even
 
 def kept(state: State, outputs: bool = False) -> dict[str, Any]:
     """What is read of a resource's state, secrets masked."""
-    return {key: masked(state[key]) for key in KEPT if state.get(key) and (key != "outputs" or outputs)}
+    found = {key: masked(state[key]) for key in KEPT if state.get(key) and (key != "outputs" or outputs)}
+    if "provider" in found:
+        found["provider"] = found["provider"].rpartition("::")[0]  # what follows is an id
+    return found
 
 
 def masked(value: Any) -> Any:

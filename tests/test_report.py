@@ -92,6 +92,14 @@ def test_secrets_of_the_recorded_state_are_masked() -> None:
     assert "hf_canary" not in found.written()
 
 
+def test_what_is_made_through_a_provider_waits_for_its_cluster() -> None:
+    provider = "urn:pulumi:dev::gke-ai::pulumi:providers:kubernetes::main"
+    state = {"urn": "u", "type": "t", "provider": f"{provider}::9b2f0c1e-0000-4000-8000-000000000000"}
+    found = trimmed("dev", [state], [], [])
+    assert found.resources[0]["provider"] == provider
+    assert plan(found).after["u"].dependencies == {provider}
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_page_holds_no_time_no_address_and_no_id(name: str) -> None:
     text = written(preview(name), limit=0)
@@ -171,7 +179,7 @@ def test_page_without_a_file_has_a_graph_that_needs_none(capsys: pytest.CaptureF
 def row(kind: str, machine: str = "", **inputs: Any) -> Resource:
     """A node pool."""
     config = {"machineType": machine, **inputs.pop("nodeConfig", {})}
-    return resource("gcp:container/nodePool:NodePool", kind, {"name": kind, "nodeConfig": config, **inputs})
+    return resource("gcp:container/nodePool:NodePool", kind, {"name": kind, "nodeConfig": config} | inputs)
 
 
 def resource(type_: str, name: str, inputs: Mapping[str, Any], **more: Any) -> Resource:
@@ -239,6 +247,11 @@ def test_pool_counts_by_its_bounds_and_its_kind_of_capacity(
     pool: Resource, expected: tuple[str, str, int, int]
 ) -> None:
     assert found_in(pool) == [expected]
+
+
+def test_pool_keeps_its_name_when_a_new_one_comes_first() -> None:
+    pools = [row("l4", "g2-standard-24", nodeCount=1, name=f"l4-{digits}") for digits in ("1a2b3c", "4d5e6f")]
+    assert {pool.title for pool in pools} == {"node pool l4"}
 
 
 def test_pool_without_accelerators_is_none_of_the_accelerators() -> None:
