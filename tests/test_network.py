@@ -333,9 +333,10 @@ def test_what_is_changed_in_place_makes_no_other_cluster(
     ids=str,
 )
 def test_what_replaces_a_cluster_makes_another_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[dict[str, Any]] = [{}, {"vpc": {}}, {"network": "shared", "subnetwork": "ai"}]
     seen = {
         recorded(STANDARD, monkeypatch, cluster).one("kubernetes").inputs["clusterIdentifier"]
-        for cluster in ({}, {"vpc": {}}, {"network": "shared", "subnetwork": "ai"}, change)
+        for cluster in (*others, change)
     }
     assert len(seen) == 3 + (change != {"vpc": {}})
 
