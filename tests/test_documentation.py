@@ -100,3 +100,32 @@ def test_the_schema_lets_a_wrong_key_of_the_stack_pass(
 
 def test_a_key_of_a_provider_is_refused(validator: jsonschema.protocols.Validator) -> None:
     validator.validate({"config": {"gcp:project": "my-project", "gke-ai:hfToken": {"secure": "v1:cipher"}}})
+
+
+PAGES_OF_PEOPLE = sorted(path for path in ROOT.rglob("*.md") if not {".local", ".git"} & set(path.parts))
+
+
+@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_link_leads_nowhere(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("https://", "http://")):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there.read_text()), target
+
+
+def anchors(text: str) -> set[str]:
+    """What links to the headings of a page end in, as GitHub makes it."""
+    titles = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_names_a_make_target_that_is_not_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = re.findall(r"(?:^|[`$] ?)make ([a-z-]+)", page.read_text(), re.M)
+    assert set(named) <= targets

@@ -1,0 +1,124 @@
+"""The tutorials' commands, run in order on a stand-in of their own: each prints what its tutorial shows.
+
+In a block of `console`, a line that begins with `$ ` is a command, and the lines under it are what it prints: the words
+of each, in order, in one line of the output, `…` for any of them. What only looks is asked again until it shows that.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.end_to_end.standin import ROOT, StandIn, until_none
+
+pytestmark = pytest.mark.cluster
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("[0-9]*.md"))
+LOOKS = ("make status", "local/run kubectl get", "local/run kubectl -n llm get")
+PATIENCE_SECONDS = 60.0
+
+
+class Step(NamedTuple):
+    """A command of a tutorial, and the lines that it must print."""
+
+    command: str
+    shown: tuple[str, ...]
+
+
+def steps(page: str) -> list[Step]:
+    """The commands of a page, in order."""
+    found: list[Step] = []
+    for block in re.findall(r"^```console\n(.*?)^```", page, re.M | re.S):
+        for command in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            first, *shown = command.rstrip("\n").split("\n")
+            found.append(Step(first, tuple(line for line in shown if line.strip())))
+    return found
+
+
+def missing(step: Step, output: str) -> list[str]:
+    """The lines that the step should have printed and did not."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+
+    def is_there(shown: str) -> bool:
+        words = r".*?(?<!\S)".join(re.escape(word).replace("…", r"\S*") for word in shown.split() if word != "…")
+        return any(re.search(rf"(?<!\S){words}", line) for line in lines)
+
+    return [line for line in step.shown if not is_there(line)]
+
+
+class Shell:
+    """Runs commands one after the other, as a reader's shell does; a failure doesn't show its environment."""
+
+    def __init__(self, stand_in: StandIn) -> None:
+        self.environment = {**stand_in.environment, "COLUMNS": "250"}
+        self.beside: list[subprocess.Popen[str]] = []
+
+    def start(self, command: str, output: int) -> subprocess.Popen[str]:
+        """Begins a command, with nothing to read."""
+        return subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str) -> str:
+        """What the command prints; a variable is kept, and what ends with `&` goes on beside the next."""
+        if assigned := re.fullmatch(r"export (\w+)=(\S+)", command):
+            self.environment[assigned[1]] = assigned[2]
+            return ""
+        if command.endswith(" &"):
+            self.beside.append(self.start(command.removesuffix(" &"), subprocess.DEVNULL))
+            return ""
+        process = self.start(command, subprocess.PIPE)
+        output = process.communicate()[0]
+        assert process.returncode == 0, f"$ {command}\nended with {process.returncode}:\n{output}"
+        return output
+
+    def close(self) -> None:
+        """Ends what still runs beside."""
+        for process in self.beside:
+            process.terminate()
+            process.wait()
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_does_not_do_what_it_says(page: Path, stand_in: StandIn) -> None:
+    shell = Shell(stand_in)
+    try:
+        for step in steps(page.read_text()):
+            shows(step, shell)
+    finally:
+        shell.close()
+    until_none(stand_in.processes, "no process of the stand-in is left", 20)
+
+
+def shows(step: Step, shell: Shell) -> None:
+    """Runs a step: it prints what it should, one that only looks within a minute."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not_shown := missing(step, output := shell.run(step.command)):
+        again = step.command.startswith(LOOKS) and time.monotonic() < end
+        assert again, f"$ {step.command}\ndid not print {not_shown}:\n{output}"
+        time.sleep(1)
+
+
+def test_a_page_without_commands_passes_for_a_tutorial() -> None:
+    assert len(TUTORIALS) == 5
+    for page in TUTORIALS:
+        assert sum(bool(step.shown) for step in steps(page.read_text())) >= 4, page.name
+
+
+def test_output_that_lacks_a_line_passes() -> None:
+    step = Step("make status", ("llm/gemma 1 of 1", "pod/a-… annotated"))
+    assert missing(step, "x\n llm/gemma   1 of 1   –\npod/a-12 annotated\n") == []
+    assert missing(step, "llm/gemma 0 of 1\npod/a-12 annotated") == ["llm/gemma 1 of 1"]
+    assert missing(step, "llm/gemma 1 of 1\npod/b-12 annotated") == ["pod/a-… annotated"]
+    assert missing(step, "llm/gemma 1 of\n1\npod/a- annotated") == ["llm/gemma 1 of 1"]
