@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import outputs_page, settings_page
+from docs import components_page, outputs_page, settings_page
 from policy import reference as policies
 from settings.schema import schema
 
 FOLDER = Path(__file__).parent
 PAGES: dict[str, Callable[[], str]] = {
+    "components.md": components_page.page,
     "outputs.md": outputs_page.page,
     "policies.md": policies.page,
     "settings.md": settings_page.page,
