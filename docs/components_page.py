@@ -20,7 +20,7 @@ marked *output* may be the output of another resource, all others are values tha
 
 def page() -> str:
     """The whole page."""
-    schema: dict[str, Any] = json.loads(Package(every_component(), NAME).schema)
+    schema: dict[str, Any] = json.loads(str(Package(every_component(), NAME).schema))
     parts = [_component(token, found) for token, found in sorted(schema["resources"].items())]
     types = [_type_section(token, found) for token, found in sorted(schema["types"].items())]
     return HEAD + "".join(parts) + "\n## Types\n" + "".join(types)
