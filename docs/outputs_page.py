@@ -24,9 +24,9 @@ A Python program reads them typed, with an error that names what is missing, its
 from outputs import StackOutputs
 
 platform = StackOutputs("my-organization/gke-ai/prod")
-queue = platform.queue(namespace="research")            # an Output of a Queue; queue.local_queue is one of a text
-server = platform.server("gemma")                       # server.url
-cluster = platform.provider()                           # a Kubernetes provider from the kubeconfig
+queue = platform.queue(namespace="research")  # an Output of a Queue; queue.local_queue is one of a text
+server = platform.server("gemma")  # server.url
+cluster = platform.provider()  # a Kubernetes provider from the kubeconfig
 ```
 
 [examples/consumer](../examples/consumer/README.md) is a whole program of another team. The view needs nothing else of
