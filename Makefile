@@ -5,7 +5,7 @@ STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 CODE = __main__.py catalog components docs examples/consumer local ops outputs package policy report settings tests
 
-.PHONY: setup up status smoke preview policies preview-json report pictures crds recover down test test-long lint docs bench
+.PHONY: setup up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -14,6 +14,9 @@ status:  ## what runs, what waits and why
 	@$(STANDIN) status $(PICK)
 smoke:  ## ask every server of a stack as its users would
 	@$(STANDIN) smoke $(PICK)
+# Outside the stand-in: it asks for what this machine has, and Google Cloud.
+doctor:  ## what is missing before a first up on Google Cloud: make doctor [STACK=prod]
+	@"$$(local/run printenv GKE_AI_PYTHON)" -m ops.doctor $(PICK)
 preview:  ## what an up would do
 	@$(STANDIN) preview $(PICK)
 policies:  ## what the policies say of an up: make policies [STACK=prod] [CONFIG=…]

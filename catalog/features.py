@@ -1,0 +1,34 @@
+"""GKE versions: which one a feature needs at least, and how two compare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+FLEX_START, FLEX_START_TPU = "flex-start", "flex-start on TPUs"
+COMPUTE_CLASS, COMPUTE_CLASS_FLEX_START = "ComputeClass", "flex-start in a ComputeClass"
+COMPUTE_CLASS_POOLS = "node pools that a ComputeClass makes"
+SECRET_SYNC, JOBSET_METRICS = "secrets out of Secret Manager", "metrics of JobSets"
+
+MINIMUM: Mapping[str, str] = MappingProxyType(
+    {
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training
+        FLEX_START: "1.32.2-gke.1652000",
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu
+        FLEX_START_TPU: "1.33.0-gke.1712000",
+        # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+        COMPUTE_CLASS: "1.30.3-gke.1451000",
+        COMPUTE_CLASS_FLEX_START: "1.32.2-gke.1652000",
+        COMPUTE_CLASS_POOLS: "1.33.3-gke.1136000",
+        # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
+        SECRET_SYNC: "1.34.0-gke.0",
+        # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics
+        JOBSET_METRICS: "1.32.1-gke.1357001",
+    }
+)
+
+
+def ordered(version: str) -> tuple[int, ...]:
+    """A version in a form that compares: `1.33.0-gke.1712000` as (1, 33, 0, 1712000)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))

@@ -1,0 +1,38 @@
+"""Quotas of accelerators that Compute Engine keeps for a project in a region, by the names in its API.
+
+Source: https://cloud.google.com/compute/docs/reference/rest/v1/regions/get (metrics),
+https://cloud.google.com/compute/resource-usage#gpu_quota, https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+(quota of TPUs in GKE is Compute Engine's). Newer generations (H100 on demand and later, v5p, v6e, tpu7x) have one quota
+for each family instead, in Cloud Quotas: https://cloud.google.com/compute/resource-usage#gpus_per_gpu_family
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+# Every GPU of the project, wherever it is: asked of the project, not of a region.
+GPUS_ALL_REGIONS = "GPUS_ALL_REGIONS"
+# By GPU type or TPU version; TPUs are counted in chips.
+ON_DEMAND: Mapping[str, str] = MappingProxyType(
+    {
+        "nvidia-l4": "NVIDIA_L4_GPUS",
+        "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
+        "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
+        "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
+        "v5e": "TPU_LITE_PODSLICE_V5",
+        "v4": "TPU_PODSLICE_V4",
+    }
+)
+# Spot and flex-start draw on this one: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#quota
+PREEMPTIBLE: Mapping[str, str] = MappingProxyType(
+    {
+        **{kind: f"PREEMPTIBLE_{metric}" for kind, metric in ON_DEMAND.items()},
+        "nvidia-h100-80gb": "PREEMPTIBLE_NVIDIA_H100_GPUS",
+    }
+)
+
+
+def metric(kind: str, capacity: str) -> str | None:
+    """The quota that accelerators of a kind draw on; none that a region has where there is one for the family."""
+    return (ON_DEMAND if capacity == "onDemand" else PREEMPTIBLE).get(kind)

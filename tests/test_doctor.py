@@ -1,0 +1,745 @@
+"""`make doctor` on recorded answers, written after Google's reference: all good, and each thing missing in turn."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+import settings
+from catalog import apis, features, project_quotas
+from local.gcp_plugin import rest
+from ops import doctor
+from ops import doctor_needs as needs
+from ops.doctor import ADVICE, GOOD, MISSING, UNCHECKED, Answer, Doctor, Finding
+from ops.stack import Stop
+
+RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
+PROJECT = "my-project"
+Answers = dict[str, Any]
+
+STACK: dict[str, Any] = {
+    "hfTokenSecret": "hf-token",
+    "cluster": {
+        "name": "ai",
+        "mode": "standard",
+        "location": "us-central1",
+        "releaseChannel": "regular",
+        "vpc": {},
+        "nodeServiceAccount": "gke-nodes",
+    },
+    "buckets": [{"name": "models-{project}", "grants": [{"namespace": "llm"}]}],
+    "gpuPools": [
+        {
+            "name": "l4",
+            "machineType": "g2-standard-24",
+            "zones": ["us-central1-a", "us-central1-b"],
+            "autoscaling": {"maxNodes": 4},
+        },
+        {
+            "name": "burst",
+            "machineType": "g2-standard-24",
+            "zones": ["us-central1-a"],
+            "capacity": {"mode": "flexStart"},
+            "autoscaling": {"maxNodes": 2},
+        },
+    ],
+    "tpuPools": [{"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-central1-a"], "nodesPerZone": 1}],
+    "computeClasses": [
+        {"name": "spot-first", "priorities": [{"machineType": "g2-standard-24", "capacity": {"mode": "spot"}}]}
+    ],
+    "serving": [{"name": "gemma", "model": "google/gemma-2-9b-it", "pool": "l4", "gpus": 2}],
+    "monitoring": {"channels": ["projects/my-project/notificationChannels/1234567890"]},
+}
+
+
+def recorded() -> Answers:
+    """Every answer where nothing is missing, by question."""
+    found: Answers = json.loads(RECORDED.read_text())
+    return found
+
+
+def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool = True) -> list[Finding]:
+    """The findings where these are the answers; a question that has none is a failure."""
+    asked: list[str] = []
+
+    def ask(question: str, _body: object = None, token: str = "") -> Answer:
+        asked.append(question)
+        assert question in answers, f"there is no recorded answer to: {question}"
+        if question.startswith(("GET ", "POST ")):
+            assert token == "not-a-token"
+        one = answers[question]
+        return Answer(one["code"], one.get("body"), one.get("error", ""))
+
+    loaded = settings.load(copy.deepcopy(dict(stack)), PROJECT, True)
+    found = list(Doctor("prod", PROJECT, loaded, token_given, ask).examine())
+    assert len(asked) == len(set(asked)), "a question is asked twice"
+    return found
+
+
+def changed(**sections: Any) -> dict[str, Any]:
+    return {**STACK, **sections}
+
+
+# ------------------------------------------------------------------------------------------------------------ all good
+def test_where_nothing_is_missing_nothing_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    found = visit(recorded())
+    assert {one.state for one in found} == {GOOD}
+    assert len(found) >= 20
+    assert doctor.told(found, "prod") == 0
+    assert "0 missing, 0 not checked" in capsys.readouterr().out
+
+
+def test_no_recorded_answer_is_left_over() -> None:
+    answers = recorded()
+    heard: set[str] = set()
+
+    class Heard(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            heard.add(key)
+            return super().__getitem__(key)
+
+    visit(Heard(answers))
+    assert set(answers) - heard <= {"pulumi stack export --stack prod"}, "asked only for a bucket that is there"
+
+
+# Document and type of what each of Google's addresses answers.
+TYPES = {
+    r"cloudresourcemanager\.googleapis\.com/v1/projects/[^/:]+": ("cloudresourcemanager.v1", "Project"),
+    r"cloudresourcemanager\..*:testIamPermissions": ("cloudresourcemanager.v1", "TestIamPermissionsResponse"),
+    r"cloudbilling\..*/billingInfo": ("cloudbilling.v1", "ProjectBillingInfo"),
+    r"serviceusage\..*:batchGet\?.*": ("serviceusage.v1", "BatchGetServicesResponse"),
+    r"compute\..*/regions/[^/]+": ("compute.v1", "Region"),
+    r"compute\..*/v1/projects/[^/]+": ("compute.v1", "Project"),
+    r"compute\..*/aggregated/machineTypes\?.*": ("compute.v1", "MachineTypeAggregatedList"),
+    r"container\..*/serverConfig": ("container.v1", "ServerConfig"),
+    r"container\..*/clusters/[^/]+": ("container.v1", "Cluster"),
+    r"secretmanager\..*/secrets/[^/]+": ("secretmanager.v1", "Secret"),
+    r"secretmanager\..*/versions/latest": ("secretmanager.v1", "SecretVersion"),
+    r"monitoring\..*/notificationChannels/\d+": ("monitoring.v3", "NotificationChannel"),
+}
+
+
+def of_google(answers: Answers) -> Iterator[tuple[str, Any]]:
+    for question, answer in answers.items():
+        if question.startswith(("GET ", "POST ")) and answer["code"] == 200:
+            yield question.partition("https://")[2], answer["body"]
+
+
+def test_recorded_answers_have_the_fields_that_google_s_description_has() -> None:
+    seen = 0
+    for url, body in of_google(recorded()):
+        document, name = next(kind for form, kind in TYPES.items() if re.fullmatch(form, url))
+        problems = rest.Body(rest.api(document), name, body, {}).problems("answer")
+        assert [text for _, text in problems if "set by Google alone" not in text] == [], url
+        seen += 1
+    assert seen >= 13
+
+
+def test_quotas_are_named_as_in_google_s_description() -> None:
+    named = rest.api("compute.v1").schemas["Quota"]["properties"]["metric"]["enum"]
+    every = {*project_quotas.ON_DEMAND.values(), *project_quotas.PREEMPTIBLE.values(), project_quotas.GPUS_ALL_REGIONS}
+    assert every <= set(named)
+
+
+# ------------------------------------------------------------------------------------------------- each thing missing
+G = "GET https://"
+REGION = f"{G}compute.googleapis.com/compute/v1/projects/my-project/regions/us-central1"
+MACHINES = f"{G}compute.googleapis.com/compute/v1/projects/my-project/aggregated/machineTypes?filter=name%3D"
+VERSIONS = f"{G}container.googleapis.com/v1/projects/my-project/locations/us-central1/serverConfig"
+BUCKET = f"{G}storage.googleapis.com/storage/v1/b/models-my-project"
+SECRET = f"{G}secretmanager.googleapis.com/v1/projects/my-project/secrets/hf-token"
+PROJECT_IS = f"{G}cloudresourcemanager.googleapis.com/v1/projects/my-project"
+PERMISSIONS = "POST https://cloudresourcemanager.googleapis.com/v1/projects/my-project:testIamPermissions"
+NOT_FOUND = {"code": 404, "body": {"error": {"code": 404, "status": "NOT_FOUND"}}}
+NO_COMMAND = {"code": 127}
+Change = Callable[[Answers], None]
+
+
+def answers(question: str, answer: Any) -> Change:
+    """A question is answered otherwise."""
+
+    def change(every: Answers) -> None:
+        (key,) = (one for one in every if one.startswith(question)) if question not in every else (question,)
+        every[key] = answer
+
+    return change
+
+
+def says(question: str, **body: Any) -> Change:
+    """An answer with some fields changed."""
+
+    def change(every: Answers) -> None:
+        (key,) = (one for one in every if one.startswith(question)) if question not in every else (question,)
+        every[key]["body"] |= body
+
+    return change
+
+
+def limit(metric: str, amount: int, used: int = 0, question: str = REGION) -> Change:
+    def change(every: Answers) -> None:
+        (quota,) = (one for one in every[question]["body"]["quotas"] if one["metric"] == metric)
+        quota |= {"limit": float(amount), "usage": float(used)}
+
+    return change
+
+
+def not_granted(*permissions: str) -> Change:
+    def change(every: Answers) -> None:
+        granted = every[PERMISSIONS]["body"]["permissions"]
+        every[PERMISSIONS]["body"]["permissions"] = [one for one in granted if one not in permissions]
+
+    return change
+
+
+def switched_off(api: str) -> Change:
+    def change(every: Answers) -> None:
+        (key,) = (one for one in every if "services:batchGet" in one)
+        for one in every[key]["body"]["services"]:
+            if one["config"]["name"] == api:
+                one["state"] = "DISABLED"
+
+    return change
+
+
+def only_in(machine: str, *zones: str) -> Change:
+    found = {f"zones/{zone}": {"machineTypes": [{"name": machine, "zone": zone}]} for zone in zones}
+    return says(MACHINES + machine, items=found)
+
+
+def channel(name: str, version: str) -> Change:
+    def change(every: Answers) -> None:
+        for one in every[VERSIONS]["body"]["channels"]:
+            if one["channel"] == name:
+                one["defaultVersion"] = version
+
+    return change
+
+
+class Lack(NamedTuple):
+    """One thing that is missing: what is answered then, and the one finding that must follow."""
+
+    id: str
+    change: Change
+    subject: str
+    text: str
+    command: str
+
+
+LACKS = [
+    Lack("no Pulumi", answers("pulumi version", NO_COMMAND), "Pulumi", "not on PATH", "get.pulumi.com"),
+    Lack(
+        "Pulumi is old",
+        answers("pulumi version", {"code": 0, "body": "v3.100.0"}),
+        "Pulumi",
+        "v3.100.0 is older than the SDK's",
+        "get.pulumi.com",
+    ),
+    Lack(
+        "no gcp plugin",
+        answers("pulumi plugin ls", {"code": 0, "body": [{"name": "kubernetes", "version": "4.34.2"}]}),
+        "Pulumi's gcp plugin",
+        "version 10.2.0 is not installed",
+        "pulumi plugin install resource gcp v10.2.0",
+    ),
+    Lack(
+        "an old kubernetes plugin",
+        answers(
+            "pulumi plugin ls",
+            {"code": 0, "body": [{"name": "gcp", "version": "10.2.0"}, {"name": "kubernetes", "version": "4.1.0"}]},
+        ),
+        "Pulumi's kubernetes plugin",
+        "is not installed",
+        "pulumi plugin install resource kubernetes v",
+    ),
+    Lack("no login", answers("pulumi whoami", {"code": 255}), "Pulumi's state", "not logged in", "pulumi login gs://"),
+    Lack("no Python", answers("python3 --version", NO_COMMAND), "Python", "not on PATH", "install python3"),
+    Lack(
+        "Python is old",
+        answers("python3 --version", {"code": 0, "body": "Python 3.9.2"}),
+        "Python",
+        "Python 3.9.2 is older than 3.11",
+        "install python3",
+    ),
+    Lack(
+        "no auth plugin",
+        answers("gke-gcloud-auth-plugin", NO_COMMAND),
+        "gke-gcloud-auth-plugin",
+        "not on PATH",
+        "gcloud components install gke-gcloud-auth-plugin",
+    ),
+    Lack(
+        "nobody is logged in",
+        answers("gcloud auth list", {"code": 0, "body": []}),
+        "gcloud's account",
+        "nobody is logged in",
+        "gcloud auth login",
+    ),
+    Lack(
+        "no billing",
+        says(f"{G}cloudbilling", billingEnabled=False, billingAccountName=""),
+        "billing",
+        "no billing account",
+        "gcloud billing projects link my-project --billing-account=",
+    ),
+    *(
+        Lack(
+            f"{api} is off",
+            switched_off(api),
+            "APIs",
+            f"{api} is off",
+            f"gcloud services enable {api} --project my-project",
+        )
+        for api in [*apis.BEFOREHAND, *apis.REASONS]
+    ),
+    *(
+        Lack(
+            f"no {permission}",
+            not_granted(permission),
+            "permissions",
+            f"you may not: {permission}",
+            "gcloud projects add-iam-policy-binding my-project "
+            f"--member=serviceAccount:ci@my-project.iam.gserviceaccount.com --role={role}",
+        )
+        for role, permission in (
+            ("roles/container.admin", "container.clusters.create"),
+            ("roles/container.admin", "container.clusterRoleBindings.create"),
+            ("roles/iam.serviceAccountUser", "iam.serviceAccounts.actAs"),
+            ("roles/storage.admin", "storage.buckets.create"),
+            ("roles/compute.networkAdmin", "compute.networks.create"),
+            ("roles/iam.serviceAccountAdmin", "iam.serviceAccounts.create"),
+            ("roles/resourcemanager.projectIamAdmin", "resourcemanager.projects.setIamPolicy"),
+            ("roles/monitoring.editor", "monitoring.alertPolicies.create"),
+            ("roles/secretmanager.admin", "secretmanager.secrets.get"),
+        )
+    ),
+    Lack(
+        "too few L4",
+        limit("NVIDIA_L4_GPUS", 7),
+        "quota",
+        "NVIDIA_L4_GPUS is 7 in us-central1, and nvidia-l4 of pool l4 takes up to 8",
+        "--quota-id=NVIDIA-L4-GPUS-per-project-region --preferred-value=8 --dimensions=region=us-central1",
+    ),
+    Lack(
+        "no quota of flex-start",
+        limit("PREEMPTIBLE_NVIDIA_L4_GPUS", 0),
+        "quota",
+        "PREEMPTIBLE_NVIDIA_L4_GPUS is 0 in us-central1, and nvidia-l4 of pool burst takes up to 4",
+        "--quota-id=PREEMPTIBLE-NVIDIA-L4-GPUS-per-project-region --preferred-value=4",
+    ),
+    Lack(
+        "no quota of TPUs",
+        limit("TPU_LITE_PODSLICE_V5", 4),
+        "quota",
+        "TPU_LITE_PODSLICE_V5 is 4 in us-central1, and v5e of pool v5e takes up to 8",
+        "--quota-id=TPU-LITE-PODSLICE-V5-per-project-region --preferred-value=8",
+    ),
+    Lack(
+        "too few GPUs in all",
+        limit("GPUS_ALL_REGIONS", 11, 0, f"{G}compute.googleapis.com/compute/v1/projects/my-project"),
+        "quota",
+        "GPUS_ALL_REGIONS is 11, and the stack takes up to 12 GPUs",
+        "--quota-id=GPUS-ALL-REGIONS-per-project --preferred-value=12",
+    ),
+    Lack(
+        "no TPU in the zone",
+        only_in("ct5lp-hightpu-8t", "us-central1-c", "us-west4-a"),
+        "machine type",
+        "pool v5e: no ct5lp-hightpu-8t in us-central1-a; this region has it in us-central1-c",
+        "pulumi config set --stack prod --path 'gke-ai:tpuPools[0].zones[0]' us-central1-c",
+    ),
+    Lack(
+        "no TPU in the region",
+        only_in("ct5lp-hightpu-8t", "us-west4-a"),
+        "machine type",
+        "no ct5lp-hightpu-8t in us-central1-a; it is in us-west4-a",
+        "move the cluster",
+    ),
+    Lack(
+        "no system machine in a zone",
+        only_in("e2-standard-4", "us-central1-a", "us-central1-b"),
+        "machine type",
+        "pool default-pool: no e2-standard-4 in us-central1-c",
+        "pulumi config set --stack prod --path 'gke-ai:cluster.systemPool.zones[0]' us-central1-a",
+    ),
+    Lack(
+        "GKE is too old for secrets",
+        channel("REGULAR", "1.33.5-gke.1162000"),
+        "GKE version",
+        "channel regular begins with 1.33.5-gke.1162000, and secrets out of Secret Manager needs 1.34.0-gke.0",
+        "pulumi config set --stack prod --path gke-ai:cluster.releaseChannel rapid",
+    ),
+    Lack(
+        "a bucket of somebody else's",
+        answers(BUCKET, {"code": 403, "body": {"error": {"code": 403, "message": "does not have access"}}}),
+        "bucket",
+        "models-my-project is taken by somebody else",
+        "pulumi config set --stack prod --path 'gke-ai:buckets[0].name' ANOTHER-NAME",
+    ),
+    Lack(
+        "a bucket of one's own",
+        answers(BUCKET, {"code": 200, "body": {"name": "models-my-project", "projectNumber": "123456789012"}}),
+        "bucket",
+        "you have models-my-project already",
+        "pulumi config set --stack prod --path 'gke-ai:buckets[0].adopt' true",
+    ),
+    Lack(
+        "no secret",
+        answers(SECRET, NOT_FOUND),
+        "Secret Manager",
+        "there is no secret hf-token in my-project",
+        "gcloud secrets create hf-token --project my-project --data-file=-",
+    ),
+    Lack(
+        "a secret without a version",
+        answers(f"{SECRET}/versions/latest", NOT_FOUND),
+        "Secret Manager",
+        "has no version that can be read",
+        "gcloud secrets versions add hf-token --project my-project --data-file=-",
+    ),
+    Lack(
+        "no channel",
+        answers(f"{G}monitoring", NOT_FOUND),
+        "notification channel",
+        "there is no projects/my-project/notificationChannels/1234567890",
+        "gcloud beta monitoring channels list --project my-project",
+    ),
+]
+
+
+@pytest.mark.parametrize("lack", LACKS, ids=lambda lack: lack.id)
+def test_what_is_missing_is_found_alone_with_the_command_that_mends_it(
+    lack: Lack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = recorded()
+    lack.change(every)
+    found = visit(every)
+    missing = [one for one in found if one.state == MISSING]
+    assert [one.subject for one in missing] == [lack.subject], found
+    assert lack.text in missing[0].text
+    assert lack.command in missing[0].command
+    assert doctor.told(found, "prod") == 1
+    said = capsys.readouterr().out
+    assert missing[0].command in said, "whole on a line, to be copied"
+    assert "not-a-token" not in said
+
+
+def test_everything_is_found_at_once() -> None:
+    every = recorded()
+    for lack in LACKS:
+        if lack.id in (
+            "no TPU in the zone",
+            "no secret",
+            "too few L4",
+            "no billing",
+            "no login",
+            "a bucket of one's own",
+        ):
+            lack.change(every)
+    assert sum(one.state == MISSING for one in visit(every)) == 6
+
+
+def test_a_machine_without_gcloud_is_told_just_that(capsys: pytest.CaptureFixture[str]) -> None:
+    every = {question: answer for question, answer in recorded().items() if not question.startswith(("GET", "POST"))}
+    every["gcloud version --format=json"] = NO_COMMAND
+    found = visit(every)
+    (missing,) = (one for one in found if one.state == MISSING)
+    assert missing.subject == "gcloud"
+    assert "cloud.google.com/sdk/docs/install" in missing.command
+    (unchecked,) = (one for one in found if one.state == UNCHECKED)
+    assert unchecked == Finding(UNCHECKED, "Google Cloud", "gcloud has to be there first")
+    assert doctor.told(found, "prod") == 1
+    assert "not checked: Google Cloud" in capsys.readouterr().out
+
+
+def test_without_credentials_google_is_not_asked() -> None:
+    every = {question: answer for question, answer in recorded().items() if not question.startswith(("GET", "POST"))}
+    every["gcloud auth application-default print-access-token"] = {"code": 1, "error": "no credentials"}
+    found = visit(every)
+    (missing,) = (one for one in found if one.state == MISSING)
+    assert missing.command == "gcloud auth application-default login --project my-project"
+    assert [one.subject for one in found if one.state == UNCHECKED] == ["Google Cloud"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "command"),
+    [
+        ({"code": 403, "body": {"error": {"code": 403}}}, "there is no project", "gcloud projects create my-project"),
+        (NOT_FOUND, "there is no project", "pulumi config set --stack prod gcp:project"),
+        (
+            {"code": 200, "body": {"lifecycleState": "DELETE_REQUESTED"}},
+            "is being deleted",
+            "gcloud projects undelete my-project",
+        ),
+    ],
+)
+def test_in_a_project_that_is_not_there_nothing_is_looked_for(answer: Any, text: str, command: str) -> None:
+    every = recorded()
+    every[PROJECT_IS] = answer
+    found = visit(every)
+    (missing,) = (one for one in found if one.state == MISSING)
+    assert text in missing.text
+    assert command in missing.command
+    assert [one.subject for one in found if one.state == UNCHECKED] == ["what is in the project"]
+
+
+DISABLED = {
+    "code": 403,
+    "body": {"error": {"code": 403, "details": [{"reason": "SERVICE_DISABLED"}]}},
+    "error": "Compute Engine API has not been used in project 123456789012 before or it is disabled.",
+}
+
+
+def test_what_an_api_that_is_off_would_say_is_not_checked_and_said_so() -> None:
+    every = recorded()
+    switched_off("compute.googleapis.com")(every)
+    for question in every:
+        if "compute.googleapis.com/compute" in question:
+            every[question] = DISABLED
+    found = visit(every)
+    assert [one.subject for one in found if one.state == MISSING] == ["APIs"]
+    unchecked = {one.subject: one.text for one in found if one.state == UNCHECKED}
+    assert unchecked.keys() == {"quotas", "all gpus", "machines"}
+    assert set(unchecked.values()) == {"compute.googleapis.com is off in the project"}
+
+
+def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
+    every = recorded()
+    every[VERSIONS] = {"code": 403, "body": {"error": {"code": 403}}, "error": "Required permission is missing."}
+    every[BUCKET] = DISABLED
+    every[SECRET] = {"code": 0, "error": "Name or service not known"}
+    unchecked = {one.subject: one.text for one in visit(every) if one.state == UNCHECKED}
+    assert unchecked == {
+        "versions": "container.googleapis.com answers 403: Required permission is missing.",
+        "buckets": "storage.googleapis.com is off in the project",
+        "secret": "secretmanager.googleapis.com does not answer: Name or service not known",
+    }
+
+
+def test_accelerators_in_use_are_a_hint_alone() -> None:
+    every = recorded()
+    limit("NVIDIA_L4_GPUS", 8, used=2)(every)
+    found = visit(every)
+    (hint,) = (one for one in found if one.state == ADVICE)
+    assert "of which 2 are in use" in hint.text
+    assert "--preferred-value=10" in hint.command
+    assert doctor.told(found, "prod") == 0
+
+
+def test_kubectl_is_advice_alone() -> None:
+    every = recorded()
+    every["kubectl version --client --output=json"] = NO_COMMAND
+    assert [one.subject for one in visit(every) if one.state == ADVICE] == ["kubectl"]
+
+
+def test_a_bucket_that_the_stack_has_made_is_no_finding() -> None:
+    every = recorded()
+    every[BUCKET] = {"code": 200, "body": {"name": "models-my-project"}}
+    resource = {"type": "gcp:storage/bucket:Bucket", "id": "models-my-project"}
+    every["pulumi stack export --stack prod"] = {"code": 0, "body": {"deployment": {"resources": [resource]}}}
+    assert {one.state for one in visit(every)} == {GOOD}
+
+
+def test_a_bucket_to_adopt_must_be_there() -> None:
+    bucket = {**STACK["buckets"][0], "adopt": True}
+    (missing,) = (one for one in visit(recorded(), changed(buckets=[bucket])) if one.state == MISSING)
+    assert "no bucket models-my-project to adopt" in missing.text
+
+
+def test_a_token_that_nobody_gave_is_found() -> None:
+    stack = {key: value for key, value in STACK.items() if key != "hfTokenSecret"}
+    every = recorded()
+    (key,) = (one for one in every if "services:batchGet" in one)
+    every[key.replace("&names=projects/my-project/services/secretmanager.googleapis.com", "")] = every[key]
+    (missing,) = (one for one in visit(every, stack, token_given=False) if one.state == MISSING)
+    assert missing.command == "pulumi config set --stack prod --secret gke-ai:hfToken"
+    assert {one.state for one in visit(every, stack)} == {GOOD}
+
+
+def test_apis_that_the_stack_enables_are_not_called_missing() -> None:
+    every = recorded()
+    (key,) = (one for one in every if "services:batchGet" in one)
+    beforehand = "&".join(f"names=projects/my-project/services/{name}" for name in apis.BEFOREHAND)
+    every[f"{key.partition('?')[0]}?{beforehand}"] = every[key]
+    every[PERMISSIONS]["body"]["permissions"] += ["serviceusage.services.enable", "serviceusage.services.get"]
+    assert {one.state for one in visit(every, changed(enableApis=True))} == {GOOD}
+
+
+def existing(**more: Any) -> dict[str, Any]:
+    cluster = {"name": "ai", "mode": "existing", "location": "us-central1", **more}
+    return {"cluster": cluster, "computeClasses": STACK["computeClasses"]}
+
+
+CLUSTER = f"{G}container.googleapis.com/v1/projects/my-project/locations/us-central1/clusters/ai"
+
+
+def with_cluster(answer: Any) -> Answers:
+    every = recorded()
+    every[CLUSTER] = answer
+    names = [
+        *apis.BEFOREHAND,
+        *(name for name in apis.REASONS if name not in (apis.IAM, apis.STORAGE, apis.SECRET_MANAGER)),
+    ]
+    (key,) = (one for one in every if "services:batchGet" in one)
+    query = "&".join(f"names=projects/my-project/services/{name}" for name in names)
+    every[f"{key.partition('?')[0]}?{query}"] = every[key]
+    return every
+
+
+def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
+    assert {
+        one.state
+        for one in visit(with_cluster({"code": 200, "body": {"currentMasterVersion": "1.34.1-gke.1"}}), existing())
+    } == {GOOD}
+    (missing,) = (one for one in visit(with_cluster(NOT_FOUND), existing()) if one.state == MISSING)
+    assert "there is no cluster ai in us-central1" in missing.text
+    old = with_cluster({"code": 200, "body": {"currentMasterVersion": "1.30.1-gke.1"}})
+    (missing,) = (one for one in visit(old, existing()) if one.state == MISSING)
+    assert "cluster ai runs 1.30.1-gke.1, and ComputeClass needs 1.30.3-gke.1451000" in missing.text
+    assert missing.command.startswith("gcloud container clusters upgrade ai --master --location us-central1")
+    assert missing.command.endswith("--cluster-version=1.33.3-gke.1136000")
+
+
+def test_a_network_and_an_account_that_are_named_must_be_there() -> None:
+    every = recorded()
+    every[f"{G}compute.googleapis.com/compute/v1/projects/host/global/networks/shared"] = NOT_FOUND
+    account = "nodes@my-project.iam.gserviceaccount.com"
+    every[f"{G}iam.googleapis.com/v1/projects/-/serviceAccounts/{account}"] = NOT_FOUND
+    cluster = {key: value for key, value in STACK["cluster"].items() if key != "vpc"}
+    cluster |= {"network": "projects/host/global/networks/shared", "nodeServiceAccount": account}
+    (key,) = (one for one in every if "services:batchGet" in one)
+    every[key.replace("&names=projects/my-project/services/iam.googleapis.com", "")] = every[key]
+    found = [one for one in visit(every, changed(cluster=cluster)) if one.state == MISSING]
+    assert [one.subject for one in found] == ["network", "node service account"]
+
+
+# -------------------------------------------------------------------------------------------------------- what it needs
+def load(**stack: Any) -> settings.Settings:
+    return settings.load({"cluster": {"mode": "standard", "location": "us-central1"}, **stack}, PROJECT)
+
+
+def test_quota_that_a_region_does_not_tell_is_not_made_up() -> None:
+    pool = {"name": "v6e", "version": "v6e", "topology": "2x4", "zones": ["us-east5-b"], "nodesPerZone": 2}
+    stack = settings.load({"cluster": {"mode": "standard", "location": "us-east5"}, "tpuPools": [pool]}, PROJECT)
+    (need,) = needs.quotas(stack)
+    assert (need.metric, need.count, need.region) == (None, 16, "us-east5")
+
+
+def test_what_google_makes_nodes_for_takes_quota_too() -> None:
+    server = {"name": "gemma", "model": "google/gemma-2-9b-it", "accelerator": "nvidia-l4", "gpus": 2, "replicas": 3}
+    stack = settings.load({"cluster": {"location": "us-central1"}, "serving": [server]}, PROJECT)
+    assert [(one.metric, one.count) for one in needs.quotas(stack)] == [("NVIDIA_L4_GPUS", 6)]
+
+
+def test_a_reservation_takes_no_quota() -> None:
+    pool = {"name": "p", "machineType": "g2-standard-24", "nodesPerZone": 1, "zones": ["us-central1-a"]}
+    assert needs.quotas(load(gpuPools=[{**pool, "capacity": {"mode": "reservation", "reservation": "r"}}])) == []
+    assert len(needs.quotas(load(gpuPools=[pool]))) == 1
+
+
+def test_versions_compare_by_their_numbers() -> None:
+    assert (
+        features.ordered("1.33.0-gke.900") < features.ordered("1.33.0-gke.1712000") < features.ordered("1.100.0-gke.1")
+    )
+
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    "file", [ROOT / "Pulumi.dev.yaml", ROOT / "Pulumi.prod.yaml", *sorted((ROOT / "examples").glob("*.yaml"))], ids=str
+)
+def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    content["config"].setdefault("gcp:project", PROJECT)  # which examples leave to their user
+    copied = tmp_path / file.name
+    copied.write_text(yaml.safe_dump(content))
+    every = recorded()
+    nothing = {"code": 0, "error": "no network"}
+
+    def ask(question: str, *_: object) -> Answer:
+        # What is asked of this stack may not be recorded; then there is no answer.
+        one = every.get(question, nothing)
+        return Answer(one["code"], one.get("body"), one.get("error", ""))
+
+    found = list(doctor.admitted("x", copied, ask).examine())
+    assert len(found) >= 20
+    assert not [one for one in found if one.state == MISSING and one.subject in ("Pulumi", "project")]
+
+
+# ------------------------------------------------------------------------------------------------------------- asking
+def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
+    assert doctor.ask("no-such-command-anywhere --version").code == doctor.NOT_THERE
+    assert doctor.ask("python3 --version").body.startswith("Python 3")
+
+
+@pytest.fixture
+def google() -> Iterator[str]:
+    """An address of this machine that answers as Google does."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            good = self.headers["Authorization"] == "Bearer t"
+            self.send_response(200 if good else 403)
+            self.end_headers()
+            self.wfile.write(b'{"name": "x"}' if good else b'{"error": {"code": 403, "message": "Not you."}}')
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"permissions": body["permissions"]}).encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_google_is_asked_with_the_credential(google: str) -> None:
+    assert doctor.ask(f"GET {google}", token="t") == Answer(200, {"name": "x"})
+    refused = doctor.ask(f"GET {google}", token="other")
+    assert (refused.code, refused.error) == (403, "Not you.")
+    assert doctor.ask(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
+    assert "Not you" not in repr(doctor.ask(f"GET {google}", token="t"))
+    assert doctor.ask("GET http://127.0.0.1:9/").code == 0
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.x.yaml"
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, "gke-ai:cluster": {"mode": "huge"}}}))
+    with pytest.raises(Stop, match=r"gke-ai:cluster\.mode"):
+        doctor.admitted("x", file)
+    with pytest.raises(Stop, match="There is no configuration"):
+        doctor.admitted("x", tmp_path / "none.yaml")
+
+
+def test_the_command_ends_with_one_where_something_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prod.yaml"
+    given = {f"gke-ai:{key}": value for key, value in STACK.items()}
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **given}}))
+    every = recorded()
+
+    def ask(question: str, *_: object) -> Answer:
+        return Answer(every[question]["code"], every[question].get("body"))
+
+    every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] = []
+    with pytest.raises(SystemExit) as ended:
+        doctor.main(["--config", str(file)], ask)
+    assert ended.value.code == 1
+    assert "gcloud auth login" in capsys.readouterr().out
