@@ -19,7 +19,7 @@ from pathlib import Path
 from ops.stack import ROOT, Stack, Stop, run
 from report import graph, prices
 from report.changes import Plan, plan
-from report.page import COMMENT_LIMIT, Options, page
+from report.page import COMMENT_LIMIT, Options, page, summary
 from report.policies import Verdict, verdict
 from report.preview import Preview, recorded, take
 
@@ -77,7 +77,7 @@ def report(options: argparse.Namespace) -> int:
         return stopped(planned, said)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text)
-    print(f"The page is {options.output}.")
+    print(f"{summary(planned, said).replace('**', '')}\nThe page is {options.output}.")
     if kind == "svg" and not planned.errors:
         title = f"The components of {planned.stack}, what changes marked"
         options.output.with_suffix(".svg").write_text(graph.svg(graph.of_plan(planned), title))

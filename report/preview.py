@@ -56,7 +56,8 @@ def take(stack: Stack, policy_packs: Iterable[Path] = ()) -> Preview:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "events"
         packs = [part for pack in policy_packs for part in ("--policy-pack", str(pack))]
-        done = stack.pulumi("preview", "--json", "--event-log", str(log), *packs, configured=True, quiet=True)
+        plain = ["--json", "--color", "never", "--event-log", str(log)]
+        done = stack.pulumi("preview", *plain, *packs, configured=True, quiet=True)
         if "no stack named" in done.stderr:
             raise Stop(f"There is no stack {stack.name} yet. Make it first: pulumi stack init {stack.name}")
         try:
@@ -73,8 +74,7 @@ def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], even
     """A preview less what changes from run to run, what no page shows, and every secret."""
     return Preview(
         stack,
-        # Only the plan's own states are compared by what the cloud made of them.
-        tuple({key: value for key, value in kept(one).items() if key != "outputs"} for one in resources),
+        tuple(kept(one) for one in resources if not one.get("delete")),  # some wait to be deleted since an earlier up
         tuple(
             {
                 **{key: step[key] for key in ("op", "urn", "diffReasons", "replaceReasons") if step.get(key)},

@@ -95,7 +95,7 @@ def test_secrets_of_the_recorded_state_are_masked() -> None:
 def test_what_is_made_through_a_provider_waits_for_its_cluster() -> None:
     provider = "urn:pulumi:dev::gke-ai::pulumi:providers:kubernetes::main"
     state = {"urn": "u", "type": "t", "provider": f"{provider}::9b2f0c1e-0000-4000-8000-000000000000"}
-    found = trimmed("dev", [state], [], [])
+    found = trimmed("dev", [{"urn": "u", "type": "t", "delete": True}, state], [], [])
     assert found.resources[0]["provider"] == provider
     assert plan(found).after["u"].dependencies == {provider}
 
@@ -158,10 +158,11 @@ def run(*arguments: str) -> int:
     return command.report(command.parser().parse_args(arguments))
 
 
-def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path) -> None:
+def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(tmp_path / "report.md")
     assert run("--from", str(FOLDER / "creation.json"), "--output", output) == 0
-    assert run("--from", str(FOLDER / "change.json"), "--output", output) == 1  # mandatory policies are broken
+    assert run("--from", str(FOLDER / "change.json"), "--output", output) == 1
+    assert "14 mandatory policy violations: it can't be deployed." in capsys.readouterr().out
 
 
 def test_page_without_a_file_has_a_graph_that_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
