@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from components.kueue import cluster_queue
+from ops.status import Snapshot, quota_rows
 from settings import load, plan
 from tests.test_bad_configuration import PROJECT
 from tests.test_bad_lending import good
@@ -77,3 +78,16 @@ def test_kueue_is_told_the_limits_that_are_stated_and_no_others() -> None:
         {"name": GPU, "nominalQuota": "2", "borrowingLimit": "4", "lendingLimit": "0"},
         {"name": "memory", "nominalQuota": "80Gi"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("total", "borrowed", "shown"), [("8", "4", "8, 4 borrowed"), ("4", "0", "4"), ("4", None, "4")]
+)
+def test_status_says_what_is_borrowed(total: str, borrowed: str | None, shown: str) -> None:
+    taken = {"name": GPU, "total": total} | ({"borrowed": borrowed} if borrowed else {})
+    queue = {
+        "metadata": {"name": "training"},
+        "spec": {"resourceGroups": [{"flavors": [{"name": "l4", "resources": [{"name": GPU, "nominalQuota": "4"}]}]}]},
+        "status": {"flavorsReservation": [{"name": "l4", "resources": [taken]}]},
+    }
+    assert list(quota_rows(Snapshot(cluster_queues=[queue]))) == [("training", "l4", GPU, shown, "4")]

@@ -41,6 +41,14 @@ def ready(stand_in: StandIn, namespace: str) -> dict[str, int]:
     return {one["metadata"]["name"]: one["status"].get("readyReplicas", 0) for one in deployments}
 
 
+def token_in(stand_in: StandIn, namespace: str) -> str | None:
+    """The token in the namespace's Secret, if GKE has made it."""
+    for found in stand_in.get("secrets", "-n", namespace):
+        if found["metadata"]["name"] == "hf-secret" and found["metadata"].get("ownerReferences"):
+            return base64.b64decode(found["data"]["hf_api_token"]).decode()
+    return None
+
+
 def test_dev_serves_trains_and_leaves_nothing(stand_in: StandIn) -> None:
     config = stand_in.configure(DEV)
     before = begun(stand_in, config)
@@ -49,11 +57,18 @@ def test_dev_serves_trains_and_leaves_nothing(stand_in: StandIn) -> None:
     assert "Admitted" in row(status, "llm/job/finetune-")
     assert row(status, "research", "nvidia.com/gpu"), "the other team's queue"
     stand_in.make("smoke")  # fails where a server does
+
+    running = {pod["metadata"]["uid"] for pod in stand_in.get("pods", "-n", "llm")}
+    stand_in.run("existing", "secret", "hf-token", "--project", PROJECT)
+    stand_in.make("up", stand_in.configure(DEV, hfTokenSecret="hf-token"))
+    eventually(lambda: token_in(stand_in, "llm") == DUMMY_TOKEN, "the token comes from Secret Manager from now on")
+    assert running <= {pod["metadata"]["uid"] for pod in stand_in.get("pods", "-n", "llm")}, "nothing is disturbed"
     assert stand_in.planned() == {}
     stand_in.kubectl("-n", "llm", "delete", "job", "--all", "--wait=false")
     stand_in.kubectl("-n", "llm", "scale", "deployment/gemma", "--replicas=0")
     until_none(lambda: stand_in.get("nodes", "-l", "cloud.google.com/gke-accelerator"), "GPU nodes go when idle", 60)
     stand_in.make("down")
+    stand_in.run("existing", "forget", "hf-token", "--project", PROJECT)
     gone(stand_in, before)
 
 
@@ -77,8 +92,7 @@ def test_prod_changes_nothing_twice(prod: StandIn) -> None:
 
 def test_token_comes_from_secret_manager_past_the_program(prod: StandIn) -> None:
     for namespace in ("serving", "training"):
-        (found,) = (one for one in prod.get("secrets", "-n", namespace) if one["metadata"]["name"] == "hf-secret")
-        assert base64.b64decode(found["data"]["hf_api_token"]).decode() == DUMMY_TOKEN
+        assert token_in(prod, namespace) == DUMMY_TOKEN
     for file in (prod.state / "backend").rglob("*"):
         assert not file.is_file() or DUMMY_TOKEN.encode() not in file.read_bytes(), f"the token is in {file.name}"
 
