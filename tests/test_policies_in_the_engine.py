@@ -1,0 +1,120 @@
+"""The policy pack under the real engine, on a program that is not this one's: what is mandatory stops an `up` before
+anything is made, what is advisory is told, and what is waived is told with its reason."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local import stack
+from local.paths import ROOT
+from ops.stack import Stack, Stop
+from tests.test_language_host import Project
+
+TOKEN = "hf_" + "canary" * 5
+# A bucket that two policies are against, and values that must not be shown: one a secret, one not.
+PROGRAM = """
+import pulumi, pulumi_gcp as gcp
+token = pulumi.Config().get("token") or ""
+gcp.storage.Bucket(
+    "models",
+    name="sample-models",
+    location="US-CENTRAL1",
+    public_access_prevention="enforced",
+    labels={"hidden": pulumi.Output.secret("TOKEN"), **({"shown": token} if token else {})},
+)
+pulumi.ComponentResource("sample:index:Thing", "thing")
+""".replace("TOKEN", TOKEN)
+NOT_UNIFORM = "Bucket sample-models: access is not uniform"
+OPEN = "buckets-are-private"
+
+
+def violations(said: str, level: str) -> set[str]:
+    """Names of the policies that Pulumi reports at this level."""
+    return set(re.findall(rf"\[{level}\]\s+([a-z-]+)", said))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A program with a bucket, and a stack for it."""
+    made = Project(tmp_path / "sample", tmp_path / "state")
+    made.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    made.write("__main__.py", PROGRAM)
+    status, said = made.pulumi("stack", "init", "dev")
+    assert status == 0, said
+    return made
+
+
+def up(project: Project, **config: Any) -> tuple[int, str]:
+    """An `up` with the pack, on a configuration."""
+    file = project.folder / "Pulumi.dev.yaml"
+    content = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**content, "config": {"gcp:project": "my-project", **config}}))
+    pack = str(ROOT / "policy")
+    return project.pulumi("up", "--yes", "--color=never", "--suppress-outputs", "--policy-pack", pack)
+
+
+def made(project: Project) -> list[str]:
+    """Identities of what there is in the stand-in cloud."""
+    return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
+
+
+def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -> None:
+    status, said = up(project, **{"sample:policies": "mandatory"})
+    assert status != 0
+    assert NOT_UNIFORM in said
+    assert violations(said, "mandatory") == {OPEN, "what-matters-is-protected"}
+    assert made(project) == []
+
+    # Waived, each with its reason: it is made, and the exceptions are told.
+    reason = "the research team answers for it"
+    waivers = [
+        {"policy": policy, "resource": "Bucket sample-*", "reason": reason}
+        for policy in (OPEN, "what-matters-is-protected")
+    ]
+    status, said = up(project, **{"sample:policies": "mandatory", "sample:waivers": waivers})
+    assert status == 0, said
+    assert violations(said, "mandatory") == set()
+    assert violations(said, "advisory") == {"waived"}
+    assert f"Waived from {OPEN}: {reason}" in said
+    assert len(made(project)) == 1
+
+
+def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
+    unused = {"policy": OPEN, "resource": "Bucket other", "reason": "none"}
+    status, said = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
+    assert status == 0, said
+    assert NOT_UNIFORM in said
+    told = {OPEN, "no-plain-text-secrets", "no-secrets-in-configuration", "waivers-are-in-use"}
+    assert violations(said, "advisory") == told, said
+    assert violations(said, "mandatory") == set()
+    assert "Bucket sample-models: labels.shown looks like a token" in said
+    assert "labels.hidden" not in said
+    assert TOKEN not in said
+    assert len(made(project)) == 1
+
+
+@pytest.mark.parametrize("level", ["mandatory", "advisory"])
+def test_make_up_asks_the_policies_first_where_they_are_mandatory(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(_: Stack, *arguments: str, **_more: object) -> subprocess.CompletedProcess[str]:
+        asked.extend(arguments)
+        return subprocess.CompletedProcess(arguments, 1)
+
+    monkeypatch.setattr(stack, "ensure", lambda _: None)
+    monkeypatch.setattr(Stack, "pulumi", refuse)
+    config = tmp_path / "Pulumi.mine.yaml"
+    config.write_text(yaml.safe_dump({"config": {"gke-ai:policies": level}}))
+    with pytest.raises(Stop):
+        stack.up(Stack("mine", config))
+    assert ("--policy-pack" in asked) == (level == "mandatory")
+    assert ("--skip-preview" in asked) == (level == "advisory"), "the preview is what asks before anything is made"
