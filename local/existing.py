@@ -1,12 +1,14 @@
-"""What exists before any stack, a cluster or a secret: made beside Pulumi, as a colleague would with gcloud.
+"""What exists before any stack, a cluster, a network or a secret: made beside Pulumi, as a colleague would with gcloud.
 
     local/run existing create NAME [--mode standard|autopilot] [--location us-central1] [--project P]
     local/run existing delete NAME [--location us-central1] [--project P]
+    local/run existing network NAME [--location us-central1] [--project P]     a VPC with a subnetwork of its name
     local/run existing secret NAME [--project P]     a secret of Secret Manager, its value the stand-in's dummy token
     local/run existing forget NAME [--project P]     the secret exists no longer
 
 A standard cluster has a default pool of one e2-standard-4 node in each zone, Workload Identity and the regular channel;
-with --secret-sync, either kind brings secrets of Secret Manager in.
+with --secret-sync, either kind brings secrets of Secret Manager in. A network's subnetwork has the ranges `pods` and
+`services`.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from catalog.nodes import region_of
 from catalog.workload_identity import pool_name
+from catalog.zones import is_zone
 from local.gcp_plugin.clusters import LocalClusters
 from local.gcp_plugin.containers import Cluster
+from local.gcp_plugin.network import Network, Subnetwork
 from local.gcp_plugin.resource import Cloud, Properties
 from local.gcp_plugin.secrets import forget_secret, make_secret
 from local.gcp_plugin.store import Store
@@ -35,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="local/run existing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("create", "delete", "secret", "forget"))
+    parser.add_argument("command", choices=("create", "delete", "network", "secret", "forget"))
     parser.add_argument("name")
     parser.add_argument("--mode", choices=("standard", "autopilot"), default="standard")
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
@@ -45,12 +50,28 @@ def main() -> None:
     try:
         if options.command == "secret":
             print(make_secret(Store(), options.project, options.name))
+        elif options.command == "network":
+            print(_network(Cloud(Store(), LocalClusters(), options.project), options.name, options.location))
         elif options.command == "forget":
             forget_secret(Store(), options.project, options.name)
         else:
             _cluster(options)
     except Refused as refused:
         sys.exit(str(refused))
+
+
+def _network(cloud: Cloud, name: str, location: str) -> str:
+    Network(cloud).create({"name": name, "autoCreateSubnetworks": False})
+    ranges = [
+        {"rangeName": "pods", "ipCidrRange": "10.4.0.0/14"},
+        {"rangeName": "services", "ipCidrRange": "10.8.0.0/20"},
+    ]
+    place = {"name": name, "region": _region(location), "network": name}
+    return Subnetwork(cloud).create({**place, "ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": ranges}).identity
+
+
+def _region(location: str) -> str:
+    return region_of(location) if is_zone(location) else location
 
 
 def _cluster(options: argparse.Namespace) -> None:
@@ -70,9 +91,23 @@ def missing(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a configuration counts on and isn't there, and the command that makes it; None where all is there."""
     if command := _missing_cluster(config):
         return "The configuration says `mode: existing`, and the stand-in has no such cluster", command
+    if command := _missing_network(config):
+        return "The configuration names a network that the stand-in doesn't have", command
     if command := _missing_secret(config):
         return "The configuration names a secret of Secret Manager that the stand-in doesn't have", command
     return None
+
+
+def _missing_network(config: Mapping[str, Any]) -> str | None:
+    cluster, project = config.get("gke-ai:cluster"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
+    named = cluster.get("network") if isinstance(cluster, Mapping) and cluster.get("mode") != "existing" else None
+    found = re.fullmatch(r"(?:projects/([^/]+)/global/networks/)?([a-z][-a-z0-9]*)", str(named or ""))
+    if not isinstance(cluster, Mapping) or found is None or found[2] == "default":
+        return None
+    project = found[1] or project
+    if Store().get(f"projects/{project}/global/networks/{found[2]}"):
+        return None
+    return _command("network", found[2], project, "--location", str(cluster.get("location", DEFAULTS["gcp:region"])))
 
 
 def _missing_secret(config: Mapping[str, Any]) -> str | None:

@@ -358,10 +358,25 @@ def test_the_auth_plugin_hands_out_a_credential_quickly(api: httpx.Client, state
 
     status = json.loads(ask(str(api.base_url)).stdout)["status"]
     assert status == cluster.credential(cluster.endpoint(STANDARD.name).host)
+    assert json.loads(ask(f"https://localhost:{api.base_url.port}").stdout)["status"] == status
     refused = ask("https://127.0.0.1:1")
     assert refused.returncode == 1
     assert "no cluster at 127.0.0.1:1" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_control_plane_is_trusted_by_its_dns_name_without_a_certificate_in_the_kubeconfig(
+    api: httpx.Client, state: Path
+) -> None:
+    def version(authorities: Path | None) -> httpx.Response:
+        tls = ssl.create_default_context(cafile=authorities)
+        tls.load_cert_chain(Folder(STANDARD.name).pki / "admin.crt", Folder(STANDARD.name).pki / "admin.key")
+        with httpx.Client(verify=tls, trust_env=False) as anyone:
+            return anyone.get(f"https://localhost:{api.base_url.port}/version")
+
+    assert version(state / "authorities.pem").json()["major"] == "1"
+    with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
+        version(None)  # by those of the machine alone, or of another stand-in
 
 
 def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
@@ -400,7 +415,9 @@ def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
     # Each takes five seconds at least, by the namespace controller's own rule: so both at a time.
     for namespace in ("llm", "kueue-system"):
         await_gone(api, f"/api/v1/namespaces/{namespace}")
-    eventually(lambda: crd_groups(api) == {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io"})
+    gkes = {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io"}
+    secret_sync = {"secret-sync.gke.io", "secrets-store.csi.x-k8s.io"}
+    eventually(lambda: crd_groups(api) == gkes | secret_sync)
     eventually(lambda: commands() == ALL_RUN_ONCE)
     cluster.delete(STANDARD.name)
     assert commands() == {}

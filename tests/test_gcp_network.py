@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from local import existing
 from local.gcp_plugin import rest
 from local.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
 from local.gcp_plugin.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
@@ -339,6 +341,40 @@ def test_a_role_is_given_to_an_account_that_is_there(cloud: Engine) -> None:
         cloud.create(PROJECT_IAM_MEMBER, grant)
     cloud.create(SERVICE_ACCOUNT, ACCOUNT)
     cloud.create(PROJECT_IAM_MEMBER, grant)
+
+
+# ------------------------------------------------------------------------------------------------------------- command
+@pytest.mark.parametrize(
+    ("cluster", "command"),
+    [
+        ({"network": "shared"}, "local/run existing network shared --location us-central1"),
+        (
+            {"network": "projects/host/global/networks/shared", "location": "us-east5"},
+            "local/run existing network shared --location us-east5 --project host",
+        ),
+        ({"network": "default"}, None),
+        ({"network": "shared", "mode": "existing", "name": "c"}, None),
+        ({"vpc": {}}, None),
+        ({"network": "No Name"}, None),
+    ],
+)
+def test_a_network_that_a_stack_counts_on_is_made_by_one_command(
+    cloud: Engine, cluster: Values, command: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: cloud.store)
+    monkeypatch.setattr(existing, "LocalClusters", lambda: cloud.clusters)
+    config = {"gke-ai:cluster": cluster}
+    assert (existing.missing(config) or ("", None))[1] == command
+    if command is not None:
+        monkeypatch.setattr("sys.argv", shlex.split(command)[1:])
+        existing.main()
+        assert existing.missing(config) is None
+        # A cluster of the provider's own location finds its subnetwork there.
+        project = command.partition("--project ")[2] or existing.DEFAULTS["gcp:project"]
+        place = {"project": project, "location": cluster.get("location", "us-central1")}
+        pool = {"workloadIdentityConfig": {"workloadPool": f"{project}.svc.id.goog"}}
+        ranges = {"ipAllocationPolicy": PRIVATE["ipAllocationPolicy"]}
+        cloud.create(CLUSTER, STANDARD | place | pool | ranges | {"network": "shared", "subnetwork": "shared"})
 
 
 # --------------------------------------------------------------------------------------------------------------- bodies
