@@ -28,8 +28,6 @@ PACKAGES = (
     *("SYSTEM_COMPONENTS", "STORAGE", "POD", "DEPLOYMENT", "STATEFULSET", "DAEMONSET", "HPA", "JOBSET"),
     *("CADVISOR", "KUBELET", "DCGM"),
 )
-# Those of them that charts and alerts here are made of.
-NEEDED_PACKAGES = ("SYSTEM_COMPONENTS", "POD", "DEPLOYMENT", "JOBSET")
 
 # A movement of a queue is looked for in so many minutes: several scrapes, and no more than the shortest alert waits.
 RECENT_MINUTES = 5
@@ -40,11 +38,20 @@ EVALUATION_SECONDS = 60
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: PromQL by legend (as `legendTemplate` has it), and the unit of all its lines, as UCUM writes it."""
+    """A chart: PromQL, by name where there are several, and the unit of all its lines, as UCUM writes it.
+
+    The legend is Google's own, the labels of each line: how its templates name labels of PromQL is nowhere written.
+    """
 
     title: str
-    queries: Mapping[str, str]
+    queries: str | Mapping[str, str]
     unit: str = "1"
+
+    def lines(self) -> list[str]:
+        """What is drawn: several queries are told apart by the label `line`."""
+        if isinstance(self.queries, str):
+            return [self.queries]
+        return [f'label_replace({query}, "line", "{name}", "", "")' for name, query in self.queries.items()]
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,6 @@ def queue_charts(cluster: str) -> list[Chart]:
     """Of cluster queues: who waits, who runs, who was evicted, and what of the quota is used."""
     here = selector(cluster)
     wait = f"sum by (cluster_queue, le) (rate(kueue_admission_wait_time_seconds_bucket{here}[1h]))"
-    queue = "${labels.cluster_queue}"
 
     def hourly(counter: str, by: str) -> str:
         return f"sum by ({by}) (increase({counter}{here}[1h]))"
@@ -75,43 +81,20 @@ def queue_charts(cluster: str) -> list[Chart]:
     def quota(gauge: str) -> str:
         return f"max by (cluster_queue, flavor, resource) ({gauge}{here})"
 
+    used = f"{quota('kueue_cluster_queue_resource_usage')} / ({quota('kueue_cluster_queue_nominal_quota')} > 0)"
+    admitted = f"max by (cluster_queue) (kueue_admitted_active_workloads{here})"
+    quantiles = {name: f"histogram_quantile({part}, {wait})" for name, part in (("median", 0.5), ("95 %", 0.95))}
     return [
-        Chart("Workloads that wait", {f"{queue} ${{labels.status}}": pending(cluster, "cluster_queue, status")}),
-        Chart(
-            "Workloads that are admitted",
-            {queue: f"max by (cluster_queue) (kueue_admitted_active_workloads{here})"},
-        ),
-        Chart("Admissions in the last hour", {queue: hourly("kueue_admitted_workloads_total", "cluster_queue")}),
-        Chart(
-            "Wait for admission",
-            {
-                f"{queue} median": f"histogram_quantile(0.5, {wait})",
-                f"{queue} 95 %": f"histogram_quantile(0.95, {wait})",
-            },
-            "s",
-        ),
-        Chart(
-            "Evictions in the last hour",
-            {f"{queue} ${{labels.reason}}": hourly("kueue_evicted_workloads_total", "cluster_queue, reason")},
-        ),
+        Chart("Workloads that wait", pending(cluster, "cluster_queue, status")),
+        Chart("Workloads that are admitted", admitted),
+        Chart("Admissions in the last hour", hourly("kueue_admitted_workloads_total", "cluster_queue")),
+        Chart("Wait for admission", quantiles, "s"),
+        Chart("Evictions in the last hour", hourly("kueue_evicted_workloads_total", "cluster_queue, reason")),
         Chart(
             "Preemptions in the last hour, by the queue that preempts",
-            {
-                "${labels.preempting_cluster_queue} ${labels.reason}": hourly(
-                    "kueue_preempted_workloads_total", "preempting_cluster_queue, reason"
-                )
-            },
+            hourly("kueue_preempted_workloads_total", "preempting_cluster_queue, reason"),
         ),
-        Chart(
-            "Quota that is used",
-            {
-                f"{queue} ${{labels.flavor}} ${{labels.resource}}": (
-                    f"{quota('kueue_cluster_queue_resource_usage')} "
-                    f"/ ({quota('kueue_cluster_queue_nominal_quota')} > 0)"
-                )
-            },
-            "10^2.%",
-        ),
+        Chart("Quota that is used", used, "10^2.%"),
     ]
 
 
@@ -122,25 +105,19 @@ def server_charts(cluster: str, servers: Sequence[Watched]) -> list[Chart]:
         namespace="|".join(dict.fromkeys(one.namespace for one in servers)),
         deployment="|".join(dict.fromkeys(one.name for one in servers)),
     )
-    name = "${labels.namespace}/${labels.deployment}"
-    charts = [
-        Chart(
-            "Replicas",
-            {
-                f"{name} available": _replicas("kube_deployment_status_replicas_available", every),
-                f"{name} wanted": _replicas("kube_deployment_spec_replicas", every),
-            },
-        )
-    ]
+    replicas = {
+        "available": _replicas("kube_deployment_status_replicas_available", every),
+        "wanted": _replicas("kube_deployment_spec_replicas", every),
+    }
+    charts = [Chart("Replicas", replicas)]
     for engine, made in ENGINE_CHARTS.items():
         namespaces = dict.fromkeys(one.namespace for one in servers if one.engine == engine)
         if namespaces:
             here = selector(cluster, namespace="|".join(namespaces))
-            charts += [Chart(title, {_JOB: query.replace("{}", here)}, unit) for title, query, unit in made]
+            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in made]
     return charts
 
 
-_JOB = "${labels.namespace}/${labels.job}"
 # (title, query with {} for the selector, unit), by engine
 ENGINE_CHARTS: Mapping[str, Sequence[tuple[str, str, str]]] = MappingProxyType(
     {
@@ -170,29 +147,20 @@ ENGINE_CHARTS: Mapping[str, Sequence[tuple[str, str, str]]] = MappingProxyType(
 def accelerator_charts(cluster: str, tpus: bool) -> list[Chart]:
     """Of GPUs and TPUs: who holds them and how busy they are; of TPUs also their cores and memory bandwidth."""
     held = f'{{monitored_resource="k8s_container", cluster_name="{cluster}"}}'
-    model = "${labels.namespace_name} ${labels.model}"
 
     def by_model(function: str, metric: str) -> str:
         return f"{function} by (namespace_name, model) (kubernetes_io:container_accelerator_{metric}{held})"
 
+    requested = f"sum by (namespace_name, resource_name) (kubernetes_io:container_accelerator_request{held})"
     charts = [
-        Chart(
-            "Accelerators that containers hold",
-            {
-                "${labels.namespace_name} ${labels.resource_name}": (
-                    f"sum by (namespace_name, resource_name) (kubernetes_io:container_accelerator_request{held})"
-                )
-            },
-        ),
-        Chart("Busy", {model: by_model("avg", "duty_cycle")}, "%"),
-        Chart(
-            "Memory in use", {model: f"{by_model('sum', 'memory_used')} / {by_model('sum', 'memory_total')}"}, "10^2.%"
-        ),
+        Chart("Accelerators that containers hold", requested),
+        Chart("Busy", by_model("avg", "duty_cycle"), "%"),
+        Chart("Memory in use", f"{by_model('sum', 'memory_used')} / {by_model('sum', 'memory_total')}", "10^2.%"),
     ]
     if tpus:
         nodes = f'{{monitored_resource="k8s_node", cluster_name="{cluster}"}}'
         charts += [
-            Chart(title, {"${labels.model}": f"avg by (model) (kubernetes_io:node_accelerator_{metric}{nodes})"}, "%")
+            Chart(title, f"avg by (model) (kubernetes_io:node_accelerator_{metric}{nodes})", "%")
             for title, metric in (
                 ("TPU: TensorCores in use", "tensorcore_utilization"),
                 ("TPU: memory bandwidth in use", "memory_bandwidth_utilization"),
@@ -205,31 +173,19 @@ def job_charts(cluster: str, namespaces: Sequence[str], queues: bool, jobsets: b
     """Of Jobs: their pods by phase and those without a node; of queues what has finished, and JobSets."""
     here = selector(cluster, namespace="|".join(namespaces))
     charts = [
-        Chart(
-            "Pods",
-            {"${labels.namespace} ${labels.phase}": (f"sum by (namespace, phase) (kube_pod_status_phase{here}) > 0")},
-        ),
-        Chart(
-            "Pods that fit on no node",
-            {"${labels.namespace}": f"sum by (namespace) (kube_pod_status_unschedulable{here})"},
-        ),
+        Chart("Pods", f"sum by (namespace, phase) (kube_pod_status_phase{here}) > 0"),
+        Chart("Pods that fit on no node", f"sum by (namespace) (kube_pod_status_unschedulable{here})"),
     ]
     if queues:
         finished = f"sum by (cluster_queue) (increase(kueue_finished_workloads_total{selector(cluster)}[1h]))"
-        charts.append(Chart("Workloads finished in the last hour", {"${labels.cluster_queue}": finished}))
+        charts.append(Chart("Workloads finished in the last hour", finished))
     if jobsets:
-        name = "${labels.namespace}/${labels.jobset_name}"
 
         def jobset(metric: str) -> str:
             return f"sum by (namespace, jobset_name) (kube_jobset_{metric}{here})"
 
-        charts += [
-            Chart(
-                "JobSets: slices",
-                {f"{name} ready": jobset("ready_replicas"), f"{name} wanted": jobset("specified_replicas")},
-            ),
-            Chart("JobSets: restarts", {name: jobset("restarts")}),
-        ]
+        slices = {"ready": jobset("ready_replicas"), "wanted": jobset("specified_replicas")}
+        charts += [Chart("JobSets: slices", slices), Chart("JobSets: restarts", jobset("restarts"))]
     return charts
 
 
@@ -293,10 +249,16 @@ def _tiles(charts: Iterable[Chart]) -> Iterator[dict[str, Any]]:
             **{name: at for name, at in place.items() if at},
             "width": WIDTH,
             "height": HEIGHT,
-            "widget": {"title": chart.title, "xyChart": {"dataSets": [_line(chart, one) for one in chart.queries]}},
+            "widget": {
+                "title": chart.title,
+                "xyChart": {"dataSets": [_drawn(one, chart.unit) for one in chart.lines()]},
+            },
         }
 
 
-def _line(chart: Chart, legend: str) -> dict[str, Any]:
-    query = {"prometheusQuery": chart.queries[legend], "unitOverride": chart.unit}
-    return {"plotType": "LINE", "targetAxis": "Y1", "legendTemplate": legend, "timeSeriesQuery": query}
+def _drawn(query: str, unit: str) -> dict[str, Any]:
+    return {
+        "plotType": "LINE",
+        "targetAxis": "Y1",
+        "timeSeriesQuery": {"prometheusQuery": query, "unitOverride": unit},
+    }

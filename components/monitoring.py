@@ -9,14 +9,15 @@ import pulumi_kubernetes as k8s
 
 from catalog import dashboards
 from catalog.dashboards import Chart, Watched
+from catalog.namespaces import METRICS_COLLECTORS
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, read
 from components.kueue import NAMESPACE, RELEASE
 from settings.model import Monitoring
 
-# Who scrapes: one DaemonSet, whose namespace differs between Standard and Autopilot.
-# https://docs.cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
-COLLECTOR, COLLECTOR_NAMESPACES = "collector", ("gmp-system", "gke-gmp-system")
+# Who scrapes, in one of the namespaces of `METRICS_COLLECTORS`.
+# https://github.com/GoogleCloudPlatform/prometheus-engine, examples/inference-optimized-gateway
+COLLECTOR = "collector"
 METRICS_READER = "metrics-reader"
 METRICS_TOKEN = "metrics-reader-token"
 # ClusterRole of Kueue's chart: to get /metrics, and nothing else.
@@ -73,6 +74,9 @@ class SystemMonitoring(Component):
     certificate for this port is its own, made at each start: nobody can check it.
 
     Let it wait for Kueue and for the servers: then it is created after, and deleted before what it watches.
+
+    Google names dashboards and alerts itself: after an `up` that was killed while one was being made, it may be there
+    twice, and the older is a person's to delete.
 
     Refused: arguments that `settings.model.Monitoring` refuses; by Google, a channel that isn't there.
 
@@ -237,7 +241,7 @@ class SystemMonitoring(Component):
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": METRICS_TOKEN},
             subjects=[
                 {"kind": "ServiceAccount", "name": COLLECTOR, "namespace": namespace}
-                for namespace in COLLECTOR_NAMESPACES
+                for namespace in METRICS_COLLECTORS
             ],
             opts=inside,
         )
