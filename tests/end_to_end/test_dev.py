@@ -1,4 +1,5 @@
-"""Another team's program reads the dev environment's outputs, runs on its queue, and leaves no trace when it goes."""
+"""One deployment of the dev environment: another team's program runs on its queue by what the outputs say, and leaves no
+trace when it goes; a run that has ended stays ended."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.standin import ROOT, StandIn, eventually, objects_of, until_none
+from tests.end_to_end.test_convergence import section
 
 pytestmark = pytest.mark.cluster
 
@@ -103,3 +105,25 @@ def test_consumer_of_a_tenant_that_is_not_there_is_told_which_there_are(platform
     said = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
     assert f"has no tenant reserach. It has: {TEAM}." in said
     assert "Traceback" not in said
+
+
+def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform: StandIn) -> None:
+    (first,) = platform.get("jobs", "-n", "llm")
+    wanted = first["spec"]["parallelism"]
+    eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("ready") == wanted, "all its pods run")
+    finish = "import local.cluster, sys; local.cluster.finish_job(*sys.argv[1:])"
+    cluster = platform.outputs()["clusterName"]
+    platform.run("python", "-c", finish, cluster, "llm", first["metadata"]["name"])
+    eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("completionTime"), "the run has ended")
+
+    platform.pulumi("refresh", "--yes", "--skip-preview")
+    platform.make("up")
+    (same,) = platform.get("jobs", "-n", "llm")
+    assert same["metadata"]["uid"] == first["metadata"]["uid"]
+
+    (training,) = section("training", DEV)
+    platform.make("up", platform.configure(DEV, training=[{**training, "epochs": 3}]))
+    jobs = {job["metadata"]["name"]: job for job in platform.get("jobs", "-n", "llm")}
+    assert len(jobs) == 2
+    assert jobs[first["metadata"]["name"]]["metadata"]["uid"] == first["metadata"]["uid"]
+    assert platform.planned() == {}
