@@ -1,5 +1,5 @@
-"""One deployment of the dev environment: another team's program runs on its queue by what the outputs say, and leaves no
-trace when it goes; a run that has ended stays ended."""
+"""One deployment of the dev environment: another team's program runs on its queue by what the outputs say, and goes
+without a trace; a run that has ended stays ended."""
 
 from __future__ import annotations
 
