@@ -13,6 +13,7 @@ from policy.base import Policy, Violation, Waiver, waived
 from policy.pack import Context, plain, resource, unused_waiver, waivers
 from policy.resources import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET, SECRET_VERSION, UNKNOWN, Resource, Stack
 from policy.rules import POLICIES
+from settings import BadConfiguration, load
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 SELECTED = {"app": "server"}
@@ -738,3 +739,23 @@ def test_secrets_and_unknowns_of_the_engine_are_hidden_from_rules() -> None:
     assert made.props == {"stringData": SECRET, "list": [SECRET, "b"], "id": UNKNOWN}
     assert TOKEN not in repr(made)
     assert plain({"a": [1.0, None, True]}) == {"a": [1.0, None, True]}
+
+
+@pytest.mark.parametrize(
+    ("waiver", "path"),
+    [
+        ({"policy": "images-are-pinned", "resource": "Job a/b"}, "gke-ai:waivers[0].reason"),
+        ({"policy": "images-are-pinned", "resource": "Job a/b", "reason": ""}, "gke-ai:waivers[0].reason"),
+        ({"policy": "images-are-pinned", "resources": "Job a/b", "reason": "why"}, "gke-ai:waivers[0].resource"),
+    ],
+)
+def test_waiver_that_would_not_count_is_refused_with_the_configuration(waiver: dict[str, str], path: str) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        load({"waivers": [waiver]}, "my-project")
+    assert any(problem.path.startswith(path) for problem in refused.value.problems)
+
+
+def test_mistyped_level_is_refused_and_not_taken_for_advisory() -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        load({"policies": "mandatry"}, "my-project")
+    assert [problem.path for problem in refused.value.problems] == ["gke-ai:policies"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.test_language_host import Project
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".github"
@@ -229,6 +232,25 @@ def test_drift_is_one_issue_that_is_closed_when_it_is_mended(hub: Hub) -> None:
     hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
     (found,) = hub.known()["issues"]
     assert not found["open"]
+
+
+def test_drift_is_what_was_changed_without_the_program(tmp_path: Path) -> None:
+    (command,) = (step["run"] for step in steps() if "--expect-no-changes" in step.get("run", ""))
+    words = shlex.split(command.partition("2>&1")[0].replace("\\\n", " ").replace('"$STACK"', "dev"))
+    project = Project(tmp_path / "sample", tmp_path / "state")
+    project.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    bucket = "import pulumi_gcp as gcp\ngcp.storage.Bucket('b', name='sample-b', location='US', project='my-project')\n"
+    project.write("__main__.py", bucket)
+    assert project.pulumi("stack", "init", "dev")[0] == 0
+    assert project.up()[0] == 0
+    status, said = project.pulumi(*words[1:])
+    assert status == 0, said
+    (record,) = (project.state / "cloud").glob("*.json")
+    found = json.loads(record.read_text())
+    record.write_text(json.dumps({**found, "inputs": {**found["inputs"], "labels": {"by": "hand"}}}))
+    status, said = project.pulumi(*words[1:])
+    assert status != 0
+    assert "hand" in said
 
 
 # ---------------------------------------------------------------------------------------------------- the linters
