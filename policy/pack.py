@@ -10,7 +10,7 @@ to policies (pulumi_policy.policy), so `Analyzer` picks both up.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,10 @@ from policy.rules import POLICIES
 
 NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Exceptions are told, each with its reason"
-WAIVERS, WAIVERS_DESCRIPTION = "waivers-are-in-use", "Each waiver lets something pass"
+UNDERSTOOD = "configuration-is-understood"
+UNDERSTOOD_DESCRIPTION = (
+    "What the configuration says to the policies is understood, and each waiver lets something pass"
+)
 _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
 
 
@@ -46,6 +49,7 @@ class Context:
     mandatory: bool = False
     waivers: tuple[Waiver, ...] = ()
     configuration: dict[str, Any] = field(default_factory=dict)
+    mistakes: list[str] = field(default_factory=list)
     inputs: dict[str, Resource] = field(default_factory=dict)
     resources: list[Resource] = field(default_factory=list)
     used: list[tuple[Waiver, Violation]] = field(default_factory=list)
@@ -54,8 +58,18 @@ class Context:
         """Takes the configuration of a stack, by full key; the values of secret keys are left behind."""
         hidden = set(secrets)
         self.configuration = {key: SECRET if key in hidden else text for key, text in configuration.items()}
-        self.mandatory = self.configuration.get(f"{project}:policies") == "mandatory"
-        self.waivers = tuple(waivers(self.configuration.get(f"{project}:waivers")))
+        level, listed = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
+        # What is neither is no reason to let anything pass.
+        self.mandatory = level not in (None, "advisory")
+        self.waivers = tuple(waivers(listed))
+        if level not in (None, "advisory", "mandatory"):
+            self.mistakes.append(
+                f"{project}:policies is {level} — it counts as mandatory. Write mandatory or advisory."
+            )
+        if listed is not None and len(self.waivers) != len(parsed(listed)):
+            self.mistakes.append(
+                f"{project}:waivers has entries without policy, resource or reason — they waive nothing. Write all."
+            )
 
     def level(self, policy: Policy) -> EnforcementLevel:
         """What a violation of a policy does in this stack."""
@@ -64,15 +78,20 @@ class Context:
         return EnforcementLevel.DISABLED if policy.only_mandatory else EnforcementLevel.ADVISORY
 
 
-def waivers(text: object) -> Iterable[Waiver]:
+def waivers(text: object) -> Iterator[Waiver]:
     """The exceptions that a configuration lists; one without a reason is none."""
-    try:
-        listed = json.loads(text) if isinstance(text, str) else []
-    except ValueError:
-        return
-    for one in listed if isinstance(listed, list) else []:
+    for one in parsed(text):
         if isinstance(one, Mapping) and all(one.get(key) for key in ("policy", "resource", "reason")):
             yield Waiver(str(one["policy"]), str(one["resource"]), str(one["reason"]))
+
+
+def parsed(text: object) -> list[Any]:
+    """The entries of a list in the configuration, which comes as JSON; what is no list is one entry."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        found = text
+    return found if isinstance(found, list) else [] if found is None else [found]
 
 
 def plain(props: object) -> Any:
@@ -137,13 +156,15 @@ def of_waivers(context: Context) -> list[PulumiPolicy]:
             report(text, where.urn if where else None)
 
     def refuse(_: StackValidationArgs, report: ReportViolation) -> None:
+        for mistake in context.mistakes:
+            report(mistake, None)
         used = {waiver for waiver, _ in context.used}
         for unused in (waiver for waiver in context.waivers if waiver not in used):
             report(unused_waiver(unused), None)
 
     return [
         StackValidationPolicy(WAIVED, WAIVED_DESCRIPTION, tell, EnforcementLevel.ADVISORY),
-        StackValidationPolicy(WAIVERS, WAIVERS_DESCRIPTION, refuse),
+        StackValidationPolicy(UNDERSTOOD, UNDERSTOOD_DESCRIPTION, refuse),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from policy.base import Policy
-from policy.pack import WAIVED, WAIVED_DESCRIPTION, WAIVERS, WAIVERS_DESCRIPTION
+from policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
 from policy.rules import accelerators, access, cloud, data, pods
 
 SUBJECTS: tuple[ModuleType, ...] = (accelerators, pods, data, cloud, access)
@@ -53,7 +53,7 @@ def page() -> str:
     """The whole page."""
     text = INTRODUCTION
     text += f"| `{WAIVED}` | {WAIVED_DESCRIPTION}; never stops a deployment |\n"
-    text += f"| `{WAIVERS}` | {WAIVERS_DESCRIPTION} |\n"
+    text += f"| `{UNDERSTOOD}` | {UNDERSTOOD_DESCRIPTION} |\n"
     for subject in SUBJECTS:
         assert subject.__doc__
         title = subject.__doc__.strip().rstrip(".")

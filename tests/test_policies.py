@@ -714,6 +714,25 @@ def test_configuration_says_whether_a_violation_stops_a_deployment(stated: str |
     assert guarded == (EnforcementLevel.MANDATORY if stated == "mandatory" else EnforcementLevel.DISABLED)
 
 
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"a:policies": "mandatry"}, "a:policies is mandatry — it counts as mandatory"),
+        ({"a:policies": SECRET}, "counts as mandatory"),
+        ({"a:waivers": '[{"policy": "images-are-pinned"}]'}, "a:waivers has entries without"),
+        ({"a:waivers": "all"}, "a:waivers has entries without"),
+        ({"a:policies": "advisory", "a:waivers": "[]"}, None),
+        ({}, None),
+    ],
+)
+def test_what_the_pack_does_not_understand_lets_nothing_pass(stated: dict[str, Any], told: str | None) -> None:
+    context = Context()
+    context.read("a", stated, [])
+    assert context.waivers == ()
+    assert ([told in mistake for mistake in context.mistakes] == [True]) if told else not context.mistakes
+    assert context.mandatory == ("a:policies" in stated and stated["a:policies"] != "advisory")
+
+
 def test_secret_configuration_is_left_behind() -> None:
     context = Context()
     context.read("acme", {"acme:hfToken": TOKEN}, ["acme:hfToken"])

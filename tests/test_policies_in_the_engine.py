@@ -91,7 +91,7 @@ def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
     status, said = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
     assert status == 0, said
     assert NOT_UNIFORM in said
-    told = {OPEN, "no-plain-text-secrets", "no-secrets-in-configuration", "waivers-are-in-use"}
+    told = {OPEN, "no-plain-text-secrets", "no-secrets-in-configuration", "configuration-is-understood"}
     assert violations(said, "advisory") == told, said
     assert violations(said, "mandatory") == set()
     assert "Bucket sample-models: labels.shown looks like a token" in said
