@@ -87,7 +87,8 @@ class GkeClusterArgs(TypedDict):
     registry_reader: NotRequired[bool]
     """Nodes pull images from Artifact Registry of the project itself, so the account that is made may."""
     network_policy: NotRequired[str]
-    """What enforces NetworkPolicies on Standard: `dataplaneV2`, `calico`; none: nothing. Autopilot always does."""
+    """By what NetworkPolicies hold on Standard: `dataplaneV2`, `calico`, or `there`, which is what an existing cluster
+    has; none: by nothing. Autopilot always has Dataplane V2."""
     watched: NotRequired[bool]
     """Dashboards and alerts need the metrics that GKE makes of objects in the cluster, and managed Prometheus."""
     security_group: NotRequired[str]
@@ -117,13 +118,14 @@ class GkeCluster(Component):
 
     NetworkPolicies are enforced by Dataplane V2 or by Calico. The former can't be changed on a cluster that is there:
     it would be replaced. The latter can be turned on, and GKE then makes the nodes of each pool anew, one by one.
-    Shielded nodes are GKE's default.
+    Shielded nodes are GKE's default. Private nodes and authorized networks that are no longer asked for stay as they
+    are: the provider takes what Google has for what is left unsaid.
 
     `provider` authenticates by the `gke-gcloud-auth-plugin` exec plugin, so no credential is in the state. It takes the
     cluster for another one only when what would replace the cluster changes; then its objects are made anew.
 
-    Refused: ValueError for a control plane without any way in; RunError for an existing cluster that is not there; by
-    Pulumi and by the provider, the deletion of a protected cluster.
+    Refused: ValueError for a control plane without any way in; RunError for an existing cluster that is not there, or
+    has not what the stack needs of it; by Pulumi and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
@@ -197,10 +199,18 @@ class GkeCluster(Component):
                     "gke-ai:tenants is given nothing. Name users instead, or run: gcloud container clusters update "
                     f"{cluster.name} --location {cluster.location} --project {project} --security-group={group}"
                 )
+            if args.get("network_policy") == "there" and not enforces(found):
+                update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} enforces no NetworkPolicy, so pods of one of gke-ai:tenants would reach "
+                    "those of another. Leave gke-ai:tenants out, or run, which makes every node anew: "
+                    f"{update} --project {project} --update-addons=NetworkPolicy=ENABLED && "
+                    f"{update} --project {project} --enable-network-policy"
+                )
             if args.get("secret_sync") and not any(one.enabled for one in found.secret_sync_configs or []):
                 raise pulumi.RunError(
-                    f"Cluster {cluster.name} does not synchronize secrets, by which gke-ai:hfTokenSecret comes into it. "
-                    f"Use gke-ai:hfToken, or run: gcloud container clusters update {cluster.name} --location "
+                    f"Cluster {cluster.name} does not synchronize secrets, by which gke-ai:hfTokenSecret comes into "
+                    f"it. Use gke-ai:hfToken, or run: gcloud container clusters update {cluster.name} --location "
                     f"{cluster.location} --project {project} --enable-secret-sync --enable-secret-sync-rotation"
                 )
             self.cluster_name = pulumi.Output.from_input(found.name)
@@ -350,6 +360,12 @@ class GkeCluster(Component):
                 ignore_changes=["initialNodeCount"],
             ),
         )
+
+
+def enforces(found: "gcp.container.GetClusterResult") -> bool:
+    """Whether NetworkPolicies hold in a cluster that is there."""
+    calico = any(one.enabled for one in found.network_policies or [])
+    return calico or found.datapath_provider == "ADVANCED_DATAPATH"
 
 
 def vpc_name(cluster: Cluster) -> str:

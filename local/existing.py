@@ -7,8 +7,8 @@
     local/run existing forget NAME [--project P]     the secret exists no longer
 
 A standard cluster has a default pool of one e2-standard-4 node in each zone, Workload Identity and the regular channel;
-with --secret-sync, either kind brings secrets of Secret Manager in. A network's subnetwork has the ranges `pods` and
-`services`.
+with --secret-sync, either kind brings secrets of Secret Manager in; with --dataplane-v2 it enforces NetworkPolicies.
+A network's subnetwork has the ranges `pods` and `services`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ def main() -> None:
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
     parser.add_argument("--project", default=DEFAULTS["gcp:project"])
     parser.add_argument("--secret-sync", action="store_true", help="brings secrets of Secret Manager in")
+    parser.add_argument(
+        "--dataplane-v2", action="store_true", help="enforces NetworkPolicies, as Autopilot always does"
+    )
     options = parser.parse_args()
     try:
         if options.command == "secret":
@@ -77,6 +80,8 @@ def _region(location: str) -> str:
 def _cluster(options: argparse.Namespace) -> None:
     resource = Cluster(Cloud(Store(), LocalClusters(), options.project))
     inputs = _inputs(options.name, options.mode, options.location, options.project)
+    if options.dataplane_v2:
+        inputs["datapathProvider"] = "ADVANCED_DATAPATH"
     if options.secret_sync:
         inputs["secretSyncConfig"] = {"enabled": True}
     if options.command == "delete":
@@ -138,6 +143,8 @@ def _missing_cluster(config: Mapping[str, Any]) -> str | None:
     options = ["--mode", cluster.get("existingMode", "standard"), "--location", location]
     if config.get("gke-ai:hfTokenSecret"):
         options.append("--secret-sync")
+    if config.get("gke-ai:tenants") and cluster.get("existingMode", "standard") == "standard":
+        options.append("--dataplane-v2")
     return _command("create", str(name), str(project), *map(str, options))
 
 

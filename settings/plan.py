@@ -72,14 +72,16 @@ def is_autopilot(cluster: Cluster) -> bool:
 
 
 def network_policy(settings: Settings) -> str | None:
-    """What the stack's cluster must be given so that NetworkPolicies hold: `dataplaneV2`, `calico` or nothing.
+    """By what NetworkPolicies hold in the stack's cluster: `dataplaneV2`, `calico`, what is there already, or nothing.
 
     Dataplane V2 is for the life of a cluster: one with a VPC of its own gets it from the first day on. Elsewhere a
     tenant may come to a cluster that runs already, which must not be replaced for that; Calico can be turned on there.
-    Autopilot always has Dataplane V2, and an existing cluster stays as it is.
+    Autopilot always has Dataplane V2. An existing cluster stays as it is, and with tenants must enforce them already.
     """
-    if settings.cluster.mode != "standard":
+    if is_autopilot(settings.cluster):
         return None
+    if settings.cluster.mode == "existing":
+        return "there" if settings.tenants else None
     if settings.cluster.vpc is not None:
         return "dataplaneV2"
     return "calico" if settings.tenants else None

@@ -876,6 +876,8 @@ def test_a_cluster_that_exists_can_be_looked_up_and_one_that_does_not_is_named(s
     assert found["workloadIdentityConfigs"] == [{"workloadPool": f"{PROJECT}.svc.id.goog"}]
     assert found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"] == "localhost:34567"
     assert found["enableAutopilot"] is False
+    # NetworkPolicies hold by neither.
+    assert (found.get("datapathProvider"), found["networkPolicies"]) == (None, [])
     with pytest.raises(Refused, match=r"projects/.*/clusters/none not found"):
         standard.invoke(get, name="none", location="us-central1")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pulumi
 import pytest
 
 import components
@@ -209,8 +210,18 @@ def test_cluster_that_nobody_reaches_is_refused(build: Build) -> None:
         (STANDARD, None, [TENANT], "calico"),
         (STANDARD, Vpc(), [TENANT], "dataplaneV2"),
         (AUTOPILOT, Vpc(), [TENANT], None),
+        (CLASSES, None, [TENANT], "there"),
+        (CLASSES, None, [], None),
     ],
-    ids=["as before", "own network", "tenants", "own network and tenants", "Autopilot"],
+    ids=[
+        "as before",
+        "own network",
+        "tenants",
+        "own network and tenants",
+        "Autopilot",
+        "existing and tenants",
+        "existing",
+    ],
 )
 def test_network_policies_hold_where_there_are_tenants(
     path: str, vpc: Vpc | None, tenants: list[Tenant], expected: str | None
@@ -218,6 +229,16 @@ def test_network_policies_hold_where_there_are_tenants(
     made = settings_of(path)
     cluster = made.cluster.model_copy(update={"vpc": vpc})
     assert plan.network_policy(made.model_copy(update={"cluster": cluster, "tenants": tenants})) == expected
+
+
+def test_existing_cluster_that_holds_no_tenant_back_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = configuration(STANDARD)
+    given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    given["gke-ai:tenants"] = [{"name": "research"}]
+    with pytest.raises(pulumi.RunError, match=r"enforces no NetworkPolicy.*--enable-network-policy"):
+        run_program(given, True, monkeypatch)
 
 
 def test_dataplane_is_for_the_life_of_the_cluster_and_calico_is_not(build: Build) -> None:

@@ -92,6 +92,10 @@ EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
             {"gke-ai:cluster": EXISTING, "gke-ai:hfTokenSecret": "hf"},
             "local/run existing create team --mode standard --location us-east5 --secret-sync",
         ),
+        (
+            {"gke-ai:cluster": EXISTING, "gke-ai:tenants": [{"name": "research"}]},
+            "local/run existing create team --mode standard --location us-east5 --dataplane-v2",
+        ),
         ({}, None),
     ],
 )

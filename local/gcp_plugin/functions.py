@@ -43,12 +43,14 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         "authenticatorGroupsConfig": "authenticatorGroupsConfigs",
         "controlPlaneEndpointsConfig": "controlPlaneEndpointsConfigs",
         "masterAuth": "masterAuths",
+        "networkPolicy": "networkPolicies",
         "monitoringConfig": "monitoringConfigs",
         "releaseChannel": "releaseChannels",
         "secretSyncConfig": "secretSyncConfigs",
         "workloadIdentityConfig": "workloadIdentityConfigs",
     }
     plain_names = {
+        "datapathProvider",
         "endpoint",
         "location",
         "masterVersion",
