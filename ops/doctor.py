@@ -54,11 +54,13 @@ class Answer:
     error: str = ""
 
 
-def ask(question: str, body: Mapping[str, Any] | None = None, token: str = "") -> Answer:
-    """The answer to a command line, or to `GET URL` and `POST URL` with a body."""
+def ask(question: str, body: Mapping[str, Any] | None = None, token: str = "", payer: str = "") -> Answer:
+    """The answer to a command line, or to `GET URL` and `POST URL` with a body; `payer` is the project that it counts
+    for."""
     method, _, url = question.partition(" ")
     if method in ("GET", "POST"):
-        return _ask_google(method, url, body, token)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        return _ask_google(method, url, body, headers | ({"X-Goog-User-Project": payer} if payer else {}))
     try:
         done = subprocess.run(
             shlex.split(question),
@@ -75,9 +77,8 @@ def ask(question: str, body: Mapping[str, Any] | None = None, token: str = "") -
     return Answer(done.returncode, _parsed(done.stdout), done.stderr.strip())
 
 
-def _ask_google(method: str, url: str, body: Mapping[str, Any] | None, token: str) -> Answer:
+def _ask_google(method: str, url: str, body: Mapping[str, Any] | None, headers: dict[str, str]) -> Answer:
     data = None if body is None else json.dumps(body).encode()
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=SECONDS) as got:
             return Answer(got.status, _parsed(got.read().decode()))
@@ -178,7 +179,10 @@ class Doctor:
         """Google's answer, whatever it is; asked once."""
         if url not in self._heard:
             question = f"{'GET' if body is None else 'POST'} https://{url}"
-            self._heard[url] = self.ask(question, body, self.credential)
+            # A person's questions count for a project that has to be named; a service account's for its own.
+            # https://cloud.google.com/docs/quotas/quota-project
+            payer = self.project if self.member.startswith("user:") else ""
+            self._heard[url] = self.ask(question, body, self.credential, payer)
         return self._heard[url]
 
     # --------------------------------------------------------------------------------------------------- this machine

@@ -24,6 +24,7 @@ from ops.stack import Stop
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
 PROJECT = "my-project"
+PERSON = "oncall@example.com"
 Answers = dict[str, Any]
 
 STACK: dict[str, Any] = {
@@ -71,11 +72,13 @@ def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool 
     """The findings where these are the answers; a question that has none is a failure."""
     asked: list[str] = []
 
-    def ask(question: str, _body: object = None, token: str = "") -> Answer:
+    def ask(question: str, _body: object = None, token: str = "", payer: str = "") -> Answer:
         asked.append(question)
         assert question in answers, f"there is no recorded answer to: {question}"
         if question.startswith(("GET ", "POST ")):
             assert token == "not-a-token"
+            (who,) = answers["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] or [{"account": ""}]
+            assert payer == (PROJECT if who["account"] == PERSON else "")
         one = answers[question]
         return Answer(one["code"], one.get("body"), one.get("error", ""))
 
@@ -432,6 +435,14 @@ def test_what_is_missing_is_found_alone_with_the_command_that_mends_it(
     assert "not-a-token" not in said
 
 
+def test_a_person_is_told_of_as_a_person_and_asks_for_the_project_s_account() -> None:
+    every = recorded()
+    every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"][0]["account"] = PERSON
+    not_granted("storage.buckets.create")(every)
+    (missing,) = (one for one in visit(every) if one.state == MISSING)
+    assert f"--member=user:{PERSON} " in missing.command
+
+
 def test_everything_is_found_at_once() -> None:
     every = recorded()
     for lack in LACKS:
@@ -690,7 +701,9 @@ def google() -> Iterator[str]:
             good = self.headers["Authorization"] == "Bearer t"
             self.send_response(200 if good else 403)
             self.end_headers()
-            self.wfile.write(b'{"name": "x"}' if good else b'{"error": {"code": 403, "message": "Not you."}}')
+            payer = self.headers["X-Goog-User-Project"]
+            told = {"name": "x", **({"payer": payer} if payer else {})}
+            self.wfile.write(json.dumps(told if good else {"error": {"code": 403, "message": "Not you."}}).encode())
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -710,6 +723,7 @@ def google() -> Iterator[str]:
 
 def test_google_is_asked_with_the_credential(google: str) -> None:
     assert doctor.ask(f"GET {google}", token="t") == Answer(200, {"name": "x"})
+    assert doctor.ask(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
     refused = doctor.ask(f"GET {google}", token="other")
     assert (refused.code, refused.error) == (403, "Not you.")
     assert doctor.ask(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
