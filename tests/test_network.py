@@ -13,6 +13,11 @@ from catalog import apis, identities
 from catalog.addresses import nodes_by_addresses, nodes_by_pods
 from catalog.registries import registry_of
 from components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
+from local.gcp_plugin.clusters import LocalClusters
+from local.gcp_plugin.plugin import RESOURCES
+from local.gcp_plugin.resource import Cloud
+from local.gcp_plugin.store import Store
+from local.plugin import decode, encode
 from settings import Settings, load, plan
 from settings.model import Tenant, Vpc
 from tests.recorder import PROJECT, Record, Registration, configuration, run_program
@@ -196,6 +201,20 @@ def test_control_plane_has_the_ways_that_are_asked_for(
 def test_cluster_that_nobody_reaches_is_refused(build: Build) -> None:
     with pytest.raises(ValueError, match="nobody reaches the control plane"):
         build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
+
+
+PUBLIC = {"vpc": {"nat": False}, "authorizedNetworks": ["8.8.8.0/24"]}
+
+
+@pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
+@pytest.mark.parametrize("cluster", [PRIVATE, PUBLIC], ids=["private", "public"])
+def test_google_refuses_nothing_of_it(path: str, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud(Store(), LocalClusters(), PROJECT)
+    record = recorded(path, monkeypatch, cluster, enableApis=True)
+    asked = [one for one in record.resources.values() if one.type in RESOURCES]
+    assert {"Network", "Subnetwork", "Cluster", "Service"} <= {one.type.rpartition(":")[2] for one in asked}
+    for one in asked:
+        assert list(RESOURCES[one.type](cloud).problems(decode(encode(one.inputs)))) == [], one.name
 
 
 # --- network policy ---------------------------------------------------------------------------------------------------
