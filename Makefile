@@ -5,7 +5,7 @@ STANDIN = local/run python -m local.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 CODE = __main__.py catalog components docs examples/consumer local ops outputs package policy report settings tests
 
-.PHONY: setup up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs bench
+.PHONY: setup up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
 setup:  ## build tools and the Python environment
 	local/run true
 up:  ## deploy to the stand-in cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -47,5 +47,7 @@ lint:  ## formatter, linter, strict types, workflows, sizes
 	@local/run python -m tests.sizes
 docs:  ## write the pages that are made from code
 	local/run python -m docs
+record:  ## before a release: what this version leaves in its stacks, for the upgrades to come
+	local/run python -m tests.recorded
 bench:  ## speeds as ratios within one run
 	local/run python -m tests.bench

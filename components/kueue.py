@@ -10,13 +10,11 @@ from catalog.namespaces import JOBSET, KUEUE
 from catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
-    JOBSET_IMAGE_TAG,
     JOBSET_VERSION,
     KUEUE_API,
     KUEUE_CHART,
     KUEUE_CONFIG_API,
     KUEUE_IMAGE,
-    KUEUE_IMAGE_TAG,
     KUEUE_VERSION,
 )
 from components.base import Component
@@ -103,6 +101,10 @@ class KueueStackArgs(TypedDict):
     priority_classes: NotRequired[list[PriorityClassArgs]]
     jobset: NotRequired[bool]
     """Install JobSet too."""
+    kueue_version: NotRequired[str]
+    """Version of Kueue's chart; none: the pinned one."""
+    jobset_version: NotRequired[str]
+    """Version of JobSet's chart; none: the pinned one."""
     quota_metrics: NotRequired[bool]
     """Among Kueue's metrics are those of quotas and of what is used of them."""
 
@@ -117,6 +119,9 @@ class KueueStack(Component):
     so that they are deleted while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs with every queue and
     workload of the cluster. JobSet's chart has its CRD in `crds/`, which Helm neither upgrades nor deletes: after this
     component has gone, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes it, and every JobSet of the cluster.
+
+    Another version is an upgrade in place: what is queued stays queued, what runs goes on. JobSet's CRD must be
+    upgraded first, by `python -m ops.crds`; an update that changes JobSet's version says so.
 
     Refused: by Helm, a second Kueue or JobSet of this name in the cluster; by Kueue's webhook, a cluster queue that is
     not valid.
@@ -147,18 +152,20 @@ class KueueStack(Component):
         namespace = k8s.core.v1.Namespace(
             NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
+        jobset = self._jobset(args.get("jobset_version", JOBSET_VERSION)) if args.get("jobset") else []
+        version = args.get("kueue_version", KUEUE_VERSION)
         release = k8s.helm.v3.Release(
             RELEASE,
             name=RELEASE,
             namespace=NAMESPACE,
             chart=KUEUE_CHART,
-            version=KUEUE_VERSION,
+            version=version,
             skip_await=True,  # the hook below waits for what matters: that Kueue answers
-            values=chart_values(args["namespaces"], args.get("quota_metrics", False)),
+            values=chart_values(args["namespaces"], args.get("quota_metrics", False), version),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
-                depends_on=[namespace, *self._gathered_roles(), *(self._jobset() if args.get("jobset") else [])],
+                depends_on=[namespace, *self._gathered_roles(), *jobset],
             ),
         )
         hook = kueue_hook(f"queues of {name}")
@@ -218,21 +225,23 @@ class KueueStack(Component):
             for role in GATHERED_ROLES
         ]
 
-    def _jobset(self) -> list[pulumi.Resource]:
+    def _jobset(self, version: str) -> list[pulumi.Resource]:
         """JobSet's chart, in a namespace of its own."""
         namespace = k8s.core.v1.Namespace(
             JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
+        told = pulumi.ResourceHook("jobset: CRD first", tell_of_crd, pulumi.ResourceHookOptions(on_dry_run=True))
+        hook = pulumi.ResourceHookBinding(before_update=[told])
         release = k8s.helm.v3.Release(
             JOBSET_RELEASE,
             name=JOBSET_RELEASE,
             namespace=JOBSET_NAMESPACE,
             chart=JOBSET_CHART,
-            version=JOBSET_VERSION,
+            version=version,
             skip_await=True,  # each JobSet waits for it to answer
             # Stated because the chart in JobSet's repository names a staging image.
-            values={"image": {"repository": JOBSET_IMAGE, "tag": JOBSET_IMAGE_TAG, "pullPolicy": "IfNotPresent"}},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+            values={"image": {"repository": JOBSET_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], hooks=hook),
         )
         return [release]
 
@@ -274,6 +283,17 @@ class KueueStack(Component):
         )
 
 
+def tell_of_crd(args: pulumi.ResourceHookArgs) -> None:
+    """Says what Helm leaves to be done where JobSet's version changes."""
+    before, after = ((inputs or {}).get("version") for inputs in (args.old_inputs, args.new_inputs))
+    if before != after:
+        pulumi.log.warn(
+            f"JobSet goes from {before} to {after}, and Helm leaves its CRD as it is. Unless you have done so, bring "
+            "it to the same version before the update: python -m ops.crds --stack STACK (make crds on the stand-in). "
+            "See docs/upgrading.md."
+        )
+
+
 def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
     """Spec of a ResourceFlavor; empty for one that is any node."""
     spec: dict[str, Any] = {"nodeLabels": flavor["node_labels"]} if flavor.get("node_labels") else {}
@@ -283,13 +303,13 @@ def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
     return spec
 
 
-def chart_values(namespaces: list[str], quota_metrics: bool) -> dict[str, Any]:
+def chart_values(namespaces: list[str], quota_metrics: bool, version: str = KUEUE_VERSION) -> dict[str, Any]:
     """Values of Kueue's chart; the image is stated because the chart in Kueue's repository names another."""
     return {
         "controllerManager": {
             "replicas": 1,
             "manager": {
-                "image": {"repository": KUEUE_IMAGE, "tag": KUEUE_IMAGE_TAG, "pullPolicy": "IfNotPresent"},
+                "image": {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"},
                 "resources": {
                     "requests": {"cpu": "500m", "memory": "512Mi"},
                     "limits": {"cpu": "2", "memory": "512Mi"},

@@ -18,9 +18,11 @@ from typing import Any
 
 import yaml
 
+from catalog.versions import JOBSET_CHART
 from local import cluster, paths
 from local.existing import DEFAULTS, missing
-from ops import down, recover, smoke, status
+from local.kubernetes_plugin.helm import chart
+from ops import crds, down, recover, smoke, status
 from ops.stack import Stack, Stop
 from report import __main__ as reports
 
@@ -156,6 +158,11 @@ def take_down(stack: Stack) -> None:
     print(f"{stack.name} is down.")
 
 
+def upgrade_crds(stack: Stack) -> None:
+    """Applies the CRD of JobSet's chart, which lies among the tools here."""
+    crds.crds(stack, str(chart(JOBSET_CHART, crds.wanted(stack)).folder))
+
+
 COMMANDS: dict[str, Callable[[Stack], None]] = {
     "up": up,
     "preview": preview,
@@ -163,6 +170,7 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "preview-json": preview_json,
     "status": status.show,
     "smoke": ask,
+    "crds": upgrade_crds,
     "recover": recover.recover,
     "down": take_down,
 }

@@ -163,6 +163,20 @@ TOOLS = (
 )
 
 
+# What a test upgrades from: built when it is first asked for. Two programs of one module, as they share most packages.
+PREVIOUS = Tool(
+    "previous",
+    "sigs.k8s.io/kueue",
+    {"kueue-v0.16.2": (), "jobset-v0.11.1": ()},
+    built_as={"kueue-v0.16.2": "kueue", "jobset-v0.11.1": "jobset"},
+    stamps={"sigs.k8s.io/kueue/pkg/visibility.certDir": "visibility"},
+    ships=(
+        Shipped("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),
+        Shipped("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),
+    ),
+)
+
+
 def go_version() -> str:
     """The version of the Go on PATH, such as `go1.26.8`.
 

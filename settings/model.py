@@ -62,6 +62,8 @@ Quantity = Annotated[str, AfterValidator(_not_negative), BeforeValidator(_number
 # One that a container asks for: nothing at all is written by leaving the key out.
 Request = Annotated[str, AfterValidator(_positive), BeforeValidator(_number_as_text), WithJsonSchema(_REQUEST)]
 Labels = dict[str, str]
+# A version of a chart.
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
 
 
 def _network(text: str) -> str:
@@ -448,6 +450,12 @@ class Queues(Section):
     cluster_queues: list[ClusterQueue] = Field(default=[], description="quotas and how they are shared")
     local_queues: list[LocalQueue] = Field(default=[], description="doors of namespaces to cluster queues")
     priority_classes: list[PriorityClass] = Field(default=[], description="Kubernetes PriorityClasses")
+    kueue_version: Version | None = Field(
+        default=None, description="version of Kueue's chart, to upgrade it at another time; none: the pinned one"
+    )
+    jobset_version: Version | None = Field(
+        default=None, description="version of JobSet's chart, to upgrade it at another time; none: the pinned one"
+    )
 
 
 class TokenSecret(Section):

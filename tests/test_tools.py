@@ -18,7 +18,7 @@ import pytest
 from local import toolchain
 from local.paths import CACHE, ROOT
 from local.progress import Step, Stop, duration
-from local.toolchain import TOOLS, Shipped, Tool
+from local.toolchain import PREVIOUS, TOOLS, Shipped, Tool
 
 RUN = str(ROOT / "local" / "run")
 # A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.
@@ -90,14 +90,22 @@ def until(met: Callable[[], bool]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ the tools
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", [*TOOLS, PREVIOUS], ids=lambda tool: tool.name)
 def test_every_tool_states_its_version_where_go_pins_it(tool: Tool) -> None:
     assert tool.version.startswith("v")
     assert {path.name for path in tool.source.iterdir()} == {"go.mod", "go.sum"}
 
 
 def test_no_module_is_left_that_nothing_builds() -> None:
-    assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.name for tool in TOOLS}
+    assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.name for tool in (*TOOLS, PREVIOUS)}
+
+
+def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
+    """By them the stand-in finds the program of an image's tag, and a test its chart."""
+    pins = (PREVIOUS.source / "go.mod").read_text()
+    for program in PREVIOUS.binaries:
+        name, _, version = program.partition("-")
+        assert f"sigs.k8s.io/{name} {version} " in pins
 
 
 def test_programs_say_their_version_which_clients_parse() -> None:

@@ -6,6 +6,7 @@ Paths move into the container's private folder, ports to free ones of this machi
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -77,6 +78,11 @@ class Container:
     def namespace(self) -> str:
         """The pod's namespace."""
         return str(self.pod["metadata"]["namespace"])
+
+    @property
+    def tag(self) -> str:
+        """The tag of its image."""
+        return str(self.spec["image"]).partition("@")[0].rpartition(":")[2]
 
     @property
     def kubeconfig(self) -> Path:
@@ -170,15 +176,21 @@ def _manage(container: Container, program: str, settings: Object) -> list[str]:
     file = container.sandbox.root / "manager.yaml"
     file.write_text(yaml.safe_dump(settings))
     own = [f"--config={file}", f"--kubeconfig={container.kubeconfig}"]
-    return [processes.tool(program), *own, *container.without("--config")]
+    # Beside the pinned version another one may be on PATH, named by its tag.
+    of_tag = f"{program}-{container.tag}"
+    return [processes.tool(of_tag if shutil.which(of_tag) else program), *own, *container.without("--config")]
 
 
 async def _kueue(container: Container) -> list[str]:
     """https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/"""
     settings = _manager(container)
-    visibility = settings.setdefault("visibilityServer", {})
-    visibility["bindPort"] = container.sandbox.port(visibility.get("bindPort") or 8082)
-    visibility["bindAddress"] = "127.0.0.1"
+    if container.tag.startswith("v0.16."):
+        # There its visibility API asks the environment of a pod who may ask it, and listens where it will.
+        settings.setdefault("featureGates", {})["VisibilityOnDemand"] = False
+    else:
+        visibility = settings.setdefault("visibilityServer", {})
+        visibility["bindPort"] = container.sandbox.port(visibility.get("bindPort") or 8082)
+        visibility["bindAddress"] = "127.0.0.1"
     settings.setdefault("namespace", container.namespace)
     return _manage(container, "kueue", settings)
 

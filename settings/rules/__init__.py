@@ -23,6 +23,7 @@ from settings.rules import (
     token,
     tpu_pools,
     tpu_workloads,
+    versions,
     workloads,
 )
 
@@ -34,6 +35,7 @@ RULES = (
     *pools.RULES,
     *tpu_pools.RULES,
     *queues.RULES,
+    *versions.RULES,
     *compute_classes.RULES,
     *workloads.RULES,
     *tpu_workloads.RULES,

@@ -1,0 +1,81 @@
+"""Versions of Kueue and JobSet that a configuration holds, and what an upgrade of JobSet leaves to be done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
+from components import KueueStack
+from components.kueue import tell_of_crd
+from ops import crds
+from ops.stack import Stack, Stop
+from tests.recorder import Record
+from tests.test_bad_configuration import Mistake, is_told_alone, put
+
+Build = Callable[..., Record]
+
+
+def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
+    """Of each chart its version, and the tag of its manager's image."""
+    releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
+    values: dict[str, Any] = {one.name: one.inputs["values"] for one in releases}
+    tags = {
+        "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
+        "jobset": values["jobset"]["image"]["tag"],
+    }
+    return {one.name: (one.inputs["version"], tags[one.name]) for one in releases}
+
+
+def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:
+    pinned = {"kueue": (KUEUE_VERSION, f"v{KUEUE_VERSION}"), "jobset": (JOBSET_VERSION, f"v{JOBSET_VERSION}")}
+    assert images(build) == pinned
+    held = images(build, kueue_version="0.16.2", jobset_version="0.11.1")
+    assert held == {"kueue": ("0.16.2", "v0.16.2"), "jobset": ("0.11.1", "v0.11.1")}
+
+
+def test_only_a_change_of_jobsets_version_speaks_of_its_crd(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+
+    def change(before: str, after: str) -> None:
+        tell_of_crd(pulumi.ResourceHookArgs("", "", "", "", {"version": after}, {"version": before}))
+
+    change("0.12.0", "0.12.0")
+    assert said == []
+    change("0.11.1", "0.12.0")
+    assert "from 0.11.1 to 0.12.0" in said[0]
+    assert "python -m ops.crds" in said[0]
+
+
+KUEUE_TOO_OLD = Mistake(
+    "Kueue of an older API", put("queues.kueueVersion", "0.15.9"), "gke-ai:queues.kueueVersion", "v1beta2", "0.16"
+)
+
+
+def test_kueue_of_an_older_api_is_told_alone() -> None:
+    is_told_alone(KUEUE_TOO_OLD, KUEUE_TOO_OLD.base())
+
+
+@pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])
+def test_crd_is_that_of_the_version_that_the_next_update_installs(
+    queues: dict[str, str], version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = json.dumps({"gke-ai:queues": {"value": json.dumps(queues), "objectValue": queues}})
+    done = subprocess.CompletedProcess([], 0, said, "")
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: done)
+    assert crds.wanted(Stack("dev")) == version
+
+
+def test_chart_that_can_not_be_read_says_so_in_helms_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop, match="Helm can't read the chart"):
+        crds.of_chart(str(tmp_path / "nothing"), "0.12.0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Stop, match="isn't on PATH"):
+        crds.of_chart("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0")
