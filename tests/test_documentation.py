@@ -93,7 +93,7 @@ def test_the_schema_lets_a_mistake_in_form_pass(
     ],
 )
 def test_the_schema_lets_a_wrong_key_of_the_stack_pass(
-    key: str, value: object, validator: jsonschema.protocols.Validator
+    key: str, value: Any, validator: jsonschema.protocols.Validator
 ) -> None:
     assert not validator.is_valid({"config": {key: value}})
 
