@@ -230,7 +230,8 @@ class KueueStack(Component):
         namespace = k8s.core.v1.Namespace(
             JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
-        told = pulumi.ResourceHook("jobset: CRD first", tell_of_crd, pulumi.ResourceHookOptions(on_dry_run=True))
+        always = pulumi.ResourceHookOptions(on_dry_run=True)
+        told = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", tell_of_crd, always)
         hook = pulumi.ResourceHookBinding(before_update=[told])
         release = k8s.helm.v3.Release(
             JOBSET_RELEASE,

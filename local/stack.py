@@ -93,7 +93,8 @@ def mandatory(stack: Stack) -> bool:
     """Whether a violation of the policy pack stops a deployment of the stack."""
     assert stack.config_file
     config: dict[str, Any] = yaml.safe_load(stack.config_file.read_text())["config"]
-    return config.get("gke-ai:policies", "advisory") != "advisory"
+    stated: str = config.get("gke-ai:policies", "advisory")
+    return stated != "advisory"
 
 
 def up(stack: Stack) -> None:
