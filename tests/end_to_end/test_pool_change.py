@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
+from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
 from tests.end_to_end.standin import StandIn, settled
 from tests.end_to_end.test_convergence import EXAMPLE, changed
 
@@ -21,8 +21,8 @@ NODES_OF_TWO = "g2-standard-24"
 NODES_OF_FOUR = "g2-standard-48"
 
 
-def pool(machine: str) -> dict[str, Any]:
-    """Sections of a stack with two replicas of a server on a pool of this machine, and quota for no third."""
+def pool(**keys: Any) -> dict[str, Any]:
+    """Sections of a stack with two replicas of a server on a pool with these keys, and quota for no third."""
     bounds = {"minNodes": 1, "maxNodes": 3}
     quota = {"cpu": "16", "memory": "80Gi", NVIDIA_GPU: "4", "ephemeral-storage": "80Gi"}
     queues = {
@@ -32,16 +32,16 @@ def pool(machine: str) -> dict[str, Any]:
     }
     server = {"pool": "l4", "queue": "team", "priorityClass": None, "replicas": 2, "disruptionBudget": True}
     return {
-        "gpuPools": [{"name": "l4", "machineType": machine, "createFirst": True, "autoscaling": bounds}],
+        "gpuPools": [{"name": "l4", "autoscaling": bounds, **keys}],
         "queues": queues,
         **changed("serving", **server),
         "training": [],
     }
 
 
-def of_pool(stand_in: StandIn) -> list[dict[str, str]]:
-    """The labels of each node of the pool, whatever it is called in Google Cloud."""
-    return [node["metadata"]["labels"] for node in stand_in.get("nodes", "-l", f"{POOL}=l4")]
+def nodes(stand_in: StandIn) -> list[dict[str, str]]:
+    """The labels of each node with GPUs."""
+    return [node["metadata"]["labels"] for node in stand_in.get("nodes", "-l", GKE_ACCELERATOR)]
 
 
 @contextmanager
@@ -70,21 +70,25 @@ def watched(stand_in: StandIn) -> Iterator[list[frozenset[str]]]:
         reader.join()
 
 
-def test_no_moment_without_a_ready_replica_while_a_pool_gets_another_machine(stand_in: StandIn) -> None:
-    stand_in.make("up", stand_in.configure(EXAMPLE, **pool(NODES_OF_TWO)))
-    (before,) = {labels[GKE_NODEPOOL] for labels in of_pool(stand_in)}
-
+def moved(stand_in: StandIn, **after: Any) -> None:
+    """Changes the pool while its server is watched: both replicas move, one is always ready, the old pool goes."""
+    (before,) = {node[GKE_NODEPOOL] for node in nodes(stand_in)}
     with watched(stand_in) as states:
-        said = stand_in.make("up", stand_in.configure(EXAMPLE, **pool(NODES_OF_FOUR)))
-
+        said = stand_in.make("up", stand_in.configure(EXAMPLE, **pool(**after)))
     assert all(states), f"no replica was ready at a moment: {states}"
     assert states[0].isdisjoint(states[-1]), "both replicas were moved"
     assert len(states[0]) == len(states[-1]) == 2
     assert "pods are still on its earlier nodes" in said
-    nodes = of_pool(stand_in)
-    assert {labels[INSTANCE_TYPE] for labels in nodes} == {NODES_OF_FOUR}
-    assert before not in {labels[GKE_NODEPOOL] for labels in nodes}
+    assert {node[INSTANCE_TYPE] for node in nodes(stand_in)} == {after["machineType"]}
+    assert before not in {node[GKE_NODEPOOL] for node in nodes(stand_in)}
     pools = [one for one in stand_in.exported()["resources"] if one["type"].endswith(":NodePool")]
     assert before not in {one["outputs"]["name"] for one in pools}
     assert not any(one.get("delete") for one in pools)
+
+
+def test_no_moment_without_a_ready_replica_while_a_pool_is_replaced(stand_in: StandIn) -> None:
+    stand_in.make("up", stand_in.configure(EXAMPLE, **pool(machineType=NODES_OF_TWO)))
+    moved(stand_in, machineType=NODES_OF_TWO, createFirst=True)  # switched on for a pool that is there
+    moved(stand_in, machineType=NODES_OF_FOUR, createFirst=True)
+    assert {node[POOL] for node in nodes(stand_in)} == {"l4"}
     settled(stand_in)
