@@ -327,12 +327,13 @@ def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
     if server:
         metadata = server["metadata"]
         scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
+        replicas = server["spec"].get("replicas", 1)
         if any(state.startswith("Evicted") for state in states):
-            yield f"training gave way to serving; let it resume:  {scale}1"
+            yield f"training gave way to serving; let it resume:  {scale}{max(replicas - 1, 1)}"
         elif "Waiting" in states:
-            yield f"something waits for quota; free some:  {scale}1"
+            yield f"something waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
         elif "Admitted" in states:
-            yield f"see serving preempt training:  {scale}{server['spec'].get('replicas', 1) + 1}"
+            yield f"see serving preempt training:  {scale}{replicas + 1}"
     if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_stand_in():
         yield "see what capacity is to be had, and change it:  local/run capacity"
     if any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
