@@ -30,6 +30,9 @@ JOBSET_CONTROLLER = f"system:serviceaccounts:{JOBSET}"
 # https://kueue.sigs.k8s.io/docs/concepts/workload_priority_class/, https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 GATE = "kueue.x-k8s.io/admission"
+# What makes Kueue count several pods as one workload, by what the pods themselves say of their likeness
+# (kueue.x-k8s.io/role-hash): one that asks for 8 GPUs could pass for another that asks for 1.
+WORKLOAD_PARTS = ["kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/prebuilt-workload-name"]
 FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 # A Secret of this type holds a credential that never ends, also for those who have left the team.
 TOKEN_SECRET = "kubernetes.io/service-account-token"
@@ -64,6 +67,7 @@ def variables() -> list[dict[str, str]]:
         f" || spec.?nodeSelector.orValue({{}}).exists(label, label in {accelerator_nodes})"
         f' || spec.?tolerations.orValue([]).exists(one, one.?key.orValue("") in {taints}))',
         "labels": "variables.made.metadata.?labels.orValue({})",
+        "annotations": "variables.made.metadata.?annotations.orValue({})",
         # Children of what Kueue held: they carry no queue of their own.
         "ofItsController": f"(variables.kind == 'Pod' && request.userInfo.username == {json.dumps(JOB_CONTROLLER)})"
         f" || (variables.kind == 'Job' && {json.dumps(JOBSET_CONTROLLER)} in request.userInfo.groups)",
@@ -110,6 +114,12 @@ def validations(
             " || variables.held",
             "message": "asks for accelerators, and Kueue does not hold it until its queue admits it: leave out owner "
             "references and annotations by which Kueue takes it for another's",
+        },
+        {
+            "expression": f"!{json.dumps(WORKLOAD_PARTS)}.exists(name,"
+            " name in variables.labels || name in variables.annotations)",
+            "message": "names the group or workload that Kueue should count it in: leave "
+            f"{choice(WORKLOAD_PARTS)} out, and make a Job or a JobSet of pods that belong together",
         },
         {
             "expression": "!variables.accelerated || !variables.wasHeld || variables.held",

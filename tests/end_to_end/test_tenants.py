@@ -47,7 +47,22 @@ SECTIONS: Object = {
         {"name": "team-b", "priorityClasses": ["low", "high"], "buckets": ["team-b-models"]},
     ],
     "serving": [],
-    "training": [],
+    # The platform's own run for a team is held to the same.
+    "training": [
+        {
+            "name": "tuned",
+            "namespace": "team-b",
+            "queue": "queue-of-team-b",
+            "priorityClass": "high",
+            "serviceAccount": "workload",
+            "accelerator": "nvidia-l4",
+            "pods": 1,
+            "gpusPerPod": 1,
+            "volume": {"bucket": "team-b-models"},
+            "fixedName": True,
+            "terminationGracePeriodSeconds": 1,
+        }
+    ],
 }
 
 # Where objects of a kind are.
@@ -140,7 +155,9 @@ def spec(gpus: int | None = 1, **more: Any) -> Object:
         "image": "example.com/training:1",
         "resources": {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices},
     }
-    return {"containers": [container], **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
+    # A namespace that goes waits at least half as long for its pods.
+    quick = {"terminationGracePeriodSeconds": 1}
+    return {"containers": [container], **quick, **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
 
 
 def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
@@ -263,6 +280,10 @@ def test_a_team_runs_what_it_submits_to_its_queue(label: str, team_a: Credential
     eventually(lambda: running(team_a, label), f"the pods with {label} run")
 
 
+def test_a_run_of_the_stack_keeps_to_the_tenants_bounds_and_runs(team_b: Credential) -> None:
+    eventually(lambda: running(team_b, "job-name=tuned"), "the run of the stack runs")
+
+
 @pytest.mark.usefixtures("at_work")
 def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) -> None:
     def waiting() -> list[str]:
@@ -355,6 +376,20 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a pod that names its node", pod(spec(gpus=None, nodeName="some-node"), None), NODE),
     ("a Job whose pods name their node", job(spec(nodeName="some-node")), NODE),
     ("a pod that claims devices", pod(spec(resourceClaims=[{"name": "x", "resourceClaimName": "x"}])), CLAIMS),
+    (
+        "a pod that Kueue would count as a smaller one",
+        pod(
+            spec(gpus=8),
+            labels={"kueue.x-k8s.io/pod-group-name": "group"},
+            annotations={"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": "same"},
+        ),
+        "that Kueue should count it in",
+    ),
+    (
+        "a Job that Kueue would count as another",
+        job(labels={"kueue.x-k8s.io/prebuilt-workload-name": "small"}),
+        "that Kueue should count it in",
+    ),
     ("a pod of a forged Job", pod(ownerReferences=owned_by("Job", "batch/v1", "training")), NOT_HELD),
     ("the same without a queue", pod(queue=None, ownerReferences=owned_by("Job", "batch/v1", "training")), NO_QUEUE),
     (
