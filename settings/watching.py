@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from catalog.dashboards import Watched
 from catalog.metrics import METRICS
-from settings.model import JetStream, Multislice, Settings, TpuBatch
+from settings.model import JetStream, Multislice, Server, Settings, TpuBatch
 from settings.plan import autoscaler_of, namespaces, workloads
 from settings.scaling import scaled
 
@@ -13,7 +13,7 @@ def servers(settings: Settings) -> list[Watched]:
     """The Deployments of servers that are to have a ready replica; those that an autoscaler scales, too, whoever made
     them."""
     own = [
-        Watched(one.namespace, one.name, one.engine if _collected(one.name, settings) else None)
+        Watched(one.namespace, one.name, one.engine if _collected(one, settings) else None)
         for one in settings.serving
         if one.replicas
     ]
@@ -25,9 +25,8 @@ def servers(settings: Settings) -> list[Watched]:
     return [*own, *others]
 
 
-def _collected(name: str, settings: Settings) -> bool:
+def _collected(server: Server, settings: Settings) -> bool:
     """Whether the server's own metrics are collected: it has a PodMonitoring, or is scaled by one of them."""
-    server = next(one for one in settings.serving if one.name == name)
     autoscaler = autoscaler_of(server, settings)
     by_them = autoscaler is not None and any(METRICS[one.metric].of_server for one in autoscaler.metrics)
     return server.pod_monitoring or by_them
@@ -38,8 +37,7 @@ def job_namespaces(settings: Settings) -> list[str]:
     submitted = [one.namespace for one in settings.queues.local_queues] if settings.queues else []
     tenants = [one.name for one in settings.tenants]
     runs = {one.namespace for one in (*settings.training, *settings.batch)}
-    everywhere = dict.fromkeys([*namespaces(settings), *tenants])
-    return [one for one in everywhere if one in runs or one in tenants or one in submitted]
+    return [one for one in namespaces(settings) if one in runs or one in tenants or one in submitted]
 
 
 def accelerators(settings: Settings) -> bool:

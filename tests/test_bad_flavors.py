@@ -41,6 +41,13 @@ MISTAKES = [
         "Leave out accelerator, or tpu",
     ),
     Mistake(
+        "a flavor of pools, of which Autopilot has none",
+        both(drop(f"{FLAVOR}.accelerator"), put(f"{FLAVOR}.pools", ["l4"])),
+        "gke-ai:queues.flavors[0].pools",
+        "the cluster is Autopilot and has no pools",
+        "write accelerator",
+    ),
+    Mistake(
         "a flavor of another GPU type than what runs under it",
         both(put(f"{FLAVOR}.accelerator", "nvidia-h100-80gb"), drop("training")),
         "gke-ai:serving[0].queue",

@@ -448,6 +448,13 @@ def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
     assert [one.engine for one in watched_in("examples/mixed-training-inference.yaml")] == [None]
 
 
+def test_of_two_servers_of_one_name_each_is_watched_by_what_it_says_itself() -> None:
+    (server,) = configuration("Pulumi.dev.yaml")["gke-ai:serving"]
+    alone = {key: value for key, value in server.items() if key not in ("queue", "priorityClass")}
+    found = watched_in("Pulumi.dev.yaml", serving=[server, {**alone, "namespace": "trial", "podMonitoring": True}])
+    assert found == [Watched("llm", "gemma"), Watched("trial", "gemma", "tgi")]
+
+
 def test_an_existing_deployment_that_is_scaled_is_watched_too() -> None:
     scaler = {
         "name": "hpa",

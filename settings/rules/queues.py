@@ -73,7 +73,12 @@ def _kind_of(kind: Slice) -> str:
 def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
     """A flavor names pools of this stack, all of one accelerator: its labels can't say two."""
     known = [pool.name for pool in pools(settings)]
+    without = is_autopilot(settings.cluster) and not known and not settings.unread.touches("gke-ai:cluster.mode")
     for flavor in _queues(settings).flavors:
+        if flavor.pools and without:
+            cause = "the cluster is Autopilot and has no pools — no node would be of this flavor"
+            yield Problem(flavor.at("pools"), cause, "Leave pools out, and write accelerator (of GPUs) or tpu instead")
+            continue
         for index, name in enumerate(flavor.pools):
             consequence = "no node would be of this flavor"
             path = flavor.at(f"pools[{index}]")
