@@ -150,7 +150,8 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
 
     # The managers of Kueue and JobSet run on the system pool, which comes with the cluster.
     needed = stack.queues or plan.multislices(stack)
-    kueue = [KueueStack("kueue", from_settings.queue_arguments(stack), in_cluster(cluster))] if needed else []
+    queues = from_settings.queue_arguments(stack, cluster.kubeconfig)
+    kueue = [KueueStack("kueue", queues, in_cluster(cluster))] if needed else []
 
     hf_token = from_settings.token_arguments(stack, project, token, cluster.workload_pool)
     # A namespace is deleted before Kueue, which lets go of what runs in it, and before the buckets that it writes to.

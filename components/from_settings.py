@@ -115,10 +115,11 @@ def autoscaler_arguments(autoscaler: Autoscaler, stack: Settings) -> Any:
     )
 
 
-def queue_arguments(stack: Settings) -> Any:
+def queue_arguments(stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
     """Arguments of `KueueStack`: queues as configured, with quotas derived and flavors described by node labels."""
     queues = stack.queues or Queues()
     return {
+        "kubeconfig": kubeconfig,
         "namespaces": plan.namespaces(stack),
         "jobset": bool(plan.multislices(stack) or stack.tenants),  # a tenant may bring a JobSet of its own
         "quota_metrics": stack.monitoring is not None,

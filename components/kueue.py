@@ -19,9 +19,11 @@ from catalog.versions import (
 )
 from components.base import Component
 from components.retry import kueue_hook
+from components.rollout import taken_over
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
+MANAGER = f"{RELEASE}-controller-manager"  # the chart's Deployment
 JOBSET_NAMESPACE = JOBSET
 JOBSET_RELEASE = "jobset"
 # ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are
@@ -107,6 +109,8 @@ class KueueStackArgs(TypedDict):
     """Version of JobSet's chart; none: the pinned one."""
     quota_metrics: NotRequired[bool]
     """Among Kueue's metrics are those of quotas and of what is used of them."""
+    kubeconfig: NotRequired[pulumi.Input[str]]
+    """By which an update waits until the manager's new pod has taken over; none: it doesn't."""
 
 
 class KueueStack(Component):
@@ -121,7 +125,10 @@ class KueueStack(Component):
     component has gone, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes it, and every JobSet of the cluster.
 
     Another version is an upgrade in place: what is queued stays queued, what runs goes on. JobSet's CRD must be
-    upgraded first, by `python -m ops.crds`; an update that changes JobSet's version says so.
+    upgraded first, by `python -m ops.crds`; an update that changes JobSet's version says so. Another list of namespaces
+    restarts the manager: with `kubeconfig` what waits for this component waits for the new one, for up to ten minutes.
+    The earlier manager doesn't know a namespace that is new, and would let pods with accelerators run there past their
+    queue, for as long as they live.
 
     Refused: by Helm, a second Kueue or JobSet of this name in the cluster; by Kueue's webhook, a cluster queue that is
     not valid.
@@ -154,6 +161,7 @@ class KueueStack(Component):
         )
         jobset = self._jobset(args.get("jobset_version", JOBSET_VERSION)) if args.get("jobset") else []
         version = args.get("kueue_version", KUEUE_VERSION)
+        kubeconfig = args.get("kubeconfig")
         release = k8s.helm.v3.Release(
             RELEASE,
             name=RELEASE,
@@ -166,6 +174,7 @@ class KueueStack(Component):
                 parent=self,
                 # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
                 depends_on=[namespace, *self._gathered_roles(), *jobset],
+                hooks=taken_over(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
             ),
         )
         hook = kueue_hook(f"queues of {name}")
@@ -201,7 +210,7 @@ class KueueStack(Component):
                 ),
             )
 
-        self.version = release.version.apply(lambda found: found or KUEUE_VERSION)
+        self.version = release.version.apply(lambda found: found or version)
         self.register_outputs({"version": self.version})
 
     def _gathered_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":

@@ -122,8 +122,18 @@ def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform
     assert same["metadata"]["uid"] == first["metadata"]["uid"]
 
     (training,) = section("training", DEV)
-    platform.make("up", platform.configure(DEV, training=[{**training, "epochs": 3}]))
+    queues = section("queues", DEV)
+    queues["localQueues"].append({"name": "late", "namespace": "late", "clusterQueue": "research"})
+    platform.make("up", platform.configure(DEV, training=[{**training, "epochs": 3}], queues=queues))
     jobs = {job["metadata"]["name"]: job for job in platform.get("jobs", "-n", "llm")}
     assert len(jobs) == 2
     assert jobs[first["metadata"]["name"]]["metadata"]["uid"] == first["metadata"]["uid"]
     assert platform.planned() == {}
+
+    # The namespace is new, and Kueue has it in hand from its first pod on.
+    manager = platform.get("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager")
+    assert len(manager) == 1
+    queued = "--labels=kueue.x-k8s.io/queue-name=late"
+    platform.kubectl("run", "early", "-n", "late", "--image=registry.k8s.io/pause:3.10", queued)
+    (early,) = platform.get("pods", "-n", "late")
+    assert early["metadata"]["labels"].get("kueue.x-k8s.io/managed") == "true"

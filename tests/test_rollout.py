@@ -1,0 +1,102 @@
+"""An update of Kueue ends when the manager answers by its new configuration, and not by that of before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pytest
+
+from components import rollout
+from tests.recorder import configuration, run_program
+
+
+def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -> Any:
+    """A Deployment of one replica, as the client has it."""
+    counts = {"replicas": 1, "updated_replicas": 1, "available_replicas": 1, **replicas}
+    return SimpleNamespace(
+        metadata=SimpleNamespace(generation=generation),
+        spec=SimpleNamespace(replicas=1),
+        status=SimpleNamespace(observed_generation=observed, **counts),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "over"),
+    [
+        (deployment(), True),
+        (deployment(observed=1), False),
+        (deployment(replicas=2), False),
+        (deployment(updated_replicas=None), False),
+        (deployment(available_replicas=None), False),
+    ],
+    ids=["new pod alone", "change not seen yet", "earlier pod still there", "no new pod", "new pod not ready"],
+)
+def test_a_manager_has_taken_over_when_only_its_new_pods_run(
+    found: Any, over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(ask=lambda _: found))
+    assert rollout.is_over("kubeconfig", "kueue-system", "manager") is over
+
+
+def test_a_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> Any:
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(ask=refuse))
+    assert not rollout.is_over("kubeconfig", "kueue-system", "manager")
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Calls the hook as the engine does after an update."""
+    bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
+    rollout.taken_over("kueue", "kueue-system", "manager", "kubeconfig")
+
+    def call() -> None:
+        # Not asyncio.run, which leaves the thread without a loop for what is tested after this.
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(bound[0](pulumi.ResourceHookArgs("urn", "id", "kueue", "t")))
+        finally:
+            loop.close()
+
+    return call
+
+
+def test_an_update_ends_when_the_new_manager_has_taken_over(
+    hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [False, False, True]
+    monkeypatch.setattr(rollout, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(rollout, "is_over", lambda *_: answers.pop(0))
+    hook()
+    assert not answers
+
+
+def test_a_manager_that_does_not_come_stops_what_counts_on_it(
+    hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(rollout, "is_over", lambda *_: False)
+    with pytest.raises(pulumi.RunError, match="kubectl -n kueue-system get pods"):
+        hook()
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_what_comes_into_a_new_namespace_waits_until_kueue_knows_the_namespace(
+    preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited: list[tuple[str, str]] = []
+
+    def binding(_: str, namespace: str, of: str, __: object) -> pulumi.ResourceHookBinding:
+        awaited.append((namespace, of))
+        return pulumi.ResourceHookBinding()
+
+    monkeypatch.setattr("components.kueue.taken_over", binding)
+    run_program(configuration("Pulumi.dev.yaml"), preview, monkeypatch)
+    assert awaited == [("kueue-system", "kueue-controller-manager")]
