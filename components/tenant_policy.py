@@ -59,13 +59,20 @@ def variables() -> list[dict[str, str]]:
         " : variables.kind == 'Secret' ? []"
         " : variables.kind == 'JobSet' ? variables.made.spec.replicatedJobs.map(job, job.template.spec.template.spec)"
         " : [variables.made.spec.template.spec]",
+        # Terms by which pods choose nodes beside nodeSelector.
+        "terms": "variables.specs.map(spec, spec.?affinity.?nodeAffinity).map(affinity,"
+        " affinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])"
+        " + affinity.?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(one, one.preference))",
         # A resource with a domain is a device: accelerators of any vendor, and what is claimed by device class.
         "accelerated": "variables.specs.exists(spec,"
         " (spec.containers + spec.?initContainers.orValue([])).exists(container,"
         ' container.?resources.?requests.orValue({}).exists(name, name.contains("/"))'
         ' || container.?resources.?limits.orValue({}).exists(name, name.contains("/")))'
         f" || spec.?nodeSelector.orValue({{}}).exists(label, label in {accelerator_nodes})"
-        f' || spec.?tolerations.orValue([]).exists(one, one.?key.orValue("") in {taints}))',
+        f' || spec.?tolerations.orValue([]).exists(one, one.?key.orValue("") in {taints}))'
+        # Who keeps off such nodes, by another operator, doesn't want them.
+        " || variables.terms.exists(terms, terms.exists(term, term.?matchExpressions.orValue([]).exists(one,"
+        f" one.key in {accelerator_nodes} && one.operator in ['In', 'Exists'])))",
         "labels": "variables.made.metadata.?labels.orValue({})",
         "annotations": "variables.made.metadata.?annotations.orValue({})",
         # Children of what Kueue held: they carry no queue of their own.

@@ -195,6 +195,14 @@ def deployment(body: Object | None = None, queue: str | None = OWN, name: str = 
     return item("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, queue, **metadata)
 
 
+def affinity(how: str, operator: str) -> Object:
+    """Nodes by whether they have a GPU: `required` or `preferred`."""
+    values = {"values": ["nvidia-l4"]} if operator.endswith("In") else {}
+    term = {"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": operator, **values}]}
+    terms: Any = {"nodeSelectorTerms": [term]} if how == "required" else [{"weight": 1, "preference": term}]
+    return {"nodeAffinity": {f"{how}DuringSchedulingIgnoredDuringExecution": terms}}
+
+
 def volume(**source: Any) -> Object:
     return spec(volumes=[{"name": "data", **source}])
 
@@ -371,6 +379,8 @@ REFUSED: list[tuple[str, Object, str]] = [
         NO_QUEUE,
     ),
     ("a pod that selects GPU nodes", pod(spec(gpus=None, nodeSelector=GPU_NODE), None), NO_QUEUE),
+    ("a pod that wants GPU nodes", pod(spec(gpus=None, affinity=affinity("required", "In")), None), NO_QUEUE),
+    ("a Job that prefers GPU nodes", job(spec(gpus=None, affinity=affinity("preferred", "Exists")), None), NO_QUEUE),
     ("a Job that tolerates their taint", job(spec(gpus=None, tolerations=TOLERATES), None), NO_QUEUE),
     ("a pod that tolerates every taint", pod(spec(gpus=None, tolerations=[{"operator": "Exists"}]), None), NO_QUEUE),
     ("a pod that names its node", pod(spec(gpus=None, nodeName="some-node"), None), NODE),
@@ -447,6 +457,12 @@ def with_uids(value: Any, uids: dict[str, str]) -> Any:
         filled = {key: with_uids(each, uids) for key, each in value.items()}
         return {**filled, "uid": uids[filled["name"]]} if value.get("uid") == "UID" else filled
     return [with_uids(each, uids) for each in value] if isinstance(value, list) else value
+
+
+def test_a_team_may_keep_off_gpu_nodes_without_a_queue(team_a: Credential) -> None:
+    kept_off = pod(spec(None, affinity=affinity("required", "DoesNotExist")), None, name="kept-off")
+    assert created(team_a.create(kept_off))
+    team_a.delete("Pod", "kept-off")
 
 
 @pytest.mark.parametrize(("made", "why"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
