@@ -451,10 +451,14 @@ class Queues(Section):
     local_queues: list[LocalQueue] = Field(default=[], description="doors of namespaces to cluster queues")
     priority_classes: list[PriorityClass] = Field(default=[], description="Kubernetes PriorityClasses")
     kueue_version: Version | None = Field(
-        default=None, description="version of Kueue's chart, to upgrade it at another time; none: the pinned one"
+        default=None,
+        description="version of Kueue's chart, to upgrade it at another time; none: the pinned one",
+        examples=["0.16.2"],
     )
     jobset_version: Version | None = Field(
-        default=None, description="version of JobSet's chart, to upgrade it at another time; none: the pinned one"
+        default=None,
+        description="version of JobSet's chart, to upgrade it at another time; none: the pinned one",
+        examples=["0.11.1"],
     )
 
 

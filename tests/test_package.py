@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import runpy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pulumi
@@ -77,6 +78,16 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
     for token, found in schema["resources"].items():
         text = found["description"]
         assert not [line for line in text.splitlines() if line.startswith("    ")], token
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[None]:
+    """An event loop, as the engine's calls have one; a test before may have taken away the thread's own."""
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield
+    asyncio.set_event_loop(None)
+    made.close()
 
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
