@@ -126,11 +126,16 @@ async def drained(pool: str, nodes: EarlierNodes, resource: pulumi.Resource) -> 
         if not left:
             return
         if time.monotonic() - begun > DRAIN_SECONDS:
-            await in_thread(nodes.open)
+            try:
+                await in_thread(nodes.open)
+                opened = "are open to pods again"
+            except Exception:  # noqa: BLE001  as above, and this is the last try
+                opened = "may be closed to pods: kubectl uncordon NODE opens one"
             raise pulumi.RunError(
                 f"Pool {pool} can't be changed yet: {what}, after {DRAIN_SECONDS} s.\n"
-                "The new nodes are there, and the earlier ones stay and are open to pods again. See to what keeps the "
-                "pods (a disruption budget without room, or new nodes that don't come), and run up again."
+                f"The new nodes are there, and the earlier ones stay and {opened}. See to what keeps the "
+                "pods (a disruption budget without room, or new nodes that don't come), and run up again. To have "
+                "nodes as the earlier ones again, change diskSizeGb by one too: their pool has its name until it goes."
             )
         if what != said:
             pulumi.log.info(f"pool {pool}: {what}", resource=resource)

@@ -91,7 +91,8 @@ class GpuNodePool(Component):
     one. For that time both are paid for, and quota and reservations must have room for both. A run is restarted where
     its pods go, as by any loss of a node; so is a server with one replica. Pods find the pool by its label
     `gke-ai/pool=NAME`, which both carry: of pools that grow, the autoscaler may bring further nodes of the first for
-    pods that are moved, and those are emptied too.
+    pods that are moved, and those are emptied too. Where pods can't be moved both pools stay. The way on is to run it
+    again; the way back is a third kind of nodes, such as a boot disk larger by one GB: the name of the first is taken.
 
     Switched on for a pool that is there, it is such a change itself, made in the same way; but runs that Kueue has let
     in still ask for the pool's former name, so switch while none runs on it. Switched off, the pool goes first, as any

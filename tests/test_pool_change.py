@@ -135,6 +135,24 @@ def test_pods_that_can_not_be_moved_fail_the_update_and_get_their_nodes_back(mon
     assert nodes.opened
 
 
+@pytest.mark.usefixtures("said")
+def test_a_way_back_from_pods_that_can_not_be_moved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    with pytest.raises(pulumi.RunError, match="diskSizeGb"):
+        move(Nodes(["llm/a (its disruption budget)"]))
+
+
+@pytest.mark.usefixtures("said")
+def test_a_cluster_that_never_answers_ends_in_words_and_not_in_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Nodes):
+        def open(self) -> None:
+            raise ConnectionError("no")
+
+    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    with pytest.raises(pulumi.RunError, match=r"(?s)doesn't answer: no.*kubectl uncordon"):
+        move(Silent(ConnectionError("no")))
+
+
 # ------------------------------------------------------------------------------------------------------------- mistakes
 def first() -> Configuration:
     return with_pools(createFirst=True)
