@@ -170,12 +170,11 @@ def _slice_mode(workload: Workload) -> str | None:
 
 def permissions(settings: Settings) -> dict[str, tuple[str, ...]]:
     """What whoever deploys must be allowed to do, by a role that allows it."""
-    account = settings.cluster.node_service_account
-    makes_accounts = bool(settings.autoscaling) or (account is not None and "@" not in account)
-    exists = settings.cluster.mode == "existing"
+    makes_nodes = settings.cluster.mode != "existing" or bool(plan.pools(settings))
+    makes_accounts = plan.makes_accounts(settings)
     wanted = {
         "roles/browser": True,
-        "roles/iam.serviceAccountUser": not exists,
+        "roles/iam.serviceAccountUser": makes_nodes,
         "roles/storage.admin": bool(settings.buckets),
         "roles/compute.networkAdmin": settings.cluster.vpc is not None,
         "roles/iam.serviceAccountAdmin": makes_accounts,
@@ -184,5 +183,5 @@ def permissions(settings: Settings) -> dict[str, tuple[str, ...]]:
         "roles/monitoring.editor": settings.monitoring is not None,
         "roles/secretmanager.admin": settings.hf_token_secret is not None,
     }
-    of_cluster = {"roles/container.admin": IN_CLUSTER if exists and not plan.pools(settings) else CLUSTERS}
+    of_cluster = {"roles/container.admin": CLUSTERS if makes_nodes else IN_CLUSTER}
     return of_cluster | {role: ROLES[role] for role, needed in wanted.items() if needed}

@@ -89,14 +89,18 @@ def network_policy(settings: Settings) -> str | None:
 
 def apis(settings: Settings) -> list[str]:
     """The Google Cloud APIs that the stack needs, in the order of `catalog.apis`; those needed beforehand left out."""
-    account = settings.cluster.node_service_account
-    makes_accounts = bool(settings.autoscaling) or (account is not None and "@" not in account)
     wanted = {
         google.STORAGE: bool(settings.buckets),
-        google.IAM: makes_accounts,
+        google.IAM: makes_accounts(settings),
         google.SECRET_MANAGER: settings.hf_token_secret is not None,
     }
     return [api for api in google.REASONS if wanted.get(api, True)]
+
+
+def makes_accounts(settings: Settings) -> bool:
+    """Whether the stack makes Google service accounts, or grants them roles on the project."""
+    account = settings.cluster.node_service_account
+    return bool(settings.autoscaling) or (account is not None and "@" not in account)
 
 
 def images(workload: Workload) -> list[str]:

@@ -117,6 +117,16 @@ def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> N
     is_told_alone(mistake, good())
 
 
+def test_each_run_that_serving_can_not_take_its_quota_back_from_is_told_at_once() -> None:
+    values = good()
+    put("training.0.priorityClass", "high")(values)
+    values["training"].append({**values["training"][0], "name": "another"})
+    assert [one.path for one in problems_of(values)] == [
+        "gke-ai:training[0].priorityClass",
+        "gke-ai:training[1].priorityClass",
+    ]
+
+
 def test_sharing_by_a_cohort_is_fine() -> None:
     assert problems_of(good()) == []
 

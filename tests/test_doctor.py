@@ -619,6 +619,15 @@ def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
     assert missing.command.endswith("--cluster-version=1.33.3-gke.1136000")
 
 
+def test_pools_in_an_existing_cluster_take_the_right_to_run_nodes_as_their_account() -> None:
+    pool = {"name": "l4", "machineType": "g2-standard-12", "nodesPerZone": 1, "zones": ["us-central1-a"]}
+    wanted = [
+        needs.permissions(settings.load(stack, "my-project"))
+        for stack in ({**existing(), "gpuPools": [pool]}, existing())
+    ]
+    assert ["roles/iam.serviceAccountUser" in one for one in wanted] == [True, False]
+
+
 def test_a_network_and_an_account_that_are_named_must_be_there() -> None:
     every = recorded()
     every[f"{G}compute.googleapis.com/compute/v1/projects/host/global/networks/shared"] = NOT_FOUND

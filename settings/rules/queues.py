@@ -255,25 +255,34 @@ def _limits(
 @needs("gke-ai:queues", "gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
 def what_serving_lends_comes_back(settings: Settings) -> Iterator[Problem]:
     """Training that borrows quota of a server's queue has a lower priority, or the queue takes quota back from any."""
-    known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
-    borrowers = [(job, queue) for job in settings.training if (queue := cluster_queue_of(job, settings))]
-    for server in settings.serving:
-        lender = cluster_queue_of(server, settings)
-        if lender is None or lender.preemption.reclaim_within_cohort != "LowerPriority":
+    lending = [
+        (one, queue)
+        for one in settings.serving
+        if (queue := cluster_queue_of(one, settings)) and queue.preemption.reclaim_within_cohort == "LowerPriority"
+    ]
+    for job in settings.training:
+        queue = cluster_queue_of(job, settings)
+        if queue is None:
             continue
-        for job, queue in borrowers:
-            if not {job.priority_class, server.priority_class} <= known or not _may_borrow(queue, lender, settings):
-                continue
-            mine, theirs = priority(job, settings), priority(server, settings)
-            if mine >= theirs:
+        for server, lender in lending:
+            if (levels := _outranked(server, job, settings)) and _may_borrow(queue, lender, settings):
                 yield Problem(
                     job.at("priorityClass"),
-                    f"training {job.name} has priority {mine}, server {server.name} has {theirs}, and "
-                    f"{lender.name} lends its quota to {queue.name} — serving would not get back what training borrows",
+                    f"{levels}, and {lender.name} lends its quota to {queue.name} — serving would not get back what "
+                    "training borrows",
                     f"Give the server a priorityClass of a higher value, or set {lender.at('preemption')}: "
                     "{reclaimWithinCohort: Any}",
                 )
-                return
+                break
+
+
+def _outranked(server: Server, job: Workload, settings: Settings) -> str:
+    """That a server doesn't go before a run, for people to read; nothing where it does, or their classes are unknown."""
+    known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
+    mine, theirs = priority(job, settings), priority(server, settings)
+    if mine < theirs or not {job.priority_class, server.priority_class} <= known:
+        return ""
+    return f"training {job.name} has priority {mine}, server {server.name} has {theirs}"
 
 
 def _may_borrow(borrower: ClusterQueue, lender: ClusterQueue, settings: Settings) -> bool:
@@ -290,7 +299,6 @@ def _may_borrow(borrower: ClusterQueue, lender: ClusterQueue, settings: Settings
 @needs("gke-ai:queues")
 def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
     """Where a server and a run share a cluster queue that preempts by priority, the server's is the higher."""
-    known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
     servers: dict[str, list[Server]] = {}  # by cluster queue, found once: a large stack has many pairs
     for one in settings.serving:
         if shared := cluster_queue_of(one, settings):
@@ -300,14 +308,11 @@ def serving_goes_before_training(settings: Settings) -> Iterator[Problem]:
         if queue is None or queue.preemption.within_cluster_queue == "Never":
             continue
         for server in servers.get(queue.name, []):
-            if not {job.priority_class, server.priority_class} <= known:
-                continue
-            mine, theirs = priority(job, settings), priority(server, settings)
-            if mine >= theirs:
+            if levels := _outranked(server, job, settings):
                 yield Problem(
                     job.at("priorityClass"),
-                    f"training {job.name} has priority {mine}, server {server.name} has {theirs}, and both are in "
-                    f"cluster queue {queue.name} — serving would never get GPUs back from training",
+                    f"{levels}, and both are in cluster queue {queue.name} — serving would never get GPUs back from "
+                    "training",
                     "Give the server a priorityClass of a higher value, "
                     "or set preemption: {withinClusterQueue: Never} if that is meant",
                 )
