@@ -277,7 +277,7 @@ def what_serving_lends_comes_back(settings: Settings) -> Iterator[Problem]:
 
 
 def _outranked(server: Server, job: Workload, settings: Settings) -> str:
-    """That a server doesn't go before a run, for people to read; nothing where it does, or their classes are unknown."""
+    """That a server doesn't go before a run, for people to read; empty where it does, or a class is unknown."""
     known = {None, *BUILT_IN_PRIORITIES, *(one.name for one in _queues(settings).priority_classes)}
     mine, theirs = priority(job, settings), priority(server, settings)
     if mine < theirs or not {job.priority_class, server.priority_class} <= known:
