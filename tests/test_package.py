@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -81,13 +81,13 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
 
 
 @pytest.fixture(autouse=True)
-def loop() -> Iterator[None]:
+def loop() -> None:
     """An event loop, as the engine's calls have one; a test before may have taken away the thread's own."""
-    made = asyncio.new_event_loop()
-    asyncio.set_event_loop(made)
-    yield
-    asyncio.set_event_loop(None)
-    made.close()
+    try:
+        asyncio.get_event_loop()
+    except RuntimeError:
+        # Kept for the tests after: Pulumi's root resource is bound to the loop that it was made in.
+        asyncio.set_event_loop(asyncio.new_event_loop())
 
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
