@@ -213,11 +213,16 @@ class GkeCluster(Component):
                     f"it. Use gke-ai:hfToken, or run: gcloud container clusters update {cluster.name} --location "
                     f"{cluster.location} --project {project} --enable-secret-sync --enable-secret-sync-rotation"
                 )
+            by_name = [name for ways in found.control_plane_endpoints_configs for name in ways.dns_endpoint_configs]
+            if cluster.dns_endpoint and not any(name.allow_external_traffic for name in by_name):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} lets nobody in by its DNS name. Leave dnsEndpoint out of gke-ai:cluster, "
+                    f"or run: gcloud container clusters update {cluster.name} --location {cluster.location} --project "
+                    f"{project} --enable-dns-access"
+                )
             self.cluster_name = pulumi.Output.from_input(found.name)
             ca_certificate = pulumi.Output.from_input(found.master_auths[0].cluster_ca_certificate)
-            endpoints = found.control_plane_endpoints_configs
-            host = endpoints[0].dns_endpoint_configs[0].endpoint if cluster.dns_endpoint else found.endpoint
-            self.endpoint = pulumi.Output.from_input(host)
+            self.endpoint = pulumi.Output.from_input(by_name[0].endpoint if cluster.dns_endpoint else found.endpoint)
         else:
             made = self._make(cluster, args)
             self.cluster_name = made.name

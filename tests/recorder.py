@@ -108,6 +108,9 @@ class Monitor(mocks.MockMonitor):
 class Cloud(mocks.Mocks):
     """A cloud that answers with what it was asked for, and with made-up endpoints; in a preview it knows no ids."""
 
+    # The DNS name of a cluster that is there.
+    by_name: Mapping[str, object] = {"endpoint": "gke-1.example.com", "allowExternalTraffic": True}
+
     def __init__(self, preview: bool) -> None:
         self.preview = preview
 
@@ -133,7 +136,7 @@ class Cloud(mocks.Mocks):
                 "enableAutopilot": False,
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
                 "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
-                "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"endpoint": "gke-1.example.com"}]}],
+                "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [self.by_name]}],
             }, []
         if args.token == "gcp:secretmanager/getSecret:getSecret":
             return {"id": f"projects/{args.args['project']}/secrets/{args.args['secretId']}"}, []

@@ -21,6 +21,7 @@ from local.plugin import decode, encode
 from settings import Settings, load, plan
 from settings.model import Tenant, Vpc
 from tests.recorder import PROJECT, Record, Registration, configuration, run_program
+from tests.recorder import Cloud as Mocks
 
 STANDARD = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
@@ -257,6 +258,17 @@ def test_existing_cluster_that_holds_no_tenant_back_is_told_before_anything_is_m
     given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     given["gke-ai:tenants"] = [{"name": "research"}]
     with pytest.raises(pulumi.RunError, match=r"enforces no NetworkPolicy.*--enable-network-policy"):
+        run_program(given, True, monkeypatch)
+
+
+def test_existing_cluster_that_lets_nobody_in_by_its_dns_name_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = configuration(CLASSES)
+    given["gke-ai:cluster"] |= {"dnsEndpoint": True}
+    run_program(given, True, monkeypatch)
+    monkeypatch.setattr(Mocks, "by_name", {"endpoint": "gke-1.example.com", "allowExternalTraffic": False})
+    with pytest.raises(pulumi.RunError, match=r"lets nobody in by its DNS name.*--enable-dns-access"):
         run_program(given, True, monkeypatch)
 
 
