@@ -304,6 +304,18 @@ MISTAKES = [
         "Set it to lq",
     ),
     Mistake(
+        "a run past several queues of the tenant",
+        both(
+            drop("training.1.queue"),
+            lambda values: values["queues"]["localQueues"].append(
+                {**values["queues"]["localQueues"][0], "name": "second", "namespace": "team-a"}
+            ),
+        ),
+        "gke-ai:training[1].queue",
+        "namespace team-a is a tenant's, where accelerators are only under a queue",
+        "Set it to lq or second",
+    ),
+    Mistake(
         "a server where the tenant has no queue",
         both(put("serving.0.namespace", "team-c"), drop("serving.0.queue"), drop("serving.0.priorityClass")),
         "gke-ai:serving[0].queue",

@@ -205,7 +205,9 @@ def workloads_keep_to_the_tenants_bounds(settings: Settings) -> Iterator[Problem
         if one.queue is None:
             mine = tenancy.queues(tenant, settings)
             entry = f"{{name: …, namespace: {tenant.name}, clusterQueue: …}}"
-            way_out = f"Set it to {listed(mine)}" if mine else f"Add {entry} to gke-ai:queues.localQueues, and name it"
+            way_out = (
+                f"Set it to {' or '.join(mine)}" if mine else f"Add {entry} to gke-ai:queues.localQueues, and name it"
+            )
             cause = f"namespace {tenant.name} is a tenant's, where accelerators are only under a queue"
             yield Problem(one.at("queue"), f"{cause} — the API server would refuse the pods", way_out)
         allowed = tenancy.priority_classes(tenant, settings)
