@@ -88,7 +88,8 @@ def summary(plan: Plan, verdict: Verdict) -> str:
     ]
     touched = {change.resource.urn for change in plan.changes}
     same = sum(not one.is_component for urn, one in plan.after.items() if urn not in touched)
-    parts = [f"**{', '.join(counts) if counts else 'Nothing changes'}**; {same} as they are."]
+    rest = f"; {same} as they are" if same else ""
+    parts = [f"**{', '.join(counts) if counts else 'Nothing changes'}**{rest}."]
     worst = [one for one in interruptions(plan) if one.severity < NOTE]
     parts.append(f"**{plural(len(worst), 'interruption')}.**" if worst else "Nothing that runs is interrupted.")
     if broken := verdict.count(mandatory=True):

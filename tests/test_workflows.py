@@ -116,6 +116,19 @@ def test_forks_get_no_credentials_and_no_up_is_cancelled() -> None:
     assert WORKFLOWS["deploy"]["jobs"]["prod"]["needs"] == "dev"
 
 
+@pytest.mark.parametrize(
+    ("result", "passes"), [("success", True), ("skipped", True), ("failure", False), ("cancelled", False)]
+)
+def test_a_branch_rule_waits_for_ever_or_lets_a_failed_preview_pass(result: str, passes: bool) -> None:
+    job = WORKFLOWS["preview"]["jobs"]["previews"]
+    assert "matrix" not in job["name"], "skipped, it would report under a name that no rule asks for"
+    assert (job["needs"], job["if"]) == ("preview", "${{ always() }}")
+    assert f"`{job['name']}`" in (ROOT / "docs" / "github.md").read_text()
+    (step,) = job["steps"]
+    done = subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env={"PREVIEWED": result}, timeout=30)
+    assert (done.returncode == 0) == passes
+
+
 # ------------------------------------------------------------------------------------- their scripts, on a stand-in gh
 GH = """\
 #!{python}
