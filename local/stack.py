@@ -122,7 +122,11 @@ def preview(stack: Stack) -> None:
 def policies(stack: Stack) -> None:
     """Says what the policies say of an up, in one place."""
     ensure(stack)
-    raise SystemExit(stack.pulumi("preview", "--suppress-outputs", *POLICIES, configured=True).returncode)
+    done = stack.pulumi("preview", "--suppress-outputs", *POLICIES, configured=True, quiet=True)
+    # What comes before has a line for each resource.
+    _, heading, said = done.stdout.partition("Policies:\n")
+    print(heading + said if heading else done.stdout + done.stderr)
+    raise SystemExit(done.returncode)
 
 
 def preview_json(stack: Stack) -> None:

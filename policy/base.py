@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from policy.resources import Resource, Stack
 
@@ -89,7 +90,5 @@ class Waiver:
 
 def waived(policy: Policy, violation: Violation, waivers: Iterable[Waiver]) -> Waiver | None:
     """The waiver that lets this violation pass, if one does."""
-    from fnmatch import fnmatchcase
-
     where = violation.resource.path if violation.resource else ""
     return next((one for one in waivers if one.policy == policy.name and fnmatchcase(where, one.resource)), None)

@@ -46,6 +46,7 @@ _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startsw
 class Context:
     """What the engine has told of a stack: what its configuration says to the pack, and its resources."""
 
+    project: str = NAME
     mandatory: bool = False
     waivers: tuple[Waiver, ...] = ()
     configuration: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Context:
 
     def read(self, project: str, configuration: Mapping[str, str], secrets: Iterable[str]) -> None:
         """Takes the configuration of a stack, by full key; the values of secret keys are left behind."""
+        self.project = project
         hidden = set(secrets)
         self.configuration = {key: SECRET if key in hidden else text for key, text in configuration.items()}
         level, listed = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
@@ -76,6 +78,12 @@ class Context:
         if self.mandatory:
             return EnforcementLevel.MANDATORY
         return EnforcementLevel.DISABLED if policy.only_mandatory else EnforcementLevel.ADVISORY
+
+    def unused(self) -> Iterator[Waiver]:
+        """The waivers that let nothing pass, of policies that are asked in this stack."""
+        silent = {policy.name for policy in POLICIES if self.level(policy) == EnforcementLevel.DISABLED}
+        used = {waiver for waiver, _ in self.used}
+        return (waiver for waiver in self.waivers if waiver not in used and waiver.policy not in silent)
 
 
 def waivers(text: object) -> Iterator[Waiver]:
@@ -158,9 +166,8 @@ def of_waivers(context: Context) -> list[PulumiPolicy]:
     def refuse(_: StackValidationArgs, report: ReportViolation) -> None:
         for mistake in context.mistakes:
             report(mistake, None)
-        used = {waiver for waiver, _ in context.used}
-        for unused in (waiver for waiver in context.waivers if waiver not in used):
-            report(unused_waiver(unused), None)
+        for unused in context.unused():
+            report(unused_waiver(unused, context.project), None)
 
     return [
         StackValidationPolicy(WAIVED, WAIVED_DESCRIPTION, tell, EnforcementLevel.ADVISORY),
@@ -168,15 +175,16 @@ def of_waivers(context: Context) -> list[PulumiPolicy]:
     ]
 
 
-def unused_waiver(waiver: Waiver) -> str:
+def unused_waiver(waiver: Waiver, project: str = NAME) -> str:
     """What a person reads of a waiver that lets nothing pass."""
     names = [policy.name for policy in POLICIES]
     if waiver.policy not in names:
         return (
-            f"gke-ai:waivers: there is no policy {waiver.policy} — nothing is waived. Write one of: {', '.join(names)}."
+            f"{project}:waivers: there is no policy {waiver.policy} — nothing is waived. Write one of: "
+            f"{', '.join(names)}."
         )
     return (
-        f"gke-ai:waivers: nothing that {waiver.resource} matches violates {waiver.policy} — a later violation would "
+        f"{project}:waivers: nothing that {waiver.resource} matches violates {waiver.policy} — a later violation would "
         "pass without anyone looking at it. Take it out, or correct its resource (such as Deployment llm/gemma)."
     )
 

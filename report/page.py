@@ -51,16 +51,19 @@ class Section:
 
 def page(plan: Plan, verdict: Verdict, options: Options) -> str:
     """The page, no longer than its limit."""
+    judged = [policies(plan, verdict)]
+    forbidden = verdict.count(mandatory=True) > 0  # and then the rest can wait
     sections = [
+        *(judged if forbidden else []),
         interrupted(plan),
         accelerators(plan, options.prices),
-        policies(plan, verdict),
+        *([] if forbidden else judged),
         *changed(plan),
         picture(plan, options.picture),
     ]
     head = [f"# Preview of `{plan.stack}`", summary(plan, verdict)]
     if plan.errors:
-        sections = [failed(plan), policies(plan, verdict)]
+        sections = [failed(plan), *judged]
     left_out: set[int] = set()
     for spared in [0, *sorted({one.spare for one in sections} - {0}, reverse=True)]:
         left_out |= {spared} - {0}

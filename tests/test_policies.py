@@ -703,6 +703,15 @@ def test_waiver_that_lets_nothing_pass_says_how_to_mend_it() -> None:
     )
 
 
+def test_waiver_of_a_policy_that_a_stack_is_not_asked_for_counts_as_one_too_many() -> None:
+    waiver = '[{"policy": "what-matters-is-protected", "resource": "*", "reason": "r"}]'
+    for level, unused in (("advisory", 0), ("mandatory", 1)):
+        context = Context()
+        context.read("acme", {"acme:policies": level, "acme:waivers": waiver}, [])
+        assert len(list(context.unused())) == unused
+        assert all(unused_waiver(one, context.project).startswith("acme:waivers: ") for one in context.unused())
+
+
 @pytest.mark.parametrize(
     ("stated", "level"), [("mandatory", "MANDATORY"), ("advisory", "ADVISORY"), (None, "ADVISORY")]
 )
