@@ -35,7 +35,7 @@ down:  ## take a stack down
 	@$(STANDIN) down $(PICK)
 # By file, side by side: most of its time a test waits for a cluster of its own.
 test:  ## everything CI runs
-	local/run pytest -m "not long" -n 2 --dist loadfile
+	local/run pytest -m "not long" -n 2 --dist loadfile --durations 12
 test-long:  ## more repetitions, more kill points
 	local/run pytest
 lint:  ## formatter, linter, strict types, workflows, sizes

@@ -57,7 +57,12 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
             _start(folder)
         else:
             _discard(folder)
-            _make(folder, record)
+            try:
+                _make(folder, record)
+            except ClusterFailed:
+                # On a busy machine a component gives up on the API server, or another took its port: once more, anew.
+                _discard(folder)
+                _make(folder, record)
         trust.renew()
     return endpoint(name)
 
@@ -152,6 +157,12 @@ def _forget_dead(folder: Folder) -> bool:
     for file in dead:
         file.unlink(missing_ok=True)
     return bool(dead)
+
+
+def _ended(folder: Folder, component: str) -> bool:
+    """Whether a component was started and runs no more."""
+    recorded = folder.control_plane / "pids" / f"{component}.pid"
+    return recorded.exists() and int(recorded.read_text()) not in processes.of(folder.path)
 
 
 def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
@@ -257,7 +268,7 @@ def _await_ready(folder: Folder) -> None:
 
 def _await_success(folder: Folder, path: str, component: str, timeout: float = 60) -> None:
     """Ask until the API server gives an answer that it can only give once `component` works."""
-    deadline = time.monotonic() + timeout
+    deadline, look = time.monotonic() + timeout, time.monotonic() + 2
     with client(folder) as api:
         while True:
             try:
@@ -265,9 +276,13 @@ def _await_success(folder: Folder, path: str, component: str, timeout: float = 6
                     return
             except httpx.HTTPError:
                 pass
+            log = folder.control_plane / "logs" / f"{component}.log"
             if time.monotonic() > deadline:
-                log = folder.control_plane / "logs" / f"{component}.log"
                 raise ClusterFailed(f"{component} of {folder.name} doesn't work after {timeout:.0f} s (see {log})")
+            if time.monotonic() > look:
+                if _ended(folder, component):
+                    raise ClusterFailed(f"{component} of {folder.name} has ended: {_tail(log)} (more in {log})")
+                look = time.monotonic() + 2
             time.sleep(0.05)
 
 

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 # GKE waits ten minutes (https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler); nobody pays for
 # a node here, but a test waits for it to go.
 IDLE_SECONDS = 15.0
+# What the scheduler has decided before it heard that a node is closed arrives within this.
+BIND_SECONDS = 0.5
 _NODES = "/api/v1/nodes"
 
 
@@ -128,12 +130,16 @@ class Provisioner:
         unused = {node["metadata"]["name"] for node in living} - busy
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
         long = {name for name, since in self._idle_since.items() if now - since >= IDLE_SECONDS}
-        for names in planner.idle(living, pools, long):
+        going = list(planner.idle(living, pools, long))
+        for names in going:
+            await self._close(names, True)
+        if going:
+            await asyncio.sleep(BIND_SECONDS)
+        for names in going:
             await self._remove(names)
 
     async def _remove(self, names: list[str]) -> None:
-        """Close nodes to new pods, then remove them, unless a pod has come to one meanwhile."""
-        await self._close(names, True)
+        """Remove nodes that are closed to new pods, unless a pod has come to one meanwhile."""
         for name in names:
             on_it = await self._api.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={name}"})
             if any(_keeps(pod) for pod in answer(on_it)["items"]):

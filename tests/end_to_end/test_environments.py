@@ -49,6 +49,13 @@ def token_in(stand_in: StandIn, namespace: str) -> str | None:
     return None
 
 
+def all_running(stand_in: StandIn, namespace: str) -> set[str]:
+    """The pods of a namespace, once each of them runs; none before."""
+    pods = stand_in.get("pods", "-n", namespace)
+    started = all(pod["status"].get("phase") == "Running" for pod in pods)
+    return {pod["metadata"]["uid"] for pod in pods} if started else set()
+
+
 def test_dev_serves_trains_and_leaves_nothing(stand_in: StandIn) -> None:
     config = stand_in.configure(DEV)
     before = begun(stand_in, config)
@@ -58,7 +65,7 @@ def test_dev_serves_trains_and_leaves_nothing(stand_in: StandIn) -> None:
     assert row(status, "research", "nvidia.com/gpu"), "the other team's queue"
     stand_in.make("smoke")  # fails where a server does
 
-    running = {pod["metadata"]["uid"] for pod in stand_in.get("pods", "-n", "llm")}
+    running = eventually(lambda: all_running(stand_in, "llm"), "the run has started")
     stand_in.run("existing", "secret", "hf-token", "--project", PROJECT)
     stand_in.make("up", stand_in.configure(DEV, hfTokenSecret="hf-token"))
     eventually(lambda: token_in(stand_in, "llm") == DUMMY_TOKEN, "the token comes from Secret Manager from now on")

@@ -1,0 +1,37 @@
+"""A cluster of the stand-in whose first start fails: it is made anew, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local import paths, trust
+from local.cluster import kwok
+from local.cluster.kwok import ClusterFailed
+from local.cluster.records import ClusterRecord, Endpoint
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_a_component_that_ends_at_its_start_costs_the_cluster(
+    failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def make(*_: object) -> None:
+        done.append("made")
+        if done.count("made") <= failures:
+            raise ClusterFailed("its port was taken")
+
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    monkeypatch.setattr(kwok, "_make", make)
+    monkeypatch.setattr(kwok, "_discard", lambda _: done.append("discarded"))
+    monkeypatch.setattr(kwok, "endpoint", lambda _: Endpoint("127.0.0.1:1", ""))
+    monkeypatch.setattr(trust, "renew", lambda: None)
+    record: ClusterRecord = None  # type: ignore[assignment]
+    if failures == 2:
+        with pytest.raises(ClusterFailed, match="its port was taken"):
+            kwok.create("ai", record)
+    else:
+        assert kwok.create("ai", record).host == "127.0.0.1:1"
+    assert done == ["discarded", "made"] * (1 + min(failures, 1))
