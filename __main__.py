@@ -15,8 +15,7 @@ from pulumi import ResourceOptions
 import settings
 from catalog.apis import OF_CLUSTERS, SECRET_MANAGER, STORAGE
 from catalog.capacity import MODES
-from catalog.nodes import region_of
-from catalog.zones import is_zone
+from catalog.zones import region_of
 from components import (
     ComputeClass,
     FinetuneJob,
@@ -106,11 +105,11 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     location = stack.cluster.location
     apis = ProjectApis("apis", {"project": project, "apis": plan.apis(stack)}).services if stack.enable_apis else {}
 
-    def once_enabled(*names: str) -> ResourceOptions:
-        return ResourceOptions(depends_on=[service for name, service in apis.items() if name in names])
+    def enabled(*names: str) -> list[pulumi.Resource]:
+        return [service for name, service in apis.items() if name in names]
 
     in_project = from_settings.cluster_arguments(stack, project)
-    cluster = GkeCluster(stack.cluster.name, in_project, once_enabled(*OF_CLUSTERS))
+    cluster = GkeCluster(stack.cluster.name, in_project, ResourceOptions(depends_on=enabled(*OF_CLUSTERS)))
 
     buckets = {
         bucket.name: ModelBucket(
@@ -118,11 +117,11 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             arguments(
                 bucket,
                 project=project,
-                location=bucket.location or (region_of(location) if is_zone(location) else location),
+                location=bucket.location or region_of(location),
                 workload_pool=cluster.workload_pool,
                 grants=[grant.model_dump() for grant in tenancy.grants(bucket, stack)],
             ),
-            once_enabled(STORAGE),
+            ResourceOptions(depends_on=enabled(STORAGE)),
         )
         for bucket in stack.buckets
     }
@@ -161,7 +160,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
             from_settings.namespace_arguments(name, stack, hf_token),
             in_cluster(
                 *kueue,
-                *(service for api, service in apis.items() if api == SECRET_MANAGER),
+                *enabled(SECRET_MANAGER),
                 *(
                     buckets[one.name]
                     for one in stack.buckets

@@ -60,3 +60,13 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
 
 # Bounds of a flex-start run, in seconds (10 minutes to 7 days); the longest is the default.
 MIN_RUN_SECONDS, MAX_RUN_SECONDS = 600, 604800
+
+
+def mode_of(*, queued: object, flex_start: object, spot: object, reservation: object) -> str:
+    """The mode of a node pool, from whether each of these is on in its fields.
+
+    `queued` is queued provisioning, which flex-start nodes have too; `reservation` a specific one. What is not true,
+    such as a value that isn't known yet, counts as off.
+    """
+    on = {"queuedFlexStart": queued, "flexStart": flex_start, "spot": spot, "reservation": reservation}
+    return next((mode for mode, stated in on.items() if stated is True), "onDemand")

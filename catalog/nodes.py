@@ -20,6 +20,7 @@ from catalog.capacity import MODES, Taint
 from catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
+from catalog.zones import region_of
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
 # Ours, on pools whose name in Google Cloud changes when they are replaced.
@@ -87,11 +88,6 @@ class NodeShape:
     workload_identity: bool
     topology: str | None = None
     compute_class: str | None = None
-
-
-def region_of(zone: str) -> str:
-    """The region of a zone: `us-central1` of `us-central1-a`."""
-    return zone.rpartition("-")[0]
 
 
 def node_labels(shape: NodeShape) -> dict[str, str]:

@@ -34,6 +34,11 @@ def is_zone(location: str) -> bool:
     return re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", location) is not None
 
 
+def region_of(location: str) -> str:
+    """The region of a location: `us-central1` of `us-central1-a`; a region is its own."""
+    return location.rpartition("-")[0] if is_zone(location) else location
+
+
 def node_zones(location: str) -> tuple[str, ...]:
     """The zones in which a cluster at `location` puts nodes unless told: the zone itself, or three of the region's.
 

@@ -9,9 +9,8 @@ import yaml
 
 from catalog.dashboards import PACKAGES
 from catalog.identities import account_email
-from catalog.nodes import region_of
 from catalog.workload_identity import pool_name
-from catalog.zones import is_zone
+from catalog.zones import region_of
 from components.base import Component, look_up, read
 from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
 from components.node_account import NodeAccount
@@ -268,7 +267,7 @@ class GkeCluster(Component):
             vpc: ClusterNetworkArgs = {
                 "name": vpc_name(cluster),
                 "project": project,
-                "region": region_of(cluster.location) if is_zone(cluster.location) else cluster.location,
+                "region": region_of(cluster.location),
                 "nodes_cidr": cluster.vpc.nodes_cidr,
                 "pods_cidr": cluster.vpc.pods_cidr,
                 "services_cidr": cluster.vpc.services_cidr,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import components_page, outputs_page, settings_page
+from docs import components_page, outputs_page, settings_page, write
 from policy import reference as policies
 from settings.schema import schema
 
@@ -20,16 +20,5 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def main() -> None:
-    """Writes what has changed, and says which pages that were."""
-    for name, text in PAGES.items():
-        path = FOLDER / name
-        now = text()
-        before = path.read_text() if path.exists() else None
-        if now != before:
-            path.write_text(now)
-        print(f"docs/{name}: {'as it was' if now == before else 'written'}")
-
-
 if __name__ == "__main__":
-    main()
+    write(FOLDER, PAGES)

@@ -20,9 +20,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.nodes import region_of
 from catalog.workload_identity import pool_name
-from catalog.zones import is_zone
+from catalog.zones import region_of
 from local.gcp_plugin.clusters import LocalClusters
 from local.gcp_plugin.containers import Cluster
 from local.gcp_plugin.network import Network, Subnetwork
@@ -69,12 +68,8 @@ def _network(cloud: Cloud, name: str, location: str) -> str:
         {"rangeName": "pods", "ipCidrRange": "10.4.0.0/14"},
         {"rangeName": "services", "ipCidrRange": "10.8.0.0/20"},
     ]
-    place = {"name": name, "region": _region(location), "network": name}
+    place = {"name": name, "region": region_of(location), "network": name}
     return Subnetwork(cloud).create({**place, "ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": ranges}).identity
-
-
-def _region(location: str) -> str:
-    return region_of(location) if is_zone(location) else location
 
 
 def _cluster(options: argparse.Namespace) -> None:

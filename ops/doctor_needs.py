@@ -8,8 +8,7 @@ from types import MappingProxyType
 
 from catalog import features, project_quotas
 from catalog.capacity import MODES
-from catalog.nodes import region_of
-from catalog.zones import is_zone, node_zones
+from catalog.zones import node_zones, region_of
 from settings import plan
 from settings.model import GpuPool, GpuWorkload, JetStream, Multislice, Server, Settings, TpuBatch, Workload
 
@@ -77,8 +76,7 @@ class MachineNeed:
 
 def region(settings: Settings) -> str:
     """The region of the cluster."""
-    location = settings.cluster.location
-    return region_of(location) if is_zone(location) else location
+    return region_of(settings.cluster.location)
 
 
 def quotas(settings: Settings) -> list[QuotaNeed]:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
+from catalog.capacity import MODES, mode_of
 from catalog.machines import MACHINES, Machine
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -129,14 +130,13 @@ def zones_of(location: str) -> tuple[str, ...]:
 def capacity_of_pool(pool: Mapping[str, Any]) -> str:
     """The capacity kind that a pool's fields come to."""
     config = pool.get("nodeConfig") or {}
-    if (pool.get("queuedProvisioning") or {}).get("enabled"):
-        return "queuedFlexStart"
-    if config.get("flexStart"):
-        return "flexStart"
-    if config.get("spot"):
-        return "spot"
     affinity = (config.get("reservationAffinity") or {}).get("consumeReservationType")
-    return "reservation" if affinity == "SPECIFIC_RESERVATION" else "onDemand"
+    return mode_of(
+        queued=(pool.get("queuedProvisioning") or {}).get("enabled"),
+        flex_start=config.get("flexStart"),
+        spot=config.get("spot"),
+        reservation=affinity == "SPECIFIC_RESERVATION",
+    )
 
 
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
@@ -202,8 +202,8 @@ def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -
             if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
                 return tuple(choice(priority) for priority in one.inputs["spec"]["priorities"])
         return ((None, THEIRS),)
-    for label, kind in (("cloud.google.com/gke-spot", "spot"), ("cloud.google.com/gke-flex-start", "flexStart")):
-        if selector.get(label) == "true":
+    for kind in ("spot", "flexStart"):
+        if MODES[kind].labels.items() <= selector.items():
             return ((None, kind),)
     own = [one.inputs for one in resources.values() if one.type == CLUSTER]
     return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)

@@ -271,6 +271,16 @@ CASES = [
         [cluster_queue(**{"google.com/tpu": "17"}), flavor({"cloud.google.com/gke-tpu-topology": "4x4"}), tpu_pool()],
         ["have 16"],
     ),
+    Case(
+        "quota-within-capacity",
+        "single hosts of a version whose slices have three sides",
+        [
+            cluster_queue(**{"google.com/tpu": "9"}),
+            flavor({"cloud.google.com/gke-tpu-topology": "2x2x1"}),
+            pool(machine="ct5p-hightpu-4t", most=2, config={"guestAccelerators": []}),
+        ],
+        ["have 8"],
+    ),
     Case("flex-start-is-bounded", "a pool", [pool(config={"flexStart": True, "maxRunDuration": "3600s"})], []),
     Case("flex-start-is-bounded", "without a bound", [pool(config={"flexStart": True})], ["no maximum run duration"]),
     Case("flex-start-is-bounded", "queued", [pool(queuedProvisioning={"enabled": True})], ["no maximum run duration"]),

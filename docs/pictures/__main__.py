@@ -5,21 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from docs import write
 from docs.pictures import architecture, examples, timeline
 from docs.pictures.record import RECORDING
 
 FOLDER = RECORDING.parent
-
-
-def main() -> None:
-    """Writes what has changed, and says which pictures that were."""
-    for name, drawn in pictures().items():
-        path = FOLDER / name
-        text = drawn()
-        before = path.read_text() if path.exists() else None
-        if text != before:
-            path.write_text(text)
-        print(f"docs/pictures/{name}: {'as it was' if text == before else 'written'}")
 
 
 def pictures() -> dict[str, Callable[[], str]]:
@@ -32,4 +22,4 @@ def pictures() -> dict[str, Callable[[], str]]:
 
 
 if __name__ == "__main__":
-    main()
+    write(FOLDER, pictures())

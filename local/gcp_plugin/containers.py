@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from catalog import zones
+from catalog.capacity import mode_of
 from catalog.workload_identity import pool_name
 from local.cluster.records import ClusterRecord, PoolRecord
 from local.gcp_plugin import rest, rules
@@ -453,12 +454,10 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
 
 def _capacity(body: Properties) -> str:
     config = body.get("config", {})
-    if body.get("queuedProvisioning", {}).get("enabled"):
-        return "queuedFlexStart"
-    if config.get("flexStart"):
-        return "flexStart"
-    if config.get("spot") or config.get("preemptible"):
-        return "spot"
-    if config.get("reservationAffinity", {}).get("consumeReservationType") == "SPECIFIC_RESERVATION":
-        return "reservation"
-    return "onDemand"
+    affinity = config.get("reservationAffinity", {}).get("consumeReservationType")
+    return mode_of(
+        queued=body.get("queuedProvisioning", {}).get("enabled"),
+        flex_start=config.get("flexStart"),
+        spot=bool(config.get("spot") or config.get("preemptible")),
+        reservation=affinity == "SPECIFIC_RESERVATION",
+    )

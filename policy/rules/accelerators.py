@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from catalog.machines import MACHINES
 from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, allocatable, node_labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
-from catalog.tpus import GOOGLE_TPU
+from catalog.tpus import GOOGLE_TPU, slice_on
 from catalog.zones import ZONES, is_zone, node_zones
 from policy.base import Policy, of_resources, of_stacks
 from policy.resources import (
@@ -172,20 +172,19 @@ def largest(pool: Resource) -> tuple[NodeShape, int] | None:
         labels={key: text for key, text in mapping(config, "labels").items() if isinstance(text, str)},
         workload_identity=value(config, "workloadMetadataConfig", "mode") == "GKE_METADATA",
         topology=value(pool.props, "placementPolicy", "tpuTopology")
-        or (_single_host(machine.chips) if machine.tpu else None),
+        or (slice_on(machine.name).topology if machine.tpu else None),
     )
     return shape, most
 
 
-def _single_host(chips: int) -> str:
-    return {1: "1x1", 4: "2x2", 8: "2x4"}[chips]
-
-
 def _capacity(pool: Resource) -> str:
-    if value(pool.props, "queuedProvisioning", "enabled") is True:
-        return "queuedFlexStart"
-    config = mapping(pool.props, "nodeConfig")
-    return "flexStart" if config.get("flexStart") is True else "spot" if config.get("spot") is True else "onDemand"
+    affinity = value(pool.props, "nodeConfig", "reservationAffinity", "consumeReservationType")
+    return mode_of(
+        queued=value(pool.props, "queuedProvisioning", "enabled"),
+        flex_start=value(pool.props, "nodeConfig", "flexStart"),
+        spot=value(pool.props, "nodeConfig", "spot"),
+        reservation=affinity == "SPECIFIC_RESERVATION",
+    )
 
 
 def _amount(text: object) -> Fraction:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from catalog.nodes import region_of
-from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone
+from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from settings import tenancy
 from settings.model import Settings
 from settings.plan import fine_tunes

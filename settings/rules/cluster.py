@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from catalog.machines import MACHINES
-from catalog.nodes import region_of
-from catalog.zones import ZONES, is_zone
+from catalog.zones import ZONES, is_zone, region_of
 from settings.model import Settings
 from settings.plan import is_autopilot
 from settings.problems import Problem, nearest
@@ -109,7 +108,7 @@ def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
     cluster = settings.cluster
     if cluster.mode != "standard":
         return
-    region = cluster.location if cluster.location in ZONES else region_of(cluster.location)
+    region = region_of(cluster.location)
     for index, zone in enumerate(cluster.system_pool.zones):
         if zone not in ZONES[region]:
             cause = f"{zone} is no zone of {region}, where the cluster is — GKE would refuse the pool"

@@ -17,8 +17,7 @@ from catalog.addresses import (
     nodes_by_pods,
 )
 from catalog.identities import is_account_email, is_account_id
-from catalog.nodes import region_of
-from catalog.zones import is_zone
+from catalog.zones import region_of
 from settings.model import Cluster, Settings
 from settings.plan import internet, is_autopilot, most_nodes
 from settings.problems import Problem
@@ -81,7 +80,7 @@ def network_names_are_of_compute_engine(settings: Settings) -> Iterator[Problem]
                 "Write its name: small letters, digits and '-', up to 63, beginning with a letter"
                 + ("; or its path from projects/ on" if key.endswith("etwork") else ""),
             )
-    region = region_of(cluster.location) if is_zone(cluster.location) else cluster.location
+    region = region_of(cluster.location)
     found = _SUBNETWORK.fullmatch(cluster.subnetwork or "")
     if found and found["region"] not in (None, region):
         yield Problem(

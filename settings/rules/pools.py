@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from catalog.capacity import MODES
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, boot_disk_type, machines_with
-from catalog.nodes import POOL, region_of
-from catalog.zones import ZONES
+from catalog.nodes import POOL
+from catalog.zones import ZONES, region_of
 from settings.model import GpuPool, Reservation, Settings, TpuPool
 from settings.plan import pool_slice, pools, shape
 from settings.problems import Problem, nearest
@@ -96,7 +96,7 @@ def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iter
     if settings.unread.touches("gke-ai:cluster.location"):
         return
     location = settings.cluster.location
-    region = location if location in ZONES else region_of(location)
+    region = region_of(location)
     for index, zone in enumerate(pool.zones):
         path = pool.at(f"zones[{index}]")
         if zone in ZONES:

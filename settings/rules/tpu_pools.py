@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pydantic.alias_generators import to_camel
 
 from catalog.capacity import MODES
-from catalog.nodes import region_of
 from catalog.tpus import MOST_CHIPS_3D, VERSIONS, NoSuchSlice
-from catalog.zones import is_zone
+from catalog.zones import region_of
 from settings.model import JetStream, Multislice, Section, Settings, TpuBatch, TpuPool, TpuSlice
 from settings.plan import is_autopilot, pool_slice, pool_zones, pools_of, workload_slice, workloads
 from settings.problems import Problem, unknown
@@ -132,7 +131,7 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
     """Nodes that Google makes come to the region of the cluster, by flex-start where it is had there."""
     flavors = settings.queues.flavors if settings.queues else []
     location = settings.cluster.location
-    region = region_of(location) if is_zone(location) else location
+    region = region_of(location)
     for one in [*slice_workloads(settings), *flavors]:
         if one.tpu is None or not MODES[one.tpu.capacity].elastic:
             continue
