@@ -1,6 +1,6 @@
 """What a node of a pool looks like to Kubernetes: its labels, its taints and what pods can get of it.
 
-Program and stand-in alike take node selectors, quotas and simulated nodes from here. Sources:
+Program and emulator alike take node selectors, quotas and simulated nodes from here. Sources:
 - labels and taints: https://cloud.google.com/kubernetes-engine/docs/concepts/gpus,
   https://cloud.google.com/kubernetes-engine/docs/concepts/tpus,
   https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,

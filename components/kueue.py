@@ -299,7 +299,7 @@ def tell_of_crd(args: pulumi.ResourceHookArgs) -> None:
     if before != after:
         pulumi.log.warn(
             f"JobSet goes from {before} to {after}, and Helm leaves its CRD as it is. Unless you have done so, bring "
-            "it to the same version before the update: python -m ops.crds --stack STACK (make crds on the stand-in). "
+            "it to the same version before the update: python -m ops.crds --stack STACK (make crds on the emulator). "
             "See docs/upgrading.md."
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 import settings
-from local.paths import ROOT
+from emulator.paths import ROOT
 from settings import model
 from settings.model import Section, Settings
 from settings.reading import PREFIX

@@ -1,1 +1,1 @@
-"""What a person runs beside `pulumi`: status, smoke, recover, down. For any stack, on Google Cloud or the stand-in."""
+"""What a person runs beside `pulumi`: status, smoke, recover, down. For any stack, on Google Cloud or the emulator."""

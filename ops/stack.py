@@ -40,8 +40,8 @@ class Stack:
     config_file: Path | None = None
 
     def next(self, verb: str) -> str:
-        """The command for a person to give next: of make on the stand-in, else what stands behind it."""
-        if on_stand_in():
+        """The command for a person to give next: of make on the emulator, else what stands behind it."""
+        if on_emulator():
             return f"make {verb} STACK={self.name}"
         return f"pulumi {verb} --stack {self.name}" if verb == "up" else f"python -m ops.{verb} --stack {self.name}"
 
@@ -102,14 +102,14 @@ def run(main: Callable[[], None]) -> None:
         raise SystemExit(str(stop)) from None
 
 
-def on_stand_in() -> bool:
-    """Whether this runs under local/run, whose cloud is not Google's."""
+def on_emulator() -> bool:
+    """Whether this runs under emulator/run, whose cloud is not Google's."""
     return "GKE_AI_STATE" in os.environ
 
 
 def kubectl() -> str:
     """The kubectl for a person to use."""
-    return "local/run kubectl" if on_stand_in() else "kubectl"
+    return "emulator/run kubectl" if on_emulator() else "kubectl"
 
 
 def client_of(kubeconfig: str, connections: int) -> ApiClient:

@@ -19,7 +19,7 @@ from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_stand_in, run
+from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_emulator, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -334,8 +334,8 @@ def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
             yield f"something waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
         elif "Admitted" in states:
             yield f"see serving preempt training:  {scale}{replicas + 1}"
-    if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_stand_in():
-        yield "see what capacity is to be had, and change it:  local/run capacity"
+    if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_emulator():
+        yield "see what capacity is to be had, and change it:  emulator/run capacity"
     if any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
         yield f"ask a server:  {stack.next('smoke')}"
     yield f"look again:    {stack.next('status')}"

@@ -20,7 +20,7 @@ program's configuration: it holds for programs that compose the components other
 
 ```
 pulumi preview --policy-pack policy   # on Google Cloud; pulumi up --policy-pack policy asks again before it begins
-make policies STACK=prod              # on the stand-in; make preview asks too
+make policies STACK=prod              # on the emulator; make preview asks too
 ```
 
 `gke-ai:policies` of a stack says what a violation does: `mandatory` stops the deployment, `advisory` (the default)

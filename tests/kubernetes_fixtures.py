@@ -1,4 +1,4 @@
-"""A cluster of the stand-in and a `pulumi-resource-kubernetes` configured for it, for the tests of that plugin."""
+"""A cluster of the emulator and a `pulumi-resource-kubernetes` configured for it, for the tests of that plugin."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.standin import RUN, StandIn
+from tests.end_to_end.emulator import RUN, Emulator
 from tests.kubernetes_engine import NAMESPACE, Engine, Made
 
 MAKE = """
-import local.cluster as cluster
+import emulator.cluster as cluster
 zones = ["us-central1-a"]
 cluster.create("rules", cluster.ClusterRecord("rules", "p", "us-central1", "standard", zones, "1.35.4-gke.1"))
 cluster.set_pool("rules", cluster.PoolRecord("system", "e2-standard-32", zones, nodes_per_zone=1))
@@ -31,21 +31,21 @@ print(end.host, end.ca_certificate)
 class Cluster:
     """A running cluster; its kubeconfig logs in by `gke-gcloud-auth-plugin`, as the program's does."""
 
-    stand_in: StandIn
+    emulator: Emulator
     kubeconfig: str
 
     def plugin(self, **arguments: Any) -> Engine:
-        """The `pulumi-resource-kubernetes` that is first on the PATH of `local/run`: the official one, or ours."""
+        """The `pulumi-resource-kubernetes` that is first on the PATH of `emulator/run`: the official one, or ours."""
         given = {"kubeconfig": self.kubeconfig, "clusterIdentifier": "rules", **arguments}
-        return Engine([RUN, "pulumi-resource-kubernetes"], given, self.stand_in.environment)
+        return Engine([RUN, "pulumi-resource-kubernetes"], given, self.emulator.environment)
 
     def kubectl(self, *arguments: str, given: Any = None) -> str:
         """Acts as someone other than Pulumi."""
-        path = self.stand_in.state / "test-kubeconfig"
+        path = self.emulator.state / "test-kubeconfig"
         path.write_text(self.kubeconfig)
         done = subprocess.run(
             [RUN, "kubectl", "--kubeconfig", str(path), *arguments],
-            env=self.stand_in.environment,
+            env=self.emulator.environment,
             input=None if given is None else json.dumps(given),
             capture_output=True,
             text=True,
@@ -58,9 +58,9 @@ class Cluster:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """One small cluster for all tests; each works in a namespace of its own."""
-    stand_in = StandIn(Path(tempfile.mkdtemp(prefix="gke-ai-")))
+    emulator = Emulator(Path(tempfile.mkdtemp(prefix="gke-ai-")))
     try:
-        host, authority = stand_in.run("python", "-c", MAKE).split()[-2:]
+        host, authority = emulator.run("python", "-c", MAKE).split()[-2:]
         login = {
             "apiVersion": "client.authentication.k8s.io/v1beta1",
             "command": "gke-gcloud-auth-plugin",
@@ -77,10 +77,10 @@ def cluster() -> Iterator[Cluster]:
             "users": [{"name": "u", "user": {"exec": login}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         }
-        yield Cluster(stand_in, json.dumps(kubeconfig))
+        yield Cluster(emulator, json.dumps(kubeconfig))
     finally:
-        stand_in.run("python", "-c", 'import local.cluster; local.cluster.delete("rules")')
-        shutil.rmtree(stand_in.state, ignore_errors=True)
+        emulator.run("python", "-c", 'import emulator.cluster; emulator.cluster.delete("rules")')
+        shutil.rmtree(emulator.state, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from local.cluster import processes
+from emulator.cluster import processes
 
 
 @dataclass(frozen=True)

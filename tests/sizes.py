@@ -1,4 +1,4 @@
-"""Prints how large the product and its stand-in are: the stand-in has to stay the smaller one."""
+"""Prints how large the product and its emulator are: the emulator has to stay the smaller one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("__main__.py", "catalog", "components", "ops", "outputs", "package", "policy", "report", "settings")
-STAND_IN = ("local",)
+EMULATOR = ("emulator",)
 
 
 def lines_of_code(file: Path) -> int:
@@ -34,6 +34,6 @@ def size(*places: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    for name, places in (("product", PRODUCT), ("stand-in", STAND_IN)):
+    for name, places in (("product", PRODUCT), ("emulator", EMULATOR)):
         files, lines = size(*places)
         print(f"{name:>9}: {lines:>5} lines of code in {files} files")

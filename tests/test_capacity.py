@@ -1,4 +1,4 @@
-"""What `local/run capacity` declares is what the provisioner reads."""
+"""What `emulator/run capacity` declares is what the provisioner reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog.capacity import MODES
-from local import capacity, paths
+from emulator import capacity, paths
 
 
 @pytest.fixture(autouse=True)

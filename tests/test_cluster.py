@@ -1,4 +1,4 @@
-"""The stand-in's cluster with the real Kueue: what it promises to those who deploy to it, and what it leaves behind.
+"""The emulator's cluster with the real Kueue: what it promises to those who deploy to it, and what it leaves behind.
 
 The tests share one cluster and build on each other, in the order in which they stand.
 """
@@ -20,12 +20,12 @@ import httpx
 import pytest
 
 from catalog.versions import KUEUE_VERSION
-from local import auth_plugin, capacity, cluster, paths
-from local.cluster import ClusterRecord, PoolRecord, controllers, processes
-from local.cluster.api import MERGE_PATCH, Object, Refused, answer, client
-from local.cluster.folder import Folder
-from local.cluster.kwok import COMPONENTS
-from local.cluster.planner import PROVISIONING_REQUEST
+from emulator import auth_plugin, capacity, cluster, paths
+from emulator.cluster import ClusterRecord, PoolRecord, controllers, processes
+from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
+from emulator.cluster.folder import Folder
+from emulator.cluster.kwok import COMPONENTS
+from emulator.cluster.planner import PROVISIONING_REQUEST
 
 pytestmark = pytest.mark.cluster
 
@@ -97,7 +97,7 @@ def commands() -> dict[str, int]:
     counted: dict[str, int] = {}
     for pid in processes.of(Folder(STANDARD.name).path):
         words = _command(pid)
-        name = "daemon" if b"local.cluster.daemon" in words else Path(words[0].decode()).name
+        name = "daemon" if b"emulator.cluster.daemon" in words else Path(words[0].decode()).name
         counted[name] = counted.get(name, 0) + 1
     return counted
 
@@ -156,7 +156,7 @@ def test_kueues_pod_is_ready_before_its_webhook_answers(api: httpx.Client) -> No
 
 def test_a_daemon_that_died_is_started_again_and_starts_kueue(api: httpx.Client) -> None:
     folder = Folder(STANDARD.name).path
-    daemon = next(pid for pid in processes.of(folder) if b"local.cluster.daemon" in _command(pid))
+    daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in _command(pid))
     os.kill(daemon, signal.SIGKILL)
     eventually(lambda: "daemon" not in commands())
     cluster.create(STANDARD.name, STANDARD)
@@ -353,7 +353,7 @@ def test_the_auth_plugin_hands_out_a_credential_quickly(api: httpx.Client, state
         spec = {"interactive": False, "cluster": {"server": server}}
         info = json.dumps({"kind": "ExecCredential", "apiVersion": auth_plugin.API_VERSION, "spec": spec})
         env = {"KUBERNETES_EXEC_INFO": info, "GKE_AI_STATE": str(state), "PYTHONPATH": str(paths.ROOT)}
-        command = [sys.executable, "-P", "-m", "local.auth_plugin"]
+        command = [sys.executable, "-P", "-m", "emulator.auth_plugin"]
         return subprocess.run(command, env=env, capture_output=True, text=True)
 
     status = json.loads(ask(str(api.base_url)).stdout)["status"]
@@ -376,7 +376,7 @@ def test_a_control_plane_is_trusted_by_its_dns_name_without_a_certificate_in_the
 
     assert version(state / "authorities.pem").json()["major"] == "1"
     with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
-        version(None)  # by those of the machine alone, or of another stand-in
+        version(None)  # by those of the machine alone, or of another emulator
 
 
 def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
@@ -427,7 +427,7 @@ def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
 
 def test_a_create_that_was_killed_is_made_anew(state: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from local import cluster, paths\n"
+        "import sys; from pathlib import Path; from emulator import cluster, paths\n"
         "paths.STATE = Path(sys.argv[1]); paths.CLUSTERS = paths.STATE / 'clusters'\n"
         "cluster.create('half', cluster.ClusterRecord('half', 'p', 'us-central1', 'autopilot', ['us-central1-a'], '1'))"
     )

@@ -1,4 +1,4 @@
-"""A cluster of the stand-in whose first start fails: it is made anew, once."""
+"""A cluster of the emulator whose first start fails: it is made anew, once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from local import paths, trust
-from local.cluster import kwok
-from local.cluster.kwok import ClusterFailed
-from local.cluster.records import ClusterRecord, Endpoint
+from emulator import paths, trust
+from emulator.cluster import kwok
+from emulator.cluster.kwok import ClusterFailed
+from emulator.cluster.records import ClusterRecord, Endpoint
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from catalog import versions
-from local.cluster import processes, programs, scraping
-from local.cluster.folder import Folder
-from local.cluster.programs import Container, Sandbox, known
-from local.cluster.records import ClusterRecord
+from emulator.cluster import processes, programs, scraping
+from emulator.cluster.folder import Folder
+from emulator.cluster.programs import Container, Sandbox, known
+from emulator.cluster.records import ClusterRecord
 
 Object = dict[str, Any]
 CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.35.4-gke.1")

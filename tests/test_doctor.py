@@ -16,7 +16,7 @@ import yaml
 
 import settings
 from catalog import apis, features, project_quotas
-from local.gcp_plugin import rest
+from emulator.gcp_plugin import rest
 from ops import doctor
 from ops import doctor_needs as needs
 from ops.doctor import ADVICE, GOOD, MISSING, UNCHECKED, Answer, Doctor, Finding

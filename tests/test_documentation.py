@@ -12,7 +12,7 @@ import yaml
 
 from docs.__main__ import FOLDER, PAGES
 from docs.settings_page import CONFIGURATIONS, sections
-from local.paths import ROOT
+from emulator.paths import ROOT
 from settings.reading import PREFIX, read
 from settings.schema import schema
 from tests.test_bad_configuration import MISTAKES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.cluster import egress
+from emulator.cluster import egress
 
 Object = dict[str, Any]
 

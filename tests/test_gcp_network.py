@@ -1,4 +1,4 @@
-"""The stand-in's networks, accounts and APIs: what Google would refuse, what uses what, which bodies it would get."""
+"""The emulator's networks, accounts and APIs: what Google would refuse, what uses what, which bodies it would get."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from local import existing
-from local.gcp_plugin import rest
-from local.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
-from local.gcp_plugin.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
-from local.gcp_plugin.services import PROJECT_SERVICE
-from local.plugin import Refused
+from emulator import existing
+from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
+from emulator.gcp_plugin.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
+from emulator.gcp_plugin.services import PROJECT_SERVICE
+from emulator.plugin import Refused
 from tests.test_gcp_plugin import (
     AUTOPILOT,
     CLUSTER,
@@ -347,10 +347,10 @@ def test_a_role_is_given_to_an_account_that_is_there(cloud: Engine) -> None:
 @pytest.mark.parametrize(
     ("cluster", "command"),
     [
-        ({"network": "shared"}, "local/run existing network shared --location us-central1"),
+        ({"network": "shared"}, "emulator/run existing network shared --location us-central1"),
         (
             {"network": "projects/host/global/networks/shared", "location": "us-east5"},
-            "local/run existing network shared --location us-east5 --project host",
+            "emulator/run existing network shared --location us-east5 --project host",
         ),
         ({"network": "default"}, None),
         ({"network": "shared", "mode": "existing", "name": "c"}, None),

@@ -1,4 +1,4 @@
-"""The stand-in for the gcp plugin, called as the engine calls it; a recorder stands where its clusters would be."""
+"""The emulated gcp plugin, called as the engine calls it; a recorder stands where its clusters would be."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from local import bucket, existing
-from local.cluster.records import ClusterRecord, Endpoint, PoolRecord
-from local.gcp_plugin.plugin import RESOURCES, Gcp
-from local.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
-from local.plugin import UNKNOWN, Refused, Secret, decode, encode
+from emulator import bucket, existing
+from emulator.cluster.records import ClusterRecord, Endpoint, PoolRecord
+from emulator.gcp_plugin.plugin import RESOURCES, Gcp
+from emulator.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
+from emulator.plugin import UNKNOWN, Refused, Secret, decode, encode
 
 CLUSTER, NODE_POOL, BUCKET, MEMBER, ACCOUNT, ACCOUNT_MEMBER, PROJECT_MEMBER, *_ = RESOURCES
 NO_CONTEXT: Any = None  # the plugin raises; only its server turns that into an answer
@@ -99,7 +99,7 @@ class Killed(BaseException):
 
 
 class Recorder:
-    """Stands for local.cluster: writes down what it is told."""
+    """Stands for emulator.cluster: writes down what it is told."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -214,7 +214,7 @@ def test_another_default_project_does_not_replace_the_provider_and_all_that_it_m
     assert (answer.changes, list(answer.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
 
 
-def test_a_resource_that_the_stand_in_lacks_is_refused_by_name(cloud: Engine) -> None:
+def test_a_resource_that_the_emulator_lacks_is_refused_by_name(cloud: Engine) -> None:
     with pytest.raises(Refused, match="does not know gcp:sql/databaseInstance:DatabaseInstance"):
         cloud.check("gcp:sql/databaseInstance:DatabaseInstance", {})
     with pytest.raises(Refused, match="no function gcp:compute/getZones:getZones"):

@@ -1,4 +1,4 @@
-"""The REST bodies that stand behind the stand-in's resources, against Google's reference and discovery documents."""
+"""The REST bodies that stand behind the emulator's resources, against Google's reference and discovery documents."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from local.gcp_plugin import rest
-from local.gcp_plugin.clusters import LocalClusters
-from local.gcp_plugin.plugin import RESOURCES
-from local.gcp_plugin.resource import Cloud, Resource
-from local.gcp_plugin.store import Store
-from local.plugin import UNKNOWN, decode, encode
+from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.resource import Cloud, Resource
+from emulator.gcp_plugin.store import Store
+from emulator.plugin import UNKNOWN, decode, encode
 from tests.recorder import PROJECT, configuration, run_program
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -215,7 +215,7 @@ def test_what_is_not_known_yet_passes() -> None:
 
 
 def test_every_renamed_property_leads_to_a_field_that_google_s_description_has() -> None:
-    """A typing error in the table would make the stand-in refuse what Google takes."""
+    """A typing error in the table would make the emulator refuse what Google takes."""
     for key, names in rest.NAMES.items():
         type_, *inner = key.split(".")
         described = rest.api(rest.DOCUMENTS.get(type_, "container.v1"))
@@ -244,7 +244,7 @@ def includes(whole: Any, part: Any) -> bool:
 
 
 def asked_of_google(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Resource, str, dict[str, Any]]]:
-    """Each cloud resource of the program on a configuration: how the stand-in treats it, its name and its inputs."""
+    """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     return [
         (RESOURCES[one.type](cloud), one.object_name, decode(encode(one.inputs)))

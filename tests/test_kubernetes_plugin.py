@@ -1,4 +1,4 @@
-"""The kubernetes plugin stand-in: where it is stricter than the official one, Helm, secrets, its end."""
+"""The emulated kubernetes plugin: where it is stricter than the official one, Helm, secrets, its end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.plugin import Secret, plain
-from tests.end_to_end.standin import ROOT, eventually
+from emulator.plugin import Secret, plain
+from tests.end_to_end.emulator import ROOT, eventually
 from tests.kubernetes_engine import CONFIG_MAP, Engine, Made, Rejected, Unready
 
 if TYPE_CHECKING:
@@ -73,18 +73,18 @@ def queued(namespace: str, name: str = "j") -> Inputs:
             "hostNetwrk: unknown property",
         ),
         ("kubernetes:core/v1:ConfigMapList", {"items": []}, "a list can't be created"),
-        ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the official plugin's components aren't in this stand-in"),
-        ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the official plugin's components aren't in this stand-in"),
+        ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the official plugin's components aren't in this emulator"),
+        ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the official plugin's components aren't in this emulator"),
         (
             "kubernetes:apps/v1:StatefulSet",
             {"metadata": {"name": "s"}, "spec": {"selector": {}, "template": pod_template(), "serviceName": "s"}},
             "doesn't know when a StatefulSet is ready",
         ),
-        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "Patch resources aren't in this stand-in"),
+        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "Patch resources aren't in this emulator"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "vals": {}}, "vals: unknown property"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is asked for"),
         (RELEASE, {"chart": "oci://r.example/charts/none"}, "no chart in the folder none"),
-        (RELEASE, {"chart": "oci://r.example/charts/kueue", "verify": True}, "verify: not supported by this stand-in"),
+        (RELEASE, {"chart": "oci://r.example/charts/kueue", "verify": True}, "verify: not supported by this emulator"),
     ],
 )
 def test_a_mistake_is_refused_before_anything_is_created(
@@ -375,7 +375,7 @@ def test_a_cancelled_wait_ends_and_records_the_object(cluster: Cluster, namespac
 def test_the_plugin_ends_with_its_engine(sign: signal.Signals) -> None:
     start = """
 import subprocess, sys
-plugin = subprocess.Popen([sys.executable, "-m", "local.kubernetes_plugin"])
+plugin = subprocess.Popen([sys.executable, "-m", "emulator.kubernetes_plugin"])
 print(plugin.pid, flush=True)
 plugin.wait()
 """

@@ -1,4 +1,4 @@
-"""The pure parts of the kubernetes plugin stand-in, and what both plugins share: values, types, errors, names."""
+"""The pure parts of the emulated kubernetes plugin, and what both plugins share: values, types, errors, names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pulumi_gcp.container.cluster import ClusterArgs
 from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
-from local import sdk_types
-from local.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness
-from local.plugin import (
+from emulator import sdk_types
+from emulator.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness
+from emulator.plugin import (
     UNKNOWN,
     Refused,
     Secret,

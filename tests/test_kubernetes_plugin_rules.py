@@ -1,7 +1,7 @@
 """The rules of the official kubernetes plugin that the program counts on.
 
-They run against whichever `pulumi-resource-kubernetes` comes first under `local/run`: the official one where it is
-installed, else the stand-in. Where the stand-in is stricter, tests/test_kubernetes_plugin.py says so.
+They run against whichever `pulumi-resource-kubernetes` comes first under `emulator/run`: the official one where it is
+installed, else the emulator. Where the emulator is stricter, tests/test_kubernetes_plugin.py says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.plugin import UNKNOWN, Secret, plain
+from emulator.plugin import UNKNOWN, Secret, plain
 from tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Engine, Made, Rejected, Unready
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import ROOT
+from emulator.paths import ROOT
 
 WAITS = """
 import json, os, subprocess, time
@@ -28,7 +28,7 @@ time.sleep(600)
 
 @dataclass(frozen=True)
 class Project:
-    """A Pulumi project with a stack on a stand-in of its own."""
+    """A Pulumi project with a stack on an emulator of its own."""
 
     folder: Path
     state: Path
@@ -41,7 +41,7 @@ class Project:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = os.environ | {"GKE_AI_STATE": str(self.state)}
         return subprocess.Popen(
-            [ROOT / "local" / "run", "pulumi", *arguments],
+            [ROOT / "emulator" / "run", "pulumi", *arguments],
             cwd=self.folder,
             env=environment,
             text=True,

@@ -16,12 +16,12 @@ from pulumi.runtime.proto import provider_pb2 as proto
 from catalog import dashboards
 from catalog.dashboards import Watched
 from components.monitoring import SystemMonitoring, all_charts
-from local.gcp_plugin.clusters import LocalClusters
-from local.gcp_plugin.monitoring import ALERT_POLICY, DASHBOARD
-from local.gcp_plugin.plugin import RESOURCES, Gcp
-from local.gcp_plugin.resource import Cloud
-from local.gcp_plugin.store import Store
-from local.plugin import decode, encode
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.monitoring import ALERT_POLICY, DASHBOARD
+from emulator.gcp_plugin.plugin import RESOURCES, Gcp
+from emulator.gcp_plugin.resource import Cloud
+from emulator.gcp_plugin.store import Store
+from emulator.plugin import decode, encode
 from settings import load, watching
 from tests.prometheus import Prometheus, Series, running
 from tests.recorder import PROJECT, Record, configuration, record, run_program

@@ -13,11 +13,11 @@ from catalog import apis, identities
 from catalog.addresses import nodes_by_addresses, nodes_by_pods
 from catalog.registries import registry_of
 from components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
-from local.gcp_plugin.clusters import LocalClusters
-from local.gcp_plugin.plugin import RESOURCES
-from local.gcp_plugin.resource import Cloud
-from local.gcp_plugin.store import Store
-from local.plugin import decode, encode
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.resource import Cloud
+from emulator.gcp_plugin.store import Store
+from emulator.plugin import decode, encode
 from settings import Settings, load, plan
 from settings.model import Tenant, Vpc
 from tests.recorder import PROJECT, Record, Registration, configuration, run_program

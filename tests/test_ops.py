@@ -295,7 +295,7 @@ def test_pod_that_waits_says_what_the_autoscaler_said_last_of_it() -> None:
     text = printed(status.Snapshot(pods=[waits], events=events))
     told = "Unschedulable: compute class c: spot is out, flexStart is out (0/3 nodes are available)"
     assert rows(text, "llm/mixtral") == [["llm/mixtral", told]]
-    assert "local/run capacity" in text
+    assert "emulator/run capacity" in text
 
 
 def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
@@ -397,17 +397,17 @@ def test_status_of_an_empty_cluster_still_says_what_to_do() -> None:
     assert "make status STACK=dev" in printed(status.Snapshot())
 
 
-def test_on_google_cloud_nothing_points_to_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_google_cloud_nothing_points_to_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
     server = {
         "metadata": {"name": "gemma", "namespace": "llm"},
         "spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}},
     }
     snapshot = status.Snapshot(deployments=[server], workloads=[workload("waits")])
-    assert "local/run kubectl -n llm scale" in printed(snapshot)
+    assert "emulator/run kubectl -n llm scale" in printed(snapshot)
     monkeypatch.delenv("GKE_AI_STATE")
     text = printed(snapshot)
     assert "kubectl -n llm scale deployment/gemma" in text
     assert "python -m ops.down --stack dev" in text
-    assert "local/run" not in text
+    assert "emulator/run" not in text
     assert "make " not in text
     assert Stack("dev").next("up") == "pulumi up --stack dev"

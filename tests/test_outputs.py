@@ -17,7 +17,7 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
-from local.paths import ROOT
+from emulator.paths import ROOT
 from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
 from outputs.reference import StackOutputs
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings

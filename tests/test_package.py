@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pulumi.output import UNKNOWN
 
-from local.paths import ROOT
+from emulator.paths import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
 POOL = {

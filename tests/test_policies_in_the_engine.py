@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from local import stack
-from local.paths import ROOT
+from emulator import stack
+from emulator.paths import ROOT
 from ops.stack import Stack, Stop
 from tests.test_language_host import Project
 
@@ -61,7 +61,7 @@ def up(project: Project, **config: Any) -> tuple[int, str]:
 
 
 def made(project: Project) -> list[str]:
-    """Identities of what there is in the stand-in cloud."""
+    """Identities of what there is in the emulated cloud."""
     return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
 
 

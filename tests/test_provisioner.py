@@ -1,4 +1,4 @@
-"""Which nodes the stand-in makes for pods that wait, and which it refuses to make."""
+"""Which nodes the emulator makes for pods that wait, and which it refuses to make."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from catalog.nodes import (
     ZONE,
 )
 from catalog.tpus import GOOGLE_TPU
-from local.cluster import fit, nodes, planner
-from local.cluster.records import ClusterRecord, PoolRecord
+from emulator.cluster import fit, nodes, planner
+from emulator.cluster.records import ClusterRecord, PoolRecord
 
 Object = dict[str, Any]
 
@@ -222,7 +222,7 @@ CLASS = {
 
 
 def class_pod(uid: str, **spec: Any) -> Object:
-    # The toleration that the stand-in's admission policy gives.
+    # The toleration that the emulator's admission policy gives.
     toleration = {"key": COMPUTE_CLASS, "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
     return pod(uid, 2, nodeSelector={COMPUTE_CLASS: "cheap"}, tolerations=[GPU_TOLERATION, toleration], **spec)
 

@@ -28,7 +28,7 @@ from tests.recorder import ROOT, configuration, run_program
 FOLDER = Path(__file__).parent / "recorded_reports"
 RECORDED = ["creation", "change", "deletion"]
 # Tokens that were given when the previews were recorded.
-CANARIES = ("hf_canary", "hf_stand-in")
+CANARIES = ("hf_canary", "hf_emulator")
 
 
 def preview(name: str) -> Preview:
@@ -49,7 +49,7 @@ def test_page_and_picture_say_what_was_agreed(name: str, tmp_path: Path) -> None
     source, agreed = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
     arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
     command.report(command.parser().parse_args(arguments))
-    renew = f"if this is as it should be: local/run python -m report --from {source} --output {agreed}"
+    renew = f"if this is as it should be: emulator/run python -m report --from {source} --output {agreed}"
     for kind in ("md", "svg"):
         assert (tmp_path / f"{name}.{kind}").read_text() == (FOLDER / f"{name}.{kind}").read_text(), renew
 
@@ -507,7 +507,7 @@ def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
     marks = {box.name: box.operation for box in drawn.boxes.values()}
     assert marks["gpupool"] == REPLACE
     assert marks["tgi-gemma-deployment"] == UPDATE
-    assert marks["datasets-stand-in-project"] == CREATE
+    assert marks["datasets-emulator-project"] == CREATE
     assert marks["kueue"] is None
     texts = [one.text for one in ElementTree.fromstring(graph.svg(drawn, "t")).iter() if one.tag.endswith("text")]
     assert {"±", "~", "+", "replaced", "changed", "created"} <= set(texts)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local import cluster, existing, paths, stack
-from local.gcp_plugin.secrets import make_secret
-from local.gcp_plugin.store import Record, Store
+from emulator import cluster, existing, paths, stack
+from emulator.gcp_plugin.secrets import make_secret
+from emulator.gcp_plugin.store import Record, Store
 from ops.stack import Stack, Stop
 
 
@@ -62,7 +62,7 @@ def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
     assert yaml.safe_load(made.config_file.read_text())["encryptionsalt"] == "v1:salt"
 
 
-def test_project_of_the_configuration_goes_before_that_of_the_stand_in(tmp_path: Path) -> None:
+def test_project_of_the_configuration_goes_before_that_of_the_emulator(tmp_path: Path) -> None:
     stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
     assert copied("mine")["gcp:project"] == "acme"
     stack.prepare("other", write(tmp_path / "other.yaml", size=1))
@@ -80,21 +80,21 @@ EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
 @pytest.mark.parametrize(
     ("config", "command"),
     [
-        ({"gke-ai:cluster": EXISTING}, "local/run existing create team --mode standard --location us-east5"),
+        ({"gke-ai:cluster": EXISTING}, "emulator/run existing create team --mode standard --location us-east5"),
         (
             {"gke-ai:cluster": {**EXISTING, "existingMode": "autopilot"}, "gcp:project": "acme"},
-            "local/run existing create team --mode autopilot --location us-east5 --project acme",
+            "emulator/run existing create team --mode autopilot --location us-east5 --project acme",
         ),
         ({"gke-ai:cluster": {**EXISTING, "mode": "standard"}}, None),
         ({"gke-ai:cluster": {"mode": "existing"}}, None),
         ({"gke-ai:cluster": "team"}, None),
         (
             {"gke-ai:cluster": EXISTING, "gke-ai:hfTokenSecret": "hf"},
-            "local/run existing create team --mode standard --location us-east5 --secret-sync",
+            "emulator/run existing create team --mode standard --location us-east5 --secret-sync",
         ),
         (
             {"gke-ai:cluster": EXISTING, "gke-ai:tenants": [{"name": "research"}]},
-            "local/run existing create team --mode standard --location us-east5 --dataplane-v2",
+            "emulator/run existing create team --mode standard --location us-east5 --dataplane-v2",
         ),
         ({}, None),
     ],
@@ -117,9 +117,9 @@ def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
 @pytest.mark.parametrize(
     ("named", "command"),
     [
-        ("hf", "local/run existing secret hf"),
-        ("projects/acme/secrets/hf_2", "local/run existing secret hf_2 --project acme"),
-        ("projects/{project}/secrets/hf", "local/run existing secret hf"),
+        ("hf", "emulator/run existing secret hf"),
+        ("projects/acme/secrets/hf_2", "emulator/run existing secret hf_2 --project acme"),
+        ("projects/{project}/secrets/hf", "emulator/run existing secret hf"),
         ("no/such/form", None),
         (None, None),
     ],
@@ -146,5 +146,5 @@ def test_missing_existing_cluster_stops_before_pulumi_is_run(
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path / "cloud"))
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     made = stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
-    with pytest.raises(Stop, match="local/run existing create team --mode standard --location us-east5\n"):
+    with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
         command(made)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from local.cluster import processes, stubs
+from emulator.cluster import processes, stubs
 
 Object = dict[str, Any]
 CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engine", "namespace": "llm", "pod": "p"}}

@@ -15,14 +15,14 @@ import pytest
 
 from catalog.workload_identity import SECRET_ACCESSOR, principal
 from components.namespace import TOKEN_SYNC, WorkloadNamespace, WorkloadNamespaceArgs
-from local.cluster import secret_sync
-from local.cluster.folder import Folder
-from local.cluster.records import ClusterRecord
-from local.cluster.secret_sync import SecretSyncs
-from local.gcp_plugin.plugin import RESOURCES
-from local.gcp_plugin.secrets import SECRET_IAM_MEMBER, make_secret
-from local.gcp_plugin.store import Record, Store, project_number
-from local.plugin import Refused
+from emulator.cluster import secret_sync
+from emulator.cluster.folder import Folder
+from emulator.cluster.records import ClusterRecord
+from emulator.cluster.secret_sync import SecretSyncs
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, make_secret
+from emulator.gcp_plugin.store import Record, Store, project_number
+from emulator.plugin import Refused
 from settings import load
 from tests import recorder, test_gcp_plugin
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
@@ -175,7 +175,7 @@ def test_namespace_takes_one_token_or_the_other(monkeypatch: pytest.MonkeyPatch)
     }
 
 
-# --------------------------------------------------------------------------------------------------------- the stand-in
+# --------------------------------------------------------------------------------------------------------- the emulator
 GRANT = {"project": PROJECT, "secretId": "hf-token", "role": SECRET_ACCESSOR, "member": test_gcp_plugin.principal()}
 
 

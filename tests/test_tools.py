@@ -1,4 +1,4 @@
-"""Set-up: tools are built once, whole or not at all, with a way out when they can't be; local/run is only a door."""
+"""Set-up: tools are built once, whole or not at all, with a way out when they can't be; emulator/run is only a door."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from local import toolchain
-from local.paths import CACHE, ROOT
-from local.progress import Step, Stop, duration
-from local.toolchain import PREVIOUS, TOOLS, Shipped, Tool
+from emulator import toolchain
+from emulator.paths import CACHE, ROOT
+from emulator.progress import Step, Stop, duration
+from emulator.toolchain import PREVIOUS, TOOLS, Shipped, Tool
 
-RUN = str(ROOT / "local" / "run")
+RUN = str(ROOT / "emulator" / "run")
 # A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.
 GO = """#!/bin/sh
 case "$*" in
@@ -44,8 +44,8 @@ esac
 INSTALL = """
 import sys
 from pathlib import Path
-from local import toolchain
-from local.progress import Step
+from emulator import toolchain
+from emulator.progress import Step
 toolchain.MODULES = Path(sys.argv[1])
 tool = toolchain.Tool("thing", "example.com/thing", {"thing": ()}, built_as={"thing": "built"})
 print(toolchain.install(tool, Path(sys.argv[2]), Step(1, 1, "thing")))
@@ -101,7 +101,7 @@ def test_no_module_is_left_that_nothing_builds() -> None:
 
 
 def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
-    """By them the stand-in finds the program of an image's tag, and a test its chart."""
+    """By them the emulator finds the program of an image's tag, and a test its chart."""
     pins = (PREVIOUS.source / "go.mod").read_text()
     for program in PREVIOUS.binaries:
         name, _, version = program.partition("-")
@@ -116,7 +116,7 @@ def test_programs_say_their_version_which_clients_parse() -> None:
     assert subprocess.run(["pulumi", "version"], capture_output=True, text=True).stdout.strip() == pulumi.version
 
 
-def test_the_charts_of_all_tools_stand_in_one_folder() -> None:
+def test_the_charts_of_all_tools_emulator_one_folder() -> None:
     charts = Path(os.environ["GKE_AI_CHARTS"])
     assert {chart.parent.name for chart in charts.glob("*/Chart.yaml")} == {"kueue", "jobset"}
 
@@ -224,7 +224,7 @@ def test_durations_are_read_at_a_glance() -> None:
     assert [duration(seconds) for seconds in (0.4, 41.2, 59.7, 185)] == ["0 s", "41 s", "1 min 00 s", "3 min 05 s"]
 
 
-# ------------------------------------------------------------------------------------------------------------ local/run
+# --------------------------------------------------------------------------------------------------------- emulator/run
 def run(*command: str, state: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     whole = os.environ | {"GKE_AI_STATE": str(state)} | environment
     return subprocess.run([RUN, *command], cwd=cwd, env=whole, capture_output=True, text=True)
@@ -257,7 +257,7 @@ def test_a_relative_state_folder_means_the_callers_folder(tmp_path: Path) -> Non
     assert done.stdout == f"{tmp_path}/here\n"
 
 
-def test_credentials_of_a_real_backend_do_not_reach_the_stand_in(tmp_path: Path) -> None:
+def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path) -> None:
     done = run(
         "env",
         state=tmp_path,
@@ -276,10 +276,10 @@ def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("verb", ["bucket", "existing"])
-def test_a_command_of_the_stand_in_runs_from_any_folder(tmp_path: Path, verb: str) -> None:
+def test_a_command_of_the_emulator_runs_from_any_folder(tmp_path: Path, verb: str) -> None:
     done = run(verb, "--help", state=tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"local/run {verb}" in done.stdout
+    assert f"emulator/run {verb}" in done.stdout
 
 
 def test_the_official_gcp_plugin_on_path_is_never_asked(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from catalog.machines import MACHINES
 from catalog.nodes import TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
 from catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
 from components import FlexStartTpuPool, TpuNodePool, TpuPoolArgs
-from local.gcp_plugin import rest, rules
-from local.gcp_plugin.containers import pool_record
-from local.gcp_plugin.store import RUNNING
-from local.gcp_plugin.store import Record as Stored
-from local.plugin import decode, encode
+from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin.containers import pool_record
+from emulator.gcp_plugin.store import RUNNING
+from emulator.gcp_plugin.store import Record as Stored
+from emulator.plugin import decode, encode
 from settings import Problem, load, model, plan
 from tests.recorder import PROJECT, Record, Registration, record, run_program
 from tests.test_bad_configuration import problems_of
@@ -303,7 +303,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 
 
 def problems_at_google(pool: Registration, location: str) -> list[tuple[str, str]]:
-    """What the stand-in, in Google's words, has against a pool."""
+    """What the emulator, in Google's words, has against a pool."""
     inputs = sent(pool)
     body = rest.node_pool(inputs)
     return body.problems("node_pool") + list(rules.node_pool(inputs, body.content, location))
@@ -631,7 +631,7 @@ TPU7X = {
         ),
     ],
 )
-def test_stand_in_refuses_what_google_refuses_late(inputs: dict[str, Any], path: str, text: str) -> None:
+def test_emulator_refuses_what_google_refuses_late(inputs: dict[str, Any], path: str, text: str) -> None:
     for good in (MULTI, FLEX, MULTI | TPU7X):
         body = rest.node_pool(good)
         assert [*body.problems("node_pool"), *rules.node_pool(good, body.content, "us-east5")] == []
@@ -664,7 +664,7 @@ def stored_cluster() -> Stored:
         (FlexStartTpuPool, "4x4", {"capacity": {"mode": "queuedFlexStart"}}, (0, 4), "queuedFlexStart"),
     ],
 )
-def test_stand_in_makes_nodes_of_the_slice(
+def test_emulator_makes_nodes_of_the_slice(
     component: Any, topology: str, more: Any, sizes: tuple[int, int], capacity: str, build: Build
 ) -> None:
     one = slice_of("v6e", topology)

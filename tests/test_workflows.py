@@ -51,7 +51,7 @@ def test_each_command_of_a_step_is_one_of_this_project() -> None:
     for module in modules:
         assert (ROOT / module.replace(".", "/") / "__main__.py").exists() or (ROOT / f"{module}.py").exists(), module
     for script in scripts:
-        for path in re.findall(r"(?:^|\s)(\.ci/\S+|local/\S+|requirements\S*)", script):
+        for path in re.findall(r"(?:^|\s)(\.ci/\S+|emulator/\S+|requirements\S*)", script):
             assert (ROOT / path).exists(), path
     for path in re.findall(r"docs/[\w.-]+\.md", "".join(file.read_text() for file in FILES)):
         assert (ROOT / path).exists(), path
@@ -129,7 +129,7 @@ def test_a_branch_rule_waits_for_ever_or_lets_a_failed_preview_pass(result: str,
     assert (done.returncode == 0) == passes
 
 
-# ------------------------------------------------------------------------------------- their scripts, on a stand-in gh
+# ------------------------------------------------------------------------------------- their scripts, on a fake gh
 GH = """\
 #!{python}
 import json, os, pathlib, sys
@@ -169,7 +169,7 @@ state.write_text(json.dumps(known))
 
 @dataclass(frozen=True)
 class Hub:
-    """What a stand-in of GitHub's CLI keeps for one repository."""
+    """What a fake of GitHub's CLI keeps for one repository."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""Draws how the project is built: from a configuration to Google Cloud, or to the stand-in."""
+"""Draws how the project is built: from a configuration to Google Cloud, or to the emulator."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ GOOGLE = Part(
     934, 86, 202, 138, "green", "Google Cloud", "your project",
     ("GKE, Storage, IAM", "GPUs and TPUs", "Kueue and JobSet"),
 )  # fmt: skip
-STAND_IN = Part(
-    934, 246, 202, 138, "green", "local/, the stand-in", "this machine, no account",
+EMULATOR = Part(
+    934, 246, 202, 138, "green", "emulator/", "this machine, no account",
     ("real Kubernetes API", "real Kueue, JobSet, HPA", "simulated cloud and nodes"),
 )  # fmt: skip
 CATALOG = Part(256, 408, 880, 74, "muted", "catalog/", "what Google Cloud offers, as plain data")
@@ -70,7 +70,7 @@ BESIDE = (
 def drawn() -> str:
     """The architecture as SVG."""
     canvas = Canvas(
-        WIDTH, HEIGHT, "One program, every environment: from a configuration to Google Cloud or the stand-in"
+        WIDTH, HEIGHT, "One program, every environment: from a configuration to Google Cloud or the emulator"
     )
     canvas.rect(0, 0, WIDTH, HEIGHT, "page", radius=12)
     canvas.text(MARGIN, 42, "One program, every environment", 20, bold=True)
@@ -79,15 +79,15 @@ def drawn() -> str:
     flow = (CONFIGURATION, SETTINGS, COMPONENTS, PULUMI)
     for one, after in pairwise(flow):
         canvas.arrow([one.right, after.left], "muted", 1.8)
-    for cloud in (GOOGLE, STAND_IN):
+    for cloud in (GOOGLE, EMULATOR):
         canvas.arrow([PULUMI.right, cloud.left], "muted", 1.8)
     text = "__main__.py composes"
     canvas.text((SETTINGS.right[0] + COMPONENTS.left[0]) / 2, 146, text, 12, "muted", anchor="middle")
     canvas.text(PULUMI.x + PULUMI.wide / 2, 146, "gcp and kubernetes plugins", 12, "muted", anchor="middle")
-    for one in (SETTINGS, COMPONENTS, STAND_IN):
+    for one in (SETTINGS, COMPONENTS, EMULATOR):
         middle = one.x + one.wide / 2
         canvas.line(middle, CATALOG.y, middle, one.y + one.high, "line", 1.5, dashed=True)
-    for one in (*flow, GOOGLE, STAND_IN, CATALOG, *BESIDE):
+    for one in (*flow, GOOGLE, EMULATOR, CATALOG, *BESIDE):
         part(canvas, one)
     facts = "machines, TPU slices, capacity kinds, labels, taints, what pods can get of a node"
     canvas.text(CATALOG.x + CATALOG.wide - 18, CATALOG.y + 42, facts, 12, "ink", anchor="end")

@@ -1,7 +1,7 @@
-"""Records how Kueue admits and preempts while the mixed example runs on the stand-in, for the timeline.
+"""Records how Kueue admits and preempts while the mixed example runs on the emulator, for the timeline.
 
     make up CONFIG=examples/mixed-training-inference.yaml
-    local/run python -m docs.pictures.record --stack mixed-training-inference
+    emulator/run python -m docs.pictures.record --stack mixed-training-inference
     make pictures
 
 The server is scaled to two replicas, to four, and back to one, as its users would. What is recorded is read from the

@@ -36,7 +36,7 @@ def drawn(recording: Recording) -> str:
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)
     said = "Two GPUs for each replica, four for training, a quota of "
     canvas.text(
-        24, 60, f"{said}{recording['quota']}: as Kueue and Kubernetes recorded it on the stand-in,", 13, "muted"
+        24, 60, f"{said}{recording['quota']}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted"
     )
     canvas.text(
         24, 78, "where nodes are simulated and models load at once. On GPUs a start takes minutes.", 13, "muted"

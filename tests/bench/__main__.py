@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tests.bench.scale import POOLS, TEAMS, WORKLOADS, sections
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import ROOT, StandIn, eventually, until_none
+from tests.end_to_end.emulator import ROOT, Emulator, eventually, until_none
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
@@ -42,10 +42,10 @@ def pairs(ours: Callable[[], object], theirs: Callable[[], object], rounds: int 
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
-def previews(stand_in: StandIn) -> tuple[float, float]:
+def previews(emulator: Emulator) -> tuple[float, float]:
     """A preview of the example, and one of a bare program that registers as many resources through the same plugins."""
-    config = stand_in.configure(EXAMPLE)
-    steps = json.loads(stand_in.make("preview-json", config))["steps"]
+    config = emulator.configure(EXAMPLE)
+    steps = json.loads(emulator.make("preview-json", config))["steps"]
     listed = [
         {
             "type": step["newState"]["type"],
@@ -55,13 +55,13 @@ def previews(stand_in: StandIn) -> tuple[float, float]:
         for step in steps
         if not step["newState"]["type"].startswith("pulumi:")
     ]
-    file = stand_in.state / "resources.json"
+    file = emulator.state / "resources.json"
     file.write_text(json.dumps(listed))
-    stand_in.make("preview", config)  # makes the stack
-    bare = StandIn(stand_in.state, "bare", extra=(("BENCH_RESOURCES", str(file)),))
-    folder = stand_in.state / "bare"
+    emulator.make("preview", config)  # makes the stack
+    bare = Emulator(emulator.state, "bare", extra=(("BENCH_RESOURCES", str(file)),))
+    folder = emulator.state / "bare"
     shutil.copytree(BARE, folder)
-    shutil.copy(stand_in.state / "config" / f"Pulumi.{stand_in.stack}.yaml", folder / "Pulumi.bare.yaml")
+    shutil.copy(emulator.state / "config" / f"Pulumi.{emulator.stack}.yaml", folder / "Pulumi.bare.yaml")
     chosen = ("--stack", "bare", "-C", str(folder), "--non-interactive")
     bare.run("pulumi", "stack", "init", *chosen)
 
@@ -69,26 +69,26 @@ def previews(stand_in: StandIn) -> tuple[float, float]:
         said = bare.run("pulumi", "preview", *chosen)
         assert re.search(rf"\+ {len(listed) + 2} to create", said), said  # and the stack and its provider
 
-    return pairs(lambda: stand_in.pulumi("preview"), preview_bare)
+    return pairs(lambda: emulator.pulumi("preview"), preview_bare)
 
 
-def of_any_size(stand_in: StandIn) -> tuple[float, float]:
+def of_any_size(emulator: Emulator) -> tuple[float, float]:
     """Seconds a resource of a preview of the generated stack at its full size, and at half of it."""
-    half = StandIn(stand_in.state, "half")
-    counts = [generated(stand_in, TEAMS), generated(half, TEAMS // 2)]
-    times = pairs(lambda: stand_in.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
+    half = Emulator(emulator.state, "half")
+    counts = [generated(emulator, TEAMS), generated(half, TEAMS // 2)]
+    times = pairs(lambda: emulator.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
     return times[0] / counts[0], times[1] / counts[1]
 
 
-def generated(stand_in: StandIn, teams: int) -> int:
+def generated(emulator: Emulator, teams: int) -> int:
     """Makes the stack of so many teams, and returns how many resources it has."""
-    said = stand_in.make("preview", stand_in.configure(EMPTY, **sections(teams)))
+    said = emulator.make("preview", emulator.configure(EMPTY, **sections(teams)))
     found = re.search(r"\+ (\d+) to create", said)
     assert found, said
     return int(found[1])
 
 
-def in_cluster(stand_in: StandIn) -> tuple[float, float]:
+def in_cluster(emulator: Emulator) -> tuple[float, float]:
     """The in-cluster part of an up, and helm and kubectl applying the same chart and objects to the same readiness."""
     cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
     existing = {
@@ -97,14 +97,14 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
         "mode": "existing",
         "existingMode": "autopilot",
     }
-    stand_in.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
-    config = stand_in.configure(AUTOPILOT, cluster=existing)
+    emulator.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
+    config = emulator.configure(AUTOPILOT, cluster=existing)
 
     def ours() -> None:
-        stand_in.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs")
+        emulator.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs")
 
     def manifests() -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-        recorded = stand_in.exported()["resources"]
+        recorded = emulator.exported()["resources"]
         release = next(r["inputs"] for r in recorded if r["type"] == "kubernetes:helm.sh/v3:Release")
         objects = [
             r["inputs"]
@@ -126,31 +126,31 @@ def in_cluster(stand_in: StandIn) -> tuple[float, float]:
         return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
 
     def idle() -> None:  # both begin with a cluster that has no nodes yet
-        until_none(lambda: stand_in.get("nodes"), "no node is left of the round before")
+        until_none(lambda: emulator.get("nodes"), "no node is left of the round before")
 
     times: list[tuple[float, float]] = []
     for _ in range(3):
-        stand_in.make("preview", config)  # makes the stack
+        emulator.make("preview", config)  # makes the stack
         own = seconds(ours)
-        stand_in.kubeconfig()
+        emulator.kubeconfig()
         applied = manifests()
-        stand_in.make("down")
+        emulator.make("down")
         idle()
-        times.append((own, seconds(partial(by_hand, stand_in, *applied))))
-        clean_by_hand(stand_in, *applied)
+        times.append((own, seconds(partial(by_hand, emulator, *applied))))
+        clean_by_hand(emulator, *applied)
         idle()
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
-def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
+def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
     """What a person would run: apply, helm install --wait, apply until the webhook answers, wait for one replica."""
-    kubeconfig = stand_in.kubeconfig()
+    kubeconfig = emulator.kubeconfig()
 
     def apply(stage: list[dict[str, Any]]) -> None:
-        file = stand_in.state / "manifests.json"
+        file = emulator.state / "manifests.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": stage}))
         command = [
-            str(ROOT / "local/run"),
+            str(ROOT / "emulator/run"),
             "kubectl",
             "--kubeconfig",
             kubeconfig,
@@ -160,23 +160,23 @@ def by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[s
             str(file),
         ]
         eventually(
-            lambda: subprocess.run(command, env=stand_in.environment, capture_output=True).returncode == 0,
+            lambda: subprocess.run(command, env=emulator.environment, capture_output=True).returncode == 0,
             "kubectl apply goes through",
         )
 
-    values = stand_in.state / "values.yaml"
+    values = emulator.state / "values.yaml"
     values.write_text(yaml.safe_dump(release["values"]))
     chart = "$GKE_AI_CHARTS/" + release["chart"].rpartition("/")[2]
     helm = f"helm install {release['name']} {chart} -n {release['namespace']} --create-namespace -f {values} --wait"
     apply(stages[0])
-    stand_in.run("sh", "-c", f"KUBECONFIG={kubeconfig} {helm}")
+    emulator.run("sh", "-c", f"KUBECONFIG={kubeconfig} {helm}")
     apply(stages[1])
     apply(stages[2])
     server = next(o for o in stages[2] if o["kind"] == "Deployment")["metadata"]
-    stand_in.kubectl("-n", server["namespace"], "rollout", "status", f"deployment/{server['name']}")
+    emulator.kubectl("-n", server["namespace"], "rollout", "status", f"deployment/{server['name']}")
 
 
-def clean_by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
+def clean_by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
     """Undoes `by_hand`: Kueue while its namespace is still there, and after all that it manages."""
     first, queues, workloads = stages
 
@@ -184,17 +184,17 @@ def clean_by_hand(stand_in: StandIn, release: dict[str, Any], stages: list[list[
         for found in reversed(stage):
             named = found["metadata"]
             where = ["-n", named["namespace"]] if "namespace" in named else []
-            stand_in.kubectl("delete", found["kind"], named["name"], *where, "--ignore-not-found")
+            emulator.kubectl("delete", found["kind"], named["name"], *where, "--ignore-not-found")
 
     delete(workloads)
     delete(queues)
     uninstall = f"helm uninstall {release['name']} -n {release['namespace']}"  # with --wait it would hang at times
-    stand_in.run("sh", "-c", f"KUBECONFIG={stand_in.kubeconfig()} {uninstall}")
-    stand_in.kubectl("wait", "--for=delete", "crd", "clusterqueues.kueue.x-k8s.io", "--timeout=60s")
+    emulator.run("sh", "-c", f"KUBECONFIG={emulator.kubeconfig()} {uninstall}")
+    emulator.kubectl("wait", "--for=delete", "crd", "clusterqueues.kueue.x-k8s.io", "--timeout=60s")
     delete(first)
 
 
-def first_registration(stand_in: StandIn) -> float:
+def first_registration(emulator: Emulator) -> float:
     """Seconds from the start of the program, its imports included, to its first registration."""
     probe = (
         "import time; began = time.perf_counter()\n"
@@ -206,7 +206,7 @@ def first_registration(stand_in: StandIn) -> float:
     found = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
     config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
     os.environ |= {"PULUMI_CONFIG": json.dumps({**config, "gcp:project": "bench"})}
-    return statistics.median(float(stand_in.run("python", "-c", probe).split()[-1]) for _ in range(ROUNDS))
+    return statistics.median(float(emulator.run("python", "-c", probe).split()[-1]) for _ in range(ROUNDS))
 
 
 def main() -> None:
@@ -218,20 +218,20 @@ def main() -> None:
         ours, theirs = measured
         table.add_row(what, f"{ours:.2f} s", f"{theirs:.2f} s", f"{ours / theirs:.2f}×", goal)
 
-    with fresh() as stand_in:
+    with fresh() as emulator:
         progress.print("preview against a bare program …")
-        row("preview; a bare program of as many resources", previews(stand_in), "1.15×, at most 2×")
+        row("preview; a bare program of as many resources", previews(emulator), "1.15×, at most 2×")
         progress.print("time until the first registration …")
         table.add_row(
             "start of the program to its first registration",
-            f"{first_registration(stand_in):.2f} s",
+            f"{first_registration(emulator):.2f} s",
             "–",
             "–",
             "at most 1 s",
         )
-    with fresh() as stand_in:
+    with fresh() as emulator:
         progress.print(f"a stack of {TEAMS * POOLS} pools and {TEAMS * WORKLOADS} workloads, and half of it …")
-        full, half = of_any_size(stand_in)
+        full, half = of_any_size(emulator)
         table.add_row(
             f"preview of {TEAMS * POOLS} pools, {TEAMS} queues, {TEAMS * WORKLOADS} workloads; of half, a resource",
             f"{full * 1000:.1f} ms",
@@ -239,15 +239,15 @@ def main() -> None:
             f"{full / half:.2f}×",
             "1.1×",
         )
-    with fresh() as stand_in:
+    with fresh() as emulator:
         progress.print("in-cluster part of up against helm and kubectl …")
-        row("up in a cluster that exists; helm and kubectl", in_cluster(stand_in), "1.2×")
-    with fresh() as stand_in:
+        row("up in a cluster that exists; helm and kubectl", in_cluster(emulator), "1.2×")
+    with fresh() as emulator:
         progress.print("from nothing to a server that is admitted …")
-        config = stand_in.configure("Pulumi.dev.yaml")
+        config = emulator.configure("Pulumi.dev.yaml")
         table.add_row(
             "make up, from nothing to the server admitted",
-            f"{seconds(lambda: stand_in.make('up', config)):.1f} s",
+            f"{seconds(lambda: emulator.make('up', config)):.1f} s",
             "–",
             "–",
             "at most 60 s",

@@ -1,4 +1,4 @@
-"""Stand-in clouds for the tests, each ended after its last test whatever happened in them."""
+"""Emulators for the tests, each ended after its last test whatever happened in them."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.standin import StandIn
+from tests.end_to_end.emulator import Emulator
 
 
 @contextmanager
-def fresh(**extra: str) -> Iterator[StandIn]:
-    """A stand-in with nothing in it; at the end its clusters and processes go, by id."""
+def fresh(**extra: str) -> Iterator[Emulator]:
+    """An emulator with nothing in it; at the end its clusters and processes go, by id."""
     state = Path(tempfile.mkdtemp(prefix="gke-ai-"))
-    stand_in = StandIn(state, extra=tuple(extra.items()))
+    emulator = Emulator(state, extra=tuple(extra.items()))
     try:
-        yield stand_in
+        yield emulator
     finally:
         for cluster in (state / "clusters").glob("*"):
-            stand_in.run("python", "-c", f"import local.cluster; local.cluster.delete({cluster.name!r})")
+            emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
         shutil.rmtree(state, ignore_errors=True)
 
 
 @pytest.fixture
-def stand_in() -> Iterator[StandIn]:
-    """A stand-in for one test."""
+def emulator() -> Iterator[Emulator]:
+    """An emulator for one test."""
     with fresh() as made:
         yield made
 
 
 @pytest.fixture
-def stand_in_with() -> Iterator[Callable[..., StandIn]]:
-    """Makes a stand-in with further variables in its environment."""
+def emulator_with() -> Iterator[Callable[..., Emulator]]:
+    """Makes an emulator with further variables in its environment."""
     opened = []
 
-    def make(**extra: str) -> StandIn:
+    def make(**extra: str) -> Emulator:
         context = fresh(**extra)
         opened.append(context)
         return context.__enter__()

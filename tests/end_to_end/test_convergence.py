@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import ROOT, StandIn, eventually, killed_up, recovered, settled, until_none
+from tests.end_to_end.emulator import ROOT, Emulator, eventually, killed_up, recovered, settled, until_none
 
 pytestmark = pytest.mark.cluster
 
@@ -32,20 +32,20 @@ def changed(name: str, **keys: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def deployed() -> Iterator[StandIn]:
+def deployed() -> Iterator[Emulator]:
     """The example with four replicas, of which one is gated, and the fine-tune Job waiting."""
-    with fresh() as stand_in:
-        stand_in.make("up", stand_in.configure(EXAMPLE, **changed("serving", replicas=4)))
-        eventually(lambda: gated(stand_in) == 1, "the fourth replica is gated")
-        yield stand_in
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(EXAMPLE, **changed("serving", replicas=4)))
+        eventually(lambda: gated(emulator) == 1, "the fourth replica is gated")
+        yield emulator
 
 
-def gated(stand_in: StandIn) -> int:
+def gated(emulator: Emulator) -> int:
     """How many pods of the server wait for quota."""
-    return sum(1 for pod in stand_in.get("pods", "-n", "llm") if pod["spec"].get("schedulingGates"))
+    return sum(1 for pod in emulator.get("pods", "-n", "llm") if pod["spec"].get("schedulingGates"))
 
 
-def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: StandIn) -> None:
+def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: Emulator) -> None:
     settled(deployed)
 
 
@@ -58,7 +58,7 @@ def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: Sta
     ],
     ids=["cluster label", "release channel", "node count"],
 )
-def test_changed_cluster_touches_no_kubernetes_object(deployed: StandIn, change: dict[str, Any]) -> None:
+def test_changed_cluster_touches_no_kubernetes_object(deployed: Emulator, change: dict[str, Any]) -> None:
     settings = {**changed("serving", replicas=4), **change}
     deployed.make("preview", deployed.configure(EXAMPLE, **settings))  # takes the changed copy
     plan = deployed.planned()
@@ -66,7 +66,7 @@ def test_changed_cluster_touches_no_kubernetes_object(deployed: StandIn, change:
     assert all(name.startswith("gcp:container/") for name in plan["update"]), plan
 
 
-def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed: StandIn) -> None:
+def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed: Emulator) -> None:
     queues = section("queues")
     queues["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}  # else the Job would give way
     deployed.make("up", deployed.configure(EXAMPLE, queues=queues))
@@ -82,20 +82,20 @@ def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed
     assert_nothing_left(deployed)
 
 
-def assert_nothing_left(stand_in: StandIn) -> None:
+def assert_nothing_left(emulator: Emulator) -> None:
     """No cloud resource, no cluster, no process and no stack."""
-    assert [path.name for path in (stand_in.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
-    assert list((stand_in.state / "clusters").glob("*")) == []
-    until_none(stand_in.processes, "no process of the stand-in is left", 15)
-    assert json.loads(stand_in.run("pulumi", "stack", "ls", "--json")) == []
+    assert [path.name for path in (emulator.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
+    assert list((emulator.state / "clusters").glob("*")) == []
+    until_none(emulator.processes, "no process of the emulator is left", 15)
+    assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
 
 
 @pytest.mark.parametrize("run", [1, 2, 3, *(pytest.param(number, marks=LONG) for number in range(4, 11))])
-def test_first_up_from_nothing_succeeds(run: int, stand_in_with: Callable[..., StandIn]) -> None:
+def test_first_up_from_nothing_succeeds(run: int, emulator_with: Callable[..., Emulator]) -> None:
     # Kueue's Deployment is ready before its webhook answers; every run but the first makes that gap wider.
-    stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY=str(4 * (run - 1)))
-    stand_in.make("up", stand_in.configure(EXAMPLE))
-    assert stand_in.planned() == {}
+    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY=str(4 * (run - 1)))
+    emulator.make("up", emulator.configure(EXAMPLE))
+    assert emulator.planned() == {}
 
 
 KILLS = [
@@ -117,38 +117,38 @@ KILLS = [
 
 @pytest.mark.parametrize("point", KILLS)
 def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
-    point: str, stand_in_with: Callable[..., StandIn]
+    point: str, emulator_with: Callable[..., Emulator]
 ) -> None:
-    stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
-    config = stand_in.configure(EXAMPLE)
-    killed_up(stand_in, config, point)
-    recovered(stand_in, config)
-    assert len(stand_in.get("deployments,jobs,services", "-n", "llm")) == 4
+    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
+    config = emulator.configure(EXAMPLE)
+    killed_up(emulator, config, point)
+    recovered(emulator, config)
+    assert len(emulator.get("deployments,jobs,services", "-n", "llm")) == 4
 
 
-def test_kept_bucket_outlives_its_stack_and_deleted_one_goes_with_its_data(stand_in: StandIn) -> None:
+def test_kept_bucket_outlives_its_stack_and_deleted_one_goes_with_its_data(emulator: Emulator) -> None:
     (bucket,) = section("buckets")
     kept = {"name": "kept-{project}", "onDestroy": "keep"}
-    stand_in.make("up", stand_in.configure(EXAMPLE, buckets=[bucket, kept]))
-    for name in ("model-bucket-stand-in-project", "kept-stand-in-project"):
-        stand_in.run("bucket", "put", name, "checkpoint-10/model")
-    output = stand_in.make("down")
-    assert "gs://kept-stand-in-project" in output
-    assert "checkpoint-10/model" in stand_in.run("bucket", "ls", "kept-stand-in-project")
-    assert "model-bucket-stand-in-project" in stand_in.run("bucket", "ls", "model-bucket-stand-in-project", fails=True)
+    emulator.make("up", emulator.configure(EXAMPLE, buckets=[bucket, kept]))
+    for name in ("model-bucket-emulator-project", "kept-emulator-project"):
+        emulator.run("bucket", "put", name, "checkpoint-10/model")
+    output = emulator.make("down")
+    assert "gs://kept-emulator-project" in output
+    assert "checkpoint-10/model" in emulator.run("bucket", "ls", "kept-emulator-project")
+    assert "model-bucket-emulator-project" in emulator.run("bucket", "ls", "model-bucket-emulator-project", fails=True)
 
-    stand_in.make("up", stand_in.configure(EXAMPLE, buckets=[bucket, {**kept, "adopt": True}]))
-    assert stand_in.planned() == {}
-    assert "checkpoint-10/model" in stand_in.run("bucket", "ls", "kept-stand-in-project")
+    emulator.make("up", emulator.configure(EXAMPLE, buckets=[bucket, {**kept, "adopt": True}]))
+    assert emulator.planned() == {}
+    assert "checkpoint-10/model" in emulator.run("bucket", "ls", "kept-emulator-project")
 
 
-def test_protected_stack_refuses_before_anything_is_deleted(stand_in: StandIn) -> None:
-    stand_in.make("up", stand_in.configure(EXAMPLE, **changed("cluster", protect=True)))
-    before = stand_in.exported()["resources"]
-    assert "gke-ai:cluster.protect" in stand_in.make("down", fails=True)
-    stand_in.pulumi("destroy", "--yes", fails=True)  # its own preview refuses
-    assert len(stand_in.exported()["resources"]) == len(before)
-    assert stand_in.get("pods", "-n", "llm")
-    stand_in.make("up", stand_in.configure(EXAMPLE))
-    stand_in.make("down")
-    assert_nothing_left(stand_in)
+def test_protected_stack_refuses_before_anything_is_deleted(emulator: Emulator) -> None:
+    emulator.make("up", emulator.configure(EXAMPLE, **changed("cluster", protect=True)))
+    before = emulator.exported()["resources"]
+    assert "gke-ai:cluster.protect" in emulator.make("down", fails=True)
+    emulator.pulumi("destroy", "--yes", fails=True)  # its own preview refuses
+    assert len(emulator.exported()["resources"]) == len(before)
+    assert emulator.get("pods", "-n", "llm")
+    emulator.make("up", emulator.configure(EXAMPLE))
+    emulator.make("down")
+    assert_nothing_left(emulator)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from catalog.nodes import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
-from tests.end_to_end.standin import StandIn, begun, eventually, gone, settled
+from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
 
 pytestmark = pytest.mark.cluster
 
@@ -16,15 +16,15 @@ CLASS, DEPLOYMENT = "dws-model-inference-class", "inference-mixtral-ccc"
 SERVICE = "/api/v1/namespaces/default/services/llm-service:8080/proxy"
 
 
-def nodes(stand_in: StandIn) -> Counter[tuple[str, str]]:
+def nodes(emulator: Emulator) -> Counter[tuple[str, str]]:
     """Machine type and provisioning of the class's nodes."""
-    found = [one["metadata"]["labels"] for one in stand_in.get("nodes", "-l", f"{COMPUTE_CLASS}={CLASS}")]
+    found = [one["metadata"]["labels"] for one in emulator.get("nodes", "-l", f"{COMPUTE_CLASS}={CLASS}")]
     return Counter((labels[INSTANCE_TYPE], labels[GKE_PROVISIONING]) for labels in found)
 
 
-def ready(stand_in: StandIn) -> list[str]:
+def ready(emulator: Emulator) -> list[str]:
     """The nodes that the server's ready pods are on."""
-    pods = stand_in.get("pods", "-n", "default", "-l", "app=llm")
+    pods = emulator.get("pods", "-n", "default", "-l", "app=llm")
     return [
         pod["spec"]["nodeName"]
         for pod in pods
@@ -32,46 +32,46 @@ def ready(stand_in: StandIn) -> list[str]:
     ]
 
 
-def scale(stand_in: StandIn, replicas: int) -> None:
-    stand_in.kubectl("-n", "default", "scale", f"deployment/{DEPLOYMENT}", f"--replicas={replicas}")
+def scale(emulator: Emulator, replicas: int) -> None:
+    emulator.kubectl("-n", "default", "scale", f"deployment/{DEPLOYMENT}", f"--replicas={replicas}")
 
 
-def test_server_gets_the_cheapest_node_there_is_and_gives_it_back(stand_in: StandIn) -> None:
-    config = stand_in.configure(EXAMPLE)
-    found = begun(stand_in, config)
-    stand_in.make("up", config)
+def test_server_gets_the_cheapest_node_there_is_and_gives_it_back(emulator: Emulator) -> None:
+    config = emulator.configure(EXAMPLE)
+    found = begun(emulator, config)
+    emulator.make("up", config)
     spot, flex_start = ("g2-standard-24", "spot"), ("g2-standard-24", "flex-start")
-    assert nodes(stand_in) == Counter([spot])
-    settled(stand_in)
+    assert nodes(emulator) == Counter([spot])
+    settled(emulator)
 
-    stand_in.kubectl("get", "--raw", f"{SERVICE}/health")
-    said = stand_in.make("smoke")
+    emulator.kubectl("get", "--raw", f"{SERVICE}/health")
+    said = emulator.make("smoke")
     assert "default/inference-mixtral-ccc" in said
     assert "pass" in said
 
-    stand_in.run("capacity", "spot=0")
-    scale(stand_in, 2)
-    eventually(lambda: len(set(ready(stand_in))) == 2, "the second replica has a node of its own")
-    assert nodes(stand_in) == Counter([spot, flex_start])
+    emulator.run("capacity", "spot=0")
+    scale(emulator, 2)
+    eventually(lambda: len(set(ready(emulator))) == 2, "the second replica has a node of its own")
+    assert nodes(emulator) == Counter([spot, flex_start])
 
-    stand_in.run("capacity", "flexStart=0")
-    scale(stand_in, 3)
+    emulator.run("capacity", "flexStart=0")
+    scale(emulator, 3)
 
     def says_what_it_waits_for() -> bool:
-        status = stand_in.make("status")
+        status = emulator.make("status")
         return "2 of 3" in status and CLASS in status and "g2-standard-24" in status
 
     eventually(says_what_it_waits_for, "status says what the third replica waits for")
-    assert nodes(stand_in) == Counter([spot, flex_start])
-    assert len(ready(stand_in)) == 2
+    assert nodes(emulator) == Counter([spot, flex_start])
+    assert len(ready(emulator)) == 2
 
-    stand_in.run("capacity", "spot=1", "flexStart=1")
-    eventually(lambda: len(set(ready(stand_in))) == 3, "the third replica has a node once there is capacity again")
-    assert nodes(stand_in) == Counter([spot, spot, flex_start])
+    emulator.run("capacity", "spot=1", "flexStart=1")
+    eventually(lambda: len(set(ready(emulator))) == 3, "the third replica has a node once there is capacity again")
+    assert nodes(emulator) == Counter([spot, spot, flex_start])
 
-    scale(stand_in, 1)
-    eventually(lambda: nodes(stand_in).total() == 1, "a node goes when its pod has gone")
-    assert len(eventually(lambda: ready(stand_in), "one replica is left")) == 1
-    assert stand_in.planned() == {}
-    stand_in.make("down")
-    gone(stand_in, found)
+    scale(emulator, 1)
+    eventually(lambda: nodes(emulator).total() == 1, "a node goes when its pod has gone")
+    assert len(eventually(lambda: ready(emulator), "one replica is left")) == 1
+    assert emulator.planned() == {}
+    emulator.make("down")
+    gone(emulator, found)

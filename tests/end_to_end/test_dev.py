@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import ROOT, StandIn, eventually, objects_of, until_none
+from tests.end_to_end.emulator import ROOT, Emulator, eventually, objects_of, until_none
 from tests.end_to_end.test_convergence import section
 
 pytestmark = pytest.mark.cluster
@@ -22,31 +22,31 @@ TEAM = "research"
 
 
 class Consumer:
-    """A stack of the program in `examples/consumer`, in a folder of its own, on the stack of a stand-in."""
+    """A stack of the program in `examples/consumer`, in a folder of its own, on the stack of an emulator."""
 
-    def __init__(self, stand_in: StandIn, name: str, namespace: str) -> None:
+    def __init__(self, emulator: Emulator, name: str, namespace: str) -> None:
         # As installed by the other team: the view is on Python's path.
-        self.stand_in = StandIn(stand_in.state, extra=(("PYTHONPATH", str(ROOT)),))
-        self.folder = Path(shutil.copytree(ROOT / "examples" / "consumer", stand_in.state / name))
+        self.emulator = Emulator(emulator.state, extra=(("PYTHONPATH", str(ROOT)),))
+        self.folder = Path(shutil.copytree(ROOT / "examples" / "consumer", emulator.state / name))
         self.pulumi("stack", "init", name)
-        self.pulumi("config", "set", "platform", f"organization/gke-ai/{stand_in.stack}")
+        self.pulumi("config", "set", "platform", f"organization/gke-ai/{emulator.stack}")
         self.pulumi("config", "set", "namespace", namespace)
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        return self.stand_in.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
+        return self.emulator.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
 
 
 @pytest.fixture(scope="module")
-def platform() -> Iterator[StandIn]:
+def platform() -> Iterator[Emulator]:
     """The dev environment, in which the team is a tenant."""
-    with fresh() as stand_in:
-        stand_in.make("up", stand_in.configure(DEV))
-        yield stand_in
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(DEV))
+        yield emulator
 
 
-def workloads(stand_in: StandIn) -> set[str]:
+def workloads(emulator: Emulator) -> set[str]:
     """Which of the team's workloads Kueue has admitted, by their owners' kinds."""
-    found = stand_in.get("workloads", "-n", TEAM)
+    found = emulator.get("workloads", "-n", TEAM)
     return {
         one["metadata"]["ownerReferences"][0]["kind"]
         for one in found
@@ -54,12 +54,12 @@ def workloads(stand_in: StandIn) -> set[str]:
     }
 
 
-def lasting(stand_in: StandIn) -> Any:
+def lasting(emulator: Emulator) -> Any:
     """Names of all objects but pods and nodes, which come and go by themselves."""
-    return {one for one in objects_of(stand_in) if one[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
+    return {one for one in objects_of(emulator) if one[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
 
 
-def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: StandIn) -> None:
+def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:
     before, exported = lasting(platform), platform.exported()["resources"]
     consumer = Consumer(platform, "team", TEAM)
     assert "Traceback" not in consumer.pulumi("preview")
@@ -89,29 +89,29 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
     assert platform.planned() == {}
 
 
-def answered(stand_in: StandIn, service: str) -> str:
+def answered(emulator: Emulator, service: str) -> str:
     """What a server answers to a prompt; nothing while none does."""
-    prompt = stand_in.state / "prompt.json"
+    prompt = emulator.state / "prompt.json"
     prompt.write_text(json.dumps({"model": "any", "prompt": "What is a tenant?", "max_tokens": 8}))
     path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
-    process = stand_in.start(
-        "kubectl", "--kubeconfig", stand_in.kubeconfig(), "create", "--raw", path, "-f", str(prompt)
+    process = emulator.start(
+        "kubectl", "--kubeconfig", emulator.kubeconfig(), "create", "--raw", path, "-f", str(prompt)
     )
     said = process.communicate()[0]
     return said if process.returncode == 0 else ""
 
 
-def test_consumer_of_a_tenant_that_is_not_there_is_told_which_there_are(platform: StandIn) -> None:
+def test_consumer_of_a_tenant_that_is_not_there_is_told_which_there_are(platform: Emulator) -> None:
     said = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
     assert f"has no tenant reserach. It has: {TEAM}." in said
     assert "Traceback" not in said
 
 
-def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform: StandIn) -> None:
+def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform: Emulator) -> None:
     (first,) = platform.get("jobs", "-n", "llm")
     wanted = first["spec"]["parallelism"]
     eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("ready") == wanted, "all its pods run")
-    finish = "import local.cluster, sys; local.cluster.finish_job(*sys.argv[1:])"
+    finish = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:])"
     cluster = platform.outputs()["clusterName"]
     platform.run("python", "-c", finish, cluster, "llm", first["metadata"]["name"])
     eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("completionTime"), "the run has ended")

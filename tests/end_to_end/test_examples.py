@@ -9,7 +9,7 @@ import pytest
 
 from catalog.versions import JOBSET_API
 from ops.down import JOBSET_CRD
-from tests.end_to_end.standin import ROOT, StandIn, begun, gone, killed_up, recovered, settled
+from tests.end_to_end.emulator import ROOT, Emulator, begun, gone, killed_up, recovered, settled
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
 # Examples whose whole life another file goes through, with what is to be seen on the way.
@@ -25,13 +25,13 @@ ELSEWHERE: dict[str, str] = {
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("example", [name for name in EXAMPLES if name not in ELSEWHERE])
-def test_example_comes_up_stays_as_it_is_and_goes(example: str, stand_in: StandIn) -> None:
-    config = stand_in.configure(f"examples/{example}")
-    found = begun(stand_in, config)
-    stand_in.make("up", config)
-    settled(stand_in)
-    stand_in.make("down")
-    gone(stand_in, found)
+def test_example_comes_up_stays_as_it_is_and_goes(example: str, emulator: Emulator) -> None:
+    config = emulator.configure(f"examples/{example}")
+    found = begun(emulator, config)
+    emulator.make("up", config)
+    settled(emulator)
+    emulator.make("down")
+    gone(emulator, found)
 
 
 @pytest.mark.parametrize(("example", "file"), ELSEWHERE.items())
@@ -45,15 +45,15 @@ def test_example_that_is_left_to_another_file_is_gone_through_there(example: str
 
 @pytest.mark.cluster
 def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
-    stand_in_with: Callable[..., StandIn],
+    emulator_with: Callable[..., Emulator],
 ) -> None:
-    stand_in = stand_in_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
+    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-west4"}
-    config = stand_in.configure("examples/multislice-training.yaml", cluster=cluster)
-    found = begun(stand_in, config)
-    killed_up(stand_in, config, f"kubernetes:{JOBSET_API}:JobSet")
-    recovered(stand_in, config)
-    names = [one["metadata"]["name"] for one in stand_in.get("jobsets", "-n", "default")]
+    config = emulator.configure("examples/multislice-training.yaml", cluster=cluster)
+    found = begun(emulator, config)
+    killed_up(emulator, config, f"kubernetes:{JOBSET_API}:JobSet")
+    recovered(emulator, config)
+    names = [one["metadata"]["name"] for one in emulator.get("jobsets", "-n", "default")]
     assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
-    assert JOBSET_CRD in stand_in.make("down")  # which Helm would leave behind
-    gone(stand_in, found)
+    assert JOBSET_CRD in emulator.make("down")  # which Helm would leave behind
+    gone(emulator, found)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import StandIn, begun, eventually, gone, settled
+from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
 
 pytestmark = pytest.mark.cluster
 
@@ -47,26 +47,26 @@ MEMORY_ALONE = autoscaling({"metric": "tpuMemory", "target": 0.6})
 
 
 @pytest.fixture(scope="module")
-def deployed() -> Iterator[StandIn]:
+def deployed() -> Iterator[Emulator]:
     """The example on both metrics; the tests below use it in order, and each leaves it for the next."""
-    with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as stand_in:
-        config = stand_in.configure(EXAMPLE, autoscaling=BOTH)
-        found = begun(stand_in, config)
-        stand_in.make("up", config)
-        yield stand_in
-        stand_in.make("down")
-        gone(stand_in, found)
+    with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as emulator:
+        config = emulator.configure(EXAMPLE, autoscaling=BOTH)
+        found = begun(emulator, config)
+        emulator.make("up", config)
+        yield emulator
+        emulator.make("down")
+        gone(emulator, found)
 
 
-def hpa(stand_in: StandIn) -> dict[str, Any]:
+def hpa(emulator: Emulator) -> dict[str, Any]:
     """The autoscaler as the API has it."""
-    found: dict[str, Any] = json.loads(stand_in.kubectl("get", "hpa", AUTOSCALER, "-n", "default", "-o", "json"))
+    found: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", AUTOSCALER, "-n", "default", "-o", "json"))
     return found
 
 
-def values(stand_in: StandIn) -> dict[str, str]:
+def values(emulator: Emulator) -> dict[str, str]:
     """What the autoscaler reads at present, by metric."""
-    read = hpa(stand_in)["status"].get("currentMetrics") or []
+    read = hpa(emulator)["status"].get("currentMetrics") or []
     return {
         one["external"]["metric"]["name"]: one["external"]["current"].get("value", "")
         for one in read
@@ -74,33 +74,33 @@ def values(stand_in: StandIn) -> dict[str, str]:
     }
 
 
-def scaling(stand_in: StandIn) -> str:
+def scaling(emulator: Emulator) -> str:
     """Why the autoscaler can scale, or can't."""
-    conditions = hpa(stand_in)["status"].get("conditions") or []
+    conditions = hpa(emulator)["status"].get("conditions") or []
     return next((str(one["reason"]) for one in conditions if one["type"] == "ScalingActive"), "")
 
 
-def measure(stand_in: StandIn, app: str) -> None:
+def measure(emulator: Emulator, app: str) -> None:
     """Makes pods of an app those whose metrics are the TPUs'."""
     spec = {"spec": {"selector": {"matchLabels": {"k8s-app": app}}}}
     exporter = ("podmonitoring", "-n", "kube-system", "tpu-metrics-exporter")
-    stand_in.kubectl("patch", *exporter, "--type=merge", "-p", json.dumps(spec))
+    emulator.kubectl("patch", *exporter, "--type=merge", "-p", json.dumps(spec))
 
 
-def replicas(stand_in: StandIn) -> int:
+def replicas(emulator: Emulator) -> int:
     """Replicas that the server is to have, as its Deployment says."""
-    deployment = stand_in.kubectl("get", "deployment", "maxengine-server", "-n", "default", "-o", "json")
+    deployment = emulator.kubectl("get", "deployment", "maxengine-server", "-n", "default", "-o", "json")
     return int(json.loads(deployment)["spec"]["replicas"])
 
 
 @contextmanager
-def asked(stand_in: StandIn) -> Iterator[None]:
+def asked(emulator: Emulator) -> Iterator[None]:
     """The smoke check's burst of 100 requests, again and again; at the end the last has been answered."""
     enough = threading.Event()
 
     def ask() -> None:
         while not enough.is_set():
-            stand_in.make("smoke")
+            emulator.make("smoke")
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
@@ -111,12 +111,12 @@ def asked(stand_in: StandIn) -> Iterator[None]:
         asking.result()
 
 
-def test_both_metrics_are_read_and_ask_for_one_replica(deployed: StandIn) -> None:
+def test_both_metrics_are_read_and_ask_for_one_replica(deployed: Emulator) -> None:
     eventually(lambda: values(deployed) == {BACKLOG: "0", MEMORY: "250m"}, "both metrics are read", 180)
     assert replicas(deployed) == 1
 
 
-def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: StandIn) -> None:
+def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: Emulator) -> None:
     with asked(deployed):
         # The larger answer of two: full slots alone do not ask for one.
         eventually(lambda: replicas(deployed) == 2, "the backlog asks for a second replica", 180)
@@ -124,13 +124,13 @@ def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: Sta
         assert replicas(deployed) == 2, "neither the second up nor the refresh set the replicas back"
 
 
-def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: StandIn) -> None:
+def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: Emulator) -> None:
     assert replicas(deployed) == 2
     eventually(lambda: replicas(deployed) == 1, "the second replica goes", SCALE_IN_SECONDS + 120)
     assert values(deployed)[BACKLOG] == "0"
 
 
-def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deployed: StandIn) -> None:
+def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deployed: Emulator) -> None:
     deployed.make("up", deployed.configure(EXAMPLE, autoscaling=MEMORY_ALONE))
     eventually(lambda: values(deployed).keys() == {MEMORY}, "the memory alone is read", 180)
     assert replicas(deployed) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import StandIn, eventually
+from tests.end_to_end.emulator import Emulator, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -18,18 +18,18 @@ SERVER = "deployment/tgi-gemma-deployment"
 
 
 @pytest.fixture(scope="module", params=[STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
-def example(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+def example(request: pytest.FixtureRequest) -> Iterator[Emulator]:
     """The example, up; the tests below use it in order, and each leaves it for the next."""
-    with fresh() as stand_in:
-        stand_in.make("up", stand_in.configure(request.param))
-        yield stand_in
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(request.param))
+        yield emulator
 
 
-def admitted(stand_in: StandIn, kind: str) -> list[dict[str, Any]]:
+def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
     """The workloads of this kind of owner that Kueue has admitted."""
     return [
         workload
-        for workload in stand_in.get("workloads", "-n", "llm")
+        for workload in emulator.get("workloads", "-n", "llm")
         if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
     ]
 
@@ -40,34 +40,34 @@ def holds(item: dict[str, Any], condition: str) -> bool:
     return any(found["type"] == condition and found["status"] == "True" for found in conditions)
 
 
-def pods(stand_in: StandIn) -> dict[str, int]:
+def pods(emulator: Emulator) -> dict[str, int]:
     """How many pods of the server run, and how many are gated."""
-    found = stand_in.get("pods", "-n", "llm", "-l", "app=gemma-server")
+    found = emulator.get("pods", "-n", "llm", "-l", "app=gemma-server")
     alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
     gated = [pod for pod in alive if pod["spec"].get("schedulingGates")]
     running = [pod for pod in alive if pod["status"].get("phase") == "Running" and holds(pod, "Ready")]
     return {"running": len(running), "gated": len(gated), "all": len(alive)}
 
 
-def gpus_used(stand_in: StandIn) -> str:
+def gpus_used(emulator: Emulator) -> str:
     """GPUs reserved in the cluster queue."""
-    (queue,) = stand_in.get("clusterqueues")
+    (queue,) = emulator.get("clusterqueues")
     (flavor,) = queue["status"]["flavorsReservation"]
     return str(next(r["total"] for r in flavor["resources"] if r["name"] == "nvidia.com/gpu"))
 
 
-def scale(stand_in: StandIn, replicas: int) -> None:
+def scale(emulator: Emulator, replicas: int) -> None:
     """Scales the server as its user would."""
-    stand_in.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
+    emulator.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
 
 
-def test_training_runs_beside_one_replica(example: StandIn) -> None:
+def test_training_runs_beside_one_replica(example: Emulator) -> None:
     eventually(lambda: pods(example) == {"running": 1, "gated": 0, "all": 1}, "one replica runs")
     eventually(lambda: len(admitted(example, "Job")) == 1, "the fine-tune Job is admitted beside it")
     eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
 
 
-def test_fourth_replica_is_gated_by_quota(example: StandIn) -> None:
+def test_fourth_replica_is_gated_by_quota(example: Emulator) -> None:
     scale(example, 4)
     eventually(lambda: pods(example) == {"running": 3, "gated": 1, "all": 4}, "three of four replicas run")
     assert gpus_used(example) == "6"
@@ -77,7 +77,7 @@ def test_fourth_replica_is_gated_by_quota(example: StandIn) -> None:
     assert "insufficient unused quota" in " ".join(status.split())
 
 
-def test_training_resumes_when_serving_needs_less(example: StandIn) -> None:
+def test_training_resumes_when_serving_needs_less(example: Emulator) -> None:
     scale(example, 1)
     eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted again")
     (job,) = example.get("jobs", "-n", "llm")
@@ -85,7 +85,7 @@ def test_training_resumes_when_serving_needs_less(example: StandIn) -> None:
     assert job["spec"]["suspend"] is False
 
 
-def test_second_replica_preempts_training(example: StandIn) -> None:
+def test_second_replica_preempts_training(example: Emulator) -> None:
     scale(example, 2)
     eventually(lambda: pods(example) == {"running": 2, "gated": 0, "all": 2}, "both replicas run")
     (job,) = example.get("jobs", "-n", "llm")

@@ -16,7 +16,7 @@ import yaml
 
 from tests import prometheus
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import Found, StandIn, begun, eventually, gone, settled
+from tests.end_to_end.emulator import Emulator, Found, begun, eventually, gone, settled
 
 pytestmark = pytest.mark.cluster
 
@@ -26,41 +26,41 @@ LATER = {"kueue_evicted_workloads_total", "kueue_preempted_workloads_total", "ku
 
 
 @pytest.fixture(scope="module")
-def deployed() -> Iterator[StandIn]:
+def deployed() -> Iterator[Emulator]:
     """The example, watched."""
-    with fresh() as stand_in:
-        config = stand_in.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
-        found: Found = begun(stand_in, config)
-        stand_in.make("up", config)
-        yield stand_in
-        stand_in.make("down")
-        gone(stand_in, found)
+    with fresh() as emulator:
+        config = emulator.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
+        found: Found = begun(emulator, config)
+        emulator.make("up", config)
+        yield emulator
+        emulator.make("down")
+        gone(emulator, found)
 
 
-def of_type(stand_in: StandIn, kind: str) -> list[dict[str, Any]]:
+def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
     """The recorded inputs of the stack's resources of a type."""
-    return [one["inputs"] for one in stand_in.exported()["resources"] if one["type"].endswith(f":{kind}")]
+    return [one["inputs"] for one in emulator.exported()["resources"] if one["type"].endswith(f":{kind}")]
 
 
-def token(stand_in: StandIn) -> str:
+def token(emulator: Emulator) -> str:
     """The credential of Kueue's metrics."""
-    secret = json.loads(stand_in.kubectl("get", "secret", "-n", "kueue-system", "metrics-reader-token", "-o", "json"))
+    secret = json.loads(emulator.kubectl("get", "secret", "-n", "kueue-system", "metrics-reader-token", "-o", "json"))
     return base64.b64decode(secret["data"]["token"]).decode()
 
 
-def scraping(stand_in: StandIn) -> Path:
+def scraping(emulator: Emulator) -> Path:
     """What Managed Service for Prometheus would scrape."""
-    (file,) = (stand_in.state / "clusters").glob("*/prometheus.yaml")
+    (file,) = (emulator.state / "clusters").glob("*/prometheus.yaml")
     return file
 
 
-def test_a_refresh_changes_nothing_and_the_credential_is_nowhere_in_plain_text(deployed: StandIn) -> None:
+def test_a_refresh_changes_nothing_and_the_credential_is_nowhere_in_plain_text(deployed: Emulator) -> None:
     settled(deployed)
     assert token(deployed) not in json.dumps(deployed.exported())
     assert token(deployed) not in json.dumps(deployed.outputs())
 
 
-def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: StandIn) -> None:
+def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) -> None:
     (job,) = (
         one for one in yaml.safe_load(scraping(deployed).read_text())["scrape_configs"] if "kueue" in one["job_name"]
     )
@@ -79,7 +79,7 @@ def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: StandIn) -> 
     assert asked - there <= LATER, "Kueue has no such metric"
 
 
-def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: StandIn, tmp_path: Path) -> None:
+def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp_path: Path) -> None:
     board = next(
         json.loads(one["dashboardJson"]) for one in of_type(deployed, "Dashboard") if "queues" in one["dashboardJson"]
     )

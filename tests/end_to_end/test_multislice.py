@@ -9,7 +9,7 @@ import pytest
 
 from catalog.nodes import GKE_NODEPOOL
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import Found, StandIn, eventually, gone, settled
+from tests.end_to_end.emulator import Emulator, Found, eventually, gone, settled
 from tests.end_to_end.test_convergence import section
 from tests.end_to_end.test_flex_start import finish, running
 from tests.end_to_end.test_mixed import holds
@@ -20,11 +20,11 @@ EXAMPLE = "examples/multislice-training.yaml"
 
 
 @pytest.fixture(scope="module")
-def example() -> Iterator[StandIn]:
+def example() -> Iterator[Emulator]:
     """The example, up; the tests below use it in order, and each leaves it for the next."""
-    with fresh() as stand_in:
-        stand_in.make("up", stand_in.configure(EXAMPLE))
-        yield stand_in
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(EXAMPLE))
+        yield emulator
 
 
 def children(name: str, slices: int) -> list[str]:
@@ -35,31 +35,31 @@ def children(name: str, slices: int) -> list[str]:
 THREE, ONE, TWO = children("3slice", 3), children("1slice", 1), children("2slice", 2)
 
 
-def run_fully(stand_in: StandIn, jobs: list[str], pods: int = 2) -> bool:
+def run_fully(emulator: Emulator, jobs: list[str], pods: int = 2) -> bool:
     """Whether all pods of these child Jobs run."""
-    return all(len(running(stand_in, job)) == pods for job in jobs)
+    return all(len(running(emulator, job)) == pods for job in jobs)
 
 
-def pools(stand_in: StandIn, jobs: list[str]) -> list[set[str]]:
+def pools(emulator: Emulator, jobs: list[str]) -> list[set[str]]:
     """For each child Job the node pools that its pods are on."""
-    of_node = {one["metadata"]["name"]: one["metadata"]["labels"][GKE_NODEPOOL] for one in stand_in.get("nodes")}
-    return [{of_node[pod["spec"]["nodeName"]] for pod in running(stand_in, job)} for job in jobs]
+    of_node = {one["metadata"]["name"]: one["metadata"]["labels"][GKE_NODEPOOL] for one in emulator.get("nodes")}
+    return [{of_node[pod["spec"]["nodeName"]] for pod in running(emulator, job)} for job in jobs]
 
 
-def jobset(stand_in: StandIn, name: str) -> dict[str, Any]:
+def jobset(emulator: Emulator, name: str) -> dict[str, Any]:
     """The JobSet of that name."""
-    (found,) = stand_in.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
+    (found,) = emulator.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
     return found
 
 
-def workload(stand_in: StandIn, name: str) -> dict[str, Any]:
+def workload(emulator: Emulator, name: str) -> dict[str, Any]:
     """The Kueue workload of a JobSet."""
-    found = stand_in.get("workloads", "-n", "default")
+    found = emulator.get("workloads", "-n", "default")
     (own,) = (one for one in found if one["metadata"]["ownerReferences"][0]["name"] == name)
     return own
 
 
-def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: StandIn) -> None:
+def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: Emulator) -> None:
     eventually(lambda: run_fully(example, THREE), "the first JobSet has all slices")
     each = pools(example, THREE)
     assert all(len(own) == 1 for own in each)
@@ -70,7 +70,7 @@ def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: StandIn) -> N
     settled(example)
 
 
-def test_the_others_run_together_when_it_has_finished(example: StandIn) -> None:
+def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None:
     for job in THREE:
         finish(example, job)
     eventually(lambda: run_fully(example, [*ONE, *TWO]), "both others run")
@@ -80,7 +80,7 @@ def test_the_others_run_together_when_it_has_finished(example: StandIn) -> None:
     assert set().union(*each) == {"nodepool1", "nodepool2", "nodepool3"}
 
 
-def test_failed_slice_restarts_the_jobset_four_times_at_most(example: StandIn) -> None:
+def test_failed_slice_restarts_the_jobset_four_times_at_most(example: Emulator) -> None:
     for restarts in range(1, 5):
         eventually(lambda: run_fully(example, ONE), "the slice runs")
         finish(example, ONE[0], succeeded=False)
@@ -119,7 +119,7 @@ def grown() -> dict[str, Any]:
     }
 
 
-def test_lower_priority_gives_way_and_comes_back_and_slices_grow_from_zero(example: StandIn) -> None:
+def test_lower_priority_gives_way_and_comes_back_and_slices_grow_from_zero(example: Emulator) -> None:
     example.make("up", example.configure(EXAMPLE, **grown()))
     urgent = [f"high-priority-slice-{index}" for index in range(3)]
     eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")
@@ -138,6 +138,6 @@ def test_lower_priority_gives_way_and_comes_back_and_slices_grow_from_zero(examp
     assert example.planned() == {}
 
 
-def test_down_leaves_nothing(example: StandIn) -> None:
+def test_down_leaves_nothing(example: Emulator) -> None:
     example.make("down")
     gone(example, Found(frozenset(), frozenset()))

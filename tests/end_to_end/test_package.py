@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.standin import ROOT, StandIn
+from tests.end_to_end.emulator import ROOT, Emulator
 
 PROGRAM = ROOT / "examples" / "consumer-yaml"
 
@@ -17,9 +17,9 @@ PROGRAM = ROOT / "examples" / "consumer-yaml"
 class Program:
     """The program of `examples/consumer-yaml`, some of its text replaced, in a folder of its own."""
 
-    def __init__(self, stand_in: StandIn, name: str = "dev", replaced: str = "", by: str = "") -> None:
-        self.stand_in = stand_in
-        self.folder = Path(shutil.copytree(PROGRAM, stand_in.state / "yaml" / name))
+    def __init__(self, emulator: Emulator, name: str = "dev", replaced: str = "", by: str = "") -> None:
+        self.emulator = emulator
+        self.folder = Path(shutil.copytree(PROGRAM, emulator.state / "yaml" / name))
         file = self.folder / "Pulumi.yaml"
         text = file.read_text()
         assert replaced in text
@@ -28,7 +28,7 @@ class Program:
         self.pulumi("config", "set", "project", "my-project")
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        return self.stand_in.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
+        return self.emulator.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
 
     def planned(self) -> Counter[str]:
         """Types of all that an update would make."""
@@ -38,14 +38,14 @@ class Program:
         return Counter(step["urn"].split("::")[2].rpartition("$")[2] for step in steps)
 
 
-def test_schema_can_be_had_as_package_add_has_it(stand_in: StandIn) -> None:
-    said = stand_in.run("pulumi", "package", "get-schema", "./package")
+def test_schema_can_be_had_as_package_add_has_it(emulator: Emulator) -> None:
+    said = emulator.run("pulumi", "package", "get-schema", "./package")
     schema = json.loads(said[said.index("{") : said.rindex("}") + 1])
     assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
 
 
-def test_program_in_yaml_previews_every_object_of_its_components(stand_in: StandIn) -> None:
-    planned = Program(stand_in).planned()
+def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emulator) -> None:
+    planned = Program(emulator).planned()
     assert planned["gke-ai:index:GkeCluster"] == planned["gke-ai:index:FlexStartTpuPool"] == 1
     assert planned["gcp:container/nodePool:NodePool"] == 2, "the system pool and the slice"
     assert planned["kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"] == 1
@@ -60,9 +60,9 @@ def test_program_in_yaml_previews_every_object_of_its_components(stand_in: Stand
     ],
 )
 def test_mistake_of_a_program_in_yaml_is_told_without_a_traceback(
-    replaced: str, by: str, told: str, stand_in: StandIn
+    replaced: str, by: str, told: str, emulator: Emulator
 ) -> None:
-    said = Program(stand_in, "mistaken", replaced, by).pulumi("preview", fails=True)
+    said = Program(emulator, "mistaken", replaced, by).pulumi("preview", fails=True)
     assert told in said
     assert "Traceback" not in said
     assert 'File "' not in said
@@ -70,9 +70,9 @@ def test_mistake_of_a_program_in_yaml_is_told_without_a_traceback(
 
 @pytest.mark.long
 @pytest.mark.cluster
-def test_program_in_yaml_comes_up_and_goes(stand_in: StandIn) -> None:
-    program = Program(stand_in)
+def test_program_in_yaml_comes_up_and_goes(emulator: Emulator) -> None:
+    program = Program(emulator)
     program.pulumi("up", "--yes", "--skip-preview")
     program.pulumi("preview", "--expect-no-changes")
     program.pulumi("destroy", "--yes", "--skip-preview")
-    assert not list((stand_in.state / "clusters").glob("*"))
+    assert not list((emulator.state / "clusters").glob("*"))

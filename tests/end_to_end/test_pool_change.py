@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
-from tests.end_to_end.standin import StandIn, settled
+from tests.end_to_end.emulator import Emulator, settled
 from tests.end_to_end.test_convergence import EXAMPLE, changed
 
 pytestmark = pytest.mark.cluster
@@ -39,17 +39,17 @@ def pool(**keys: Any) -> dict[str, Any]:
     }
 
 
-def nodes(stand_in: StandIn) -> list[dict[str, str]]:
+def nodes(emulator: Emulator) -> list[dict[str, str]]:
     """The labels of each node with GPUs."""
-    return [node["metadata"]["labels"] for node in stand_in.get("nodes", "-l", GKE_ACCELERATOR)]
+    return [node["metadata"]["labels"] for node in emulator.get("nodes", "-l", GKE_ACCELERATOR)]
 
 
 @contextmanager
-def watched(stand_in: StandIn) -> Iterator[list[frozenset[str]]]:
+def watched(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
     """The server's endpoints that are ready, by name, at every change as the API server tells it."""
     states: list[frozenset[str]] = []
     command = ("get", "endpointslices", "-n", "llm", "-l", f"kubernetes.io/service-name={SERVICE}", "-o", "json", "-w")
-    process = stand_in.start("kubectl", "--kubeconfig", stand_in.kubeconfig(), *command)
+    process = emulator.start("kubectl", "--kubeconfig", emulator.kubeconfig(), *command)
 
     def read() -> None:
         assert process.stdout
@@ -70,25 +70,25 @@ def watched(stand_in: StandIn) -> Iterator[list[frozenset[str]]]:
         reader.join()
 
 
-def moved(stand_in: StandIn, **after: Any) -> None:
+def moved(emulator: Emulator, **after: Any) -> None:
     """Changes the pool while its server is watched: both replicas move, one is always ready, the old pool goes."""
-    (before,) = {node[GKE_NODEPOOL] for node in nodes(stand_in)}
-    with watched(stand_in) as states:
-        said = stand_in.make("up", stand_in.configure(EXAMPLE, **pool(**after)))
+    (before,) = {node[GKE_NODEPOOL] for node in nodes(emulator)}
+    with watched(emulator) as states:
+        said = emulator.make("up", emulator.configure(EXAMPLE, **pool(**after)))
     assert all(states), f"no replica was ready at a moment: {states}"
     assert states[0].isdisjoint(states[-1]), "both replicas were moved"
     assert len(states[0]) == len(states[-1]) == 2
     assert "pods are still on its earlier nodes" in said
-    assert {node[INSTANCE_TYPE] for node in nodes(stand_in)} == {after["machineType"]}
-    assert before not in {node[GKE_NODEPOOL] for node in nodes(stand_in)}
-    pools = [one for one in stand_in.exported()["resources"] if one["type"].endswith(":NodePool")]
+    assert {node[INSTANCE_TYPE] for node in nodes(emulator)} == {after["machineType"]}
+    assert before not in {node[GKE_NODEPOOL] for node in nodes(emulator)}
+    pools = [one for one in emulator.exported()["resources"] if one["type"].endswith(":NodePool")]
     assert before not in {one["outputs"]["name"] for one in pools}
     assert not any(one.get("delete") for one in pools)
 
 
-def test_no_moment_without_a_ready_replica_while_a_pool_is_replaced(stand_in: StandIn) -> None:
-    stand_in.make("up", stand_in.configure(EXAMPLE, **pool(machineType=NODES_OF_TWO)))
-    moved(stand_in, machineType=NODES_OF_TWO, createFirst=True)  # switched on for a pool that is there
-    moved(stand_in, machineType=NODES_OF_FOUR, createFirst=True)
-    assert {node[POOL] for node in nodes(stand_in)} == {"l4"}
-    settled(stand_in)
+def test_no_moment_without_a_ready_replica_while_a_pool_is_replaced(emulator: Emulator) -> None:
+    emulator.make("up", emulator.configure(EXAMPLE, **pool(machineType=NODES_OF_TWO)))
+    moved(emulator, machineType=NODES_OF_TWO, createFirst=True)  # switched on for a pool that is there
+    moved(emulator, machineType=NODES_OF_FOUR, createFirst=True)
+    assert {node[POOL] for node in nodes(emulator)} == {"l4"}
+    settled(emulator)

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
-from local.progress import Step
-from local.toolchain import PREVIOUS, go_version, install
+from emulator.progress import Step
+from emulator.toolchain import PREVIOUS, go_version, install
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import StandIn, eventually
+from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
 from tests.end_to_end.test_mixed import holds
 
@@ -49,45 +49,45 @@ def queues(**versions: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def full(previous: Path) -> Iterator[StandIn]:
+def full(previous: Path) -> Iterator[Emulator]:
     """The earlier versions up: the first JobSet has the whole quota, two JobSets and a Job wait."""
-    with fresh() as stand_in:
+    with fresh() as emulator:
         versions = {"kueueVersion": version(previous, "kueue"), "jobsetVersion": version(previous, "jobset")}
-        config = stand_in.configure(EXAMPLE, **queues(**versions))
+        config = emulator.configure(EXAMPLE, **queues(**versions))
         # The charts of then; programs go by their tags. The cluster's daemon keeps this PATH.
         path = os.pathsep.join([str(previous / "bin"), os.environ["PATH"]])
-        up = ("python", "-m", "local.stack", "up", "--stack", stand_in.stack, "--config", str(config))
-        stand_in.run("env", f"GKE_AI_CHARTS={previous / 'charts'}", f"PATH={path}", *up)
-        eventually(lambda: len(workloads(stand_in)) == 4, "Kueue has seen all")
-        yield stand_in
+        up = ("python", "-m", "emulator.stack", "up", "--stack", emulator.stack, "--config", str(config))
+        emulator.run("env", f"GKE_AI_CHARTS={previous / 'charts'}", f"PATH={path}", *up)
+        eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
+        yield emulator
 
 
-def workloads(stand_in: StandIn) -> dict[str, tuple[str, bool]]:
+def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
     """Kueue's workloads by who they are of: uid, and whether admitted."""
     return {
         one["metadata"]["ownerReferences"][0]["name"]: (one["metadata"]["uid"], holds(one, "Admitted"))
-        for one in stand_in.get("workloads", "-A")
+        for one in emulator.get("workloads", "-A")
     }
 
 
-def pods(stand_in: StandIn) -> dict[str, str]:
+def pods(emulator: Emulator) -> dict[str, str]:
     """The pods of runs that run: name and uid."""
-    found = stand_in.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    found = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
 
-def managers(stand_in: StandIn) -> set[str]:
+def managers(emulator: Emulator) -> set[str]:
     """The images of Kueue's and JobSet's managers that run."""
-    found = [pod for name in ("kueue", "jobset") for pod in stand_in.get("pods", "-n", f"{name}-system")]
+    found = [pod for name in ("kueue", "jobset") for pod in emulator.get("pods", "-n", f"{name}-system")]
     return {pod["spec"]["containers"][0]["image"].rpartition("/")[2] for pod in found}
 
 
-def crd(stand_in: StandIn) -> str:
+def crd(emulator: Emulator) -> str:
     """JobSet's CRD, as text."""
-    return stand_in.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
+    return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
 
 
-def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: StandIn, previous: Path) -> None:
+def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator, previous: Path) -> None:
     earlier = {f"{name}:v{version(previous, name)}" for name in ("kueue", "jobset")}
     assert managers(full) == earlier
     eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")

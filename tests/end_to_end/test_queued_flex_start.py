@@ -5,35 +5,35 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.end_to_end.standin import StandIn, begun, eventually, gone, settled
+from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
 from tests.end_to_end.test_flex_start import MULTI, finish, running, slices
 from tests.test_bad_tpu_workloads import queued
 
 pytestmark = pytest.mark.cluster
 
 
-def test_runs_get_their_nodes_by_a_request_in_turn(stand_in: StandIn) -> None:
-    config = stand_in.state / "test.yaml"
+def test_runs_get_their_nodes_by_a_request_in_turn(emulator: Emulator) -> None:
+    config = emulator.state / "test.yaml"
     values = queued()
     del values["tpuPools"][1]  # one that is there all the time
     config.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in values.items()}}))
-    found = begun(stand_in, config)
-    stand_in.make("up", config)
-    jobset, job = (one["name"] for one in stand_in.outputs()["jobs"])
+    found = begun(emulator, config)
+    emulator.make("up", config)
+    jobset, job = (one["name"] for one in emulator.outputs()["jobs"])
 
     child = f"{jobset}-slice-0-0"  # of a slice that grows from zero, and so has its pool by name
-    eventually(lambda: len(running(stand_in, child)) == 4, "the run that was submitted first has its slice")
-    assert slices(stand_in) == {MULTI: 4}
-    (request,) = stand_in.get("provisioningrequests", "-n", "team")
+    eventually(lambda: len(running(emulator, child)) == 4, "the run that was submitted first has its slice")
+    assert slices(emulator) == {MULTI: 4}
+    (request,) = emulator.get("provisioningrequests", "-n", "team")
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     assert request["spec"]["parameters"]["maxRunDurationSeconds"] == "7200"
     assert [podset["count"] for podset in request["spec"]["podSets"]] == [4]
-    assert not running(stand_in, job)
-    settled(stand_in)
+    assert not running(emulator, job)
+    settled(emulator)
 
-    finish(stand_in, child, "team")
-    eventually(lambda: len(running(stand_in, job)) == 4, "the other has a slice when there is quota")
-    bounds = [one["spec"]["parameters"]["maxRunDurationSeconds"] for one in stand_in.get("provisioningrequests", "-A")]
+    finish(emulator, child, "team")
+    eventually(lambda: len(running(emulator, job)) == 4, "the other has a slice when there is quota")
+    bounds = [one["spec"]["parameters"]["maxRunDurationSeconds"] for one in emulator.get("provisioningrequests", "-A")]
     assert "3600" in bounds
-    stand_in.make("down")
-    gone(stand_in, found)
+    emulator.make("down")
+    gone(emulator, found)

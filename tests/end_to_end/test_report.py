@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.end_to_end.standin import StandIn
+from tests.end_to_end.emulator import Emulator
 from tests.end_to_end.test_convergence import EXAMPLE, section
 
 pytestmark = pytest.mark.cluster
@@ -16,22 +16,22 @@ pytestmark = pytest.mark.cluster
 CANARY = "hf_canary_of_the_report"
 
 
-def page(stand_in: StandIn, config: Path) -> str:
+def page(emulator: Emulator, config: Path) -> str:
     """The page that `make report` writes, its picture's text with it; no policy stops these stacks."""
-    stand_in.make("report", config)
-    folder = stand_in.state / "reports"
+    emulator.make("report", config)
+    folder = emulator.state / "reports"
     return (folder / "test.md").read_text() + (folder / "test.svg").read_text()
 
 
-def cluster_with(stand_in: StandIn, pool: dict[str, Any]) -> Path:
+def cluster_with(emulator: Emulator, pool: dict[str, Any]) -> Path:
     """The configuration of a cluster with a pool, and nothing in it."""
-    path = stand_in.state / "pool.yaml"
+    path = emulator.state / "pool.yaml"
     path.write_text(yaml.safe_dump({"config": {"gke-ai:cluster": section("cluster"), "gke-ai:gpuPools": [pool]}}))
     return path
 
 
-def test_report_tells_creation_and_replacement_the_same_twice_and_no_secret(stand_in: StandIn) -> None:
-    whole = StandIn(stand_in.state, extra=(("HF_TOKEN", CANARY),))
+def test_report_tells_creation_and_replacement_the_same_twice_and_no_secret(emulator: Emulator) -> None:
+    whole = Emulator(emulator.state, extra=(("HF_TOKEN", CANARY),))
     config = whole.configure(EXAMPLE)
     first = page(whole, config)
     assert "| + Secret | `llm/hf-secret` |" in first
@@ -41,8 +41,8 @@ def test_report_tells_creation_and_replacement_the_same_twice_and_no_secret(stan
     assert page(whole, config) == first
 
     (pool,) = section("gpuPools")
-    stand_in.make("up", cluster_with(stand_in, pool))
-    text = page(stand_in, cluster_with(stand_in, {**pool, "machineType": "g2-standard-48", "gpusPerNode": 4}))
+    emulator.make("up", cluster_with(emulator, pool))
+    text = page(emulator, cluster_with(emulator, {**pool, "machineType": "g2-standard-48", "gpusPerNode": 4}))
     assert "**1 replaced**" in text
     assert "Node pool gpupool is replaced" in text
     assert "| `nodeConfig.machineType` | `g2-standard-24` | `g2-standard-48` |" in text.replace(" **replaces it**", "")

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.standin import Found, StandIn, eventually, gone
+from tests.end_to_end.emulator import Emulator, Found, eventually, gone
 
 pytestmark = pytest.mark.cluster
 
@@ -107,10 +107,10 @@ class Answer(NamedTuple):
 class Credential:
     """A team's own way to the API server: a token of its deployer, and nothing else."""
 
-    def __init__(self, stand_in: StandIn, team: str) -> None:
-        (cluster,) = yaml.safe_load(Path(stand_in.kubeconfig()).read_text())["clusters"]
+    def __init__(self, emulator: Emulator, team: str) -> None:
+        (cluster,) = yaml.safe_load(Path(emulator.kubeconfig()).read_text())["clusters"]
         authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
-        token = stand_in.kubectl("create", "token", "deployer", "-n", team).strip()
+        token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
         self.team = team
         self._api = httpx.Client(
             base_url=cluster["cluster"]["server"],
@@ -224,21 +224,21 @@ def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[StandIn]:
+def shared() -> Iterator[Emulator]:
     """The two tenants, up; the last test takes them down."""
-    with fresh() as stand_in:
-        stand_in.make("up", stand_in.configure(AUTOPILOT, **SECTIONS))
-        yield stand_in
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+        yield emulator
 
 
 @pytest.fixture(scope="module")
-def team_a(shared: StandIn) -> Credential:
+def team_a(shared: Emulator) -> Credential:
     """What team A has."""
     return Credential(shared, "team-a")
 
 
 @pytest.fixture(scope="module")
-def team_b(shared: StandIn) -> Credential:
+def team_b(shared: Emulator) -> Credential:
     """What team B has."""
     return Credential(shared, "team-b")
 
@@ -342,7 +342,7 @@ def allowed(team: Credential, namespace: str, group: str, resource: str, verb: s
 
 
 @pytest.mark.parametrize("who", [["ada@example.com"], ["bob@example.com", "--as-group", "team-a@example.com"]])
-def test_a_member_may_what_the_deployer_may(who: list[str], shared: StandIn) -> None:
+def test_a_member_may_what_the_deployer_may(who: list[str], shared: Emulator) -> None:
     for namespace, answer in (("team-a", "yes"), ("team-b", "no")):
         asked = ("auth", "can-i", "create", "jobs", "-n", namespace, "--as", *who)
         assert (
@@ -580,7 +580,7 @@ def test_a_name_of_a_queue_in_another_namespace_is_no_way_in(team_b: Credential)
     assert OTHERS in answer.message  # what to write instead
 
 
-def test_the_platform_is_held_to_the_same(shared: StandIn) -> None:
+def test_the_platform_is_held_to_the_same(shared: Emulator) -> None:
     command = ("run", "x", "-n", "team-a", "--image", "example.com/x:1", "--overrides")
     asks = '{"spec": {"containers": [{"name": "x", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}'
     output = shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *command, asks, fails=True)
@@ -591,7 +591,7 @@ def test_the_platform_is_held_to_the_same(shared: StandIn) -> None:
 
 
 @pytest.mark.usefixtures("at_work")
-def test_tenants_stay_as_they_are_and_go_with_all_that_they_run(shared: StandIn, team_a: Credential) -> None:
+def test_tenants_stay_as_they_are_and_go_with_all_that_they_run(shared: Emulator, team_a: Credential) -> None:
     assert shared.planned() == {}
     eventually(lambda: running(team_a, "job-name=training"), "the Job still runs")
     shared.make("down")

@@ -1,4 +1,4 @@
-"""The tutorials' commands, run in order on a stand-in of their own: each prints what its tutorial shows.
+"""The tutorials' commands, run in order on an emulator of their own: each prints what its tutorial shows.
 
 In a block of `console`, a line that begins with `$ ` is a command, and the lines under it are what it prints: the words
 of each, in order, in one line of the output, `…` for any of them. What only looks is asked again until it shows that.
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.end_to_end.standin import ROOT, StandIn, until_none
+from tests.end_to_end.emulator import ROOT, Emulator, until_none
 
 pytestmark = pytest.mark.cluster
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("[0-9]*.md"))
-LOOKS = ("make status", "local/run kubectl get", "local/run kubectl -n llm get")
+LOOKS = ("make status", "emulator/run kubectl get", "emulator/run kubectl -n llm get")
 PATIENCE_SECONDS = 60.0
 
 
@@ -54,8 +54,8 @@ def missing(step: Step, output: str) -> list[str]:
 class Shell:
     """Runs commands one after the other, as a reader's shell does; a failure doesn't show its environment."""
 
-    def __init__(self, stand_in: StandIn) -> None:
-        self.environment = {**stand_in.environment, "COLUMNS": "250"}
+    def __init__(self, emulator: Emulator) -> None:
+        self.environment = {**emulator.environment, "COLUMNS": "250"}
         self.beside: list[subprocess.Popen[str]] = []
 
     def start(self, command: str, output: int) -> subprocess.Popen[str]:
@@ -91,14 +91,14 @@ class Shell:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_does_not_do_what_it_says(page: Path, stand_in: StandIn) -> None:
-    shell = Shell(stand_in)
+def test_a_tutorial_does_not_do_what_it_says(page: Path, emulator: Emulator) -> None:
+    shell = Shell(emulator)
     try:
         for step in steps(page.read_text()):
             shows(step, shell)
     finally:
         shell.close()
-    until_none(stand_in.processes, "no process of the stand-in is left", 20)
+    until_none(emulator.processes, "no process of the emulator is left", 20)
 
 
 def shows(step: Step, shell: Shell) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.end_to_end.standin import StandIn
+from tests.end_to_end.emulator import Emulator
 from tests.recorded import systems, versions
 
 pytestmark = pytest.mark.cluster
@@ -30,9 +30,9 @@ HARMLESS = {"create", "update"}
 @pytest.mark.parametrize(
     ("version", "system"), [(version, system) for version in versions() for system in systems(version)]
 )
-def test_upgrade_replaces_nothing_and_changes_what_is_told(version: str, system: str, stand_in: StandIn) -> None:
-    stand_in.run("python", "-m", "tests.recorded.given", version, system, stand_in.stack)
-    plan = {operation: sorted(names) for operation, names in stand_in.planned().items()}
+def test_upgrade_replaces_nothing_and_changes_what_is_told(version: str, system: str, emulator: Emulator) -> None:
+    emulator.run("python", "-m", "tests.recorded.given", version, system, emulator.stack)
+    plan = {operation: sorted(names) for operation, names in emulator.planned().items()}
     lost = {operation: names for operation, names in plan.items() if operation not in HARMLESS}
     assert not lost, "this version would replace or delete what an earlier one made: give it an alias, or keep its name"
     assert plan == CHANGES.get((version, system), {})

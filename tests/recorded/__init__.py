@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from local.kubernetes_plugin import objects
+from emulator.kubernetes_plugin import objects
 
 FOLDER = Path(__file__).resolve().parent
 Resource = dict[str, Any]

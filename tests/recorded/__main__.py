@@ -1,6 +1,6 @@
-"""Records what a version of this project leaves in its stacks' state: deploys each system to a stand-in, and exports.
+"""Records what a version of this project leaves in its stacks' state: deploys each system to an emulator, and exports.
 
-    local/run python -m tests.recorded [CHECKOUT] [SYSTEM…]
+    emulator/run python -m tests.recorded [CHECKOUT] [SYSTEM…]
 
 CHECKOUT is another checkout of this project (`git worktree add FOLDER TAG`); without it, this one. Systems that are
 recorded already are left as they are. See docs/upgrading.md.
@@ -49,15 +49,15 @@ def version(root: Path) -> str:
 
 
 def of(root: Path, file: Path) -> str:
-    """The record of one system: deployed by the checkout itself to a stand-in of its own, which is ended again."""
+    """The record of one system: deployed by the checkout itself to an emulator of its own, which is ended again."""
     with tempfile.TemporaryDirectory(prefix="gke-ai-") as state:
 
         def run(*command: str) -> str:
-            # Not what this checkout's own local/run has put there: each looks for plugins beyond its own.
+            # Not what this checkout's own emulator/run has put there: each looks for plugins beyond its own.
             path = os.pathsep.join(one for one in os.get_exec_path() if not Path(one).is_relative_to(ROOT))
             environment = {**os.environ, "GKE_AI_STATE": state, "PATH": path}
             process = subprocess.run(
-                [str(root / "local" / "run"), *command], cwd=root, env=environment, text=True, capture_output=True
+                [str(root / "emulator" / "run"), *command], cwd=root, env=environment, text=True, capture_output=True
             )
             if process.returncode:
                 sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{process.stdout}{process.stderr}")
@@ -69,12 +69,12 @@ def of(root: Path, file: Path) -> str:
             mode = cluster.get("existingMode", "standard")
             run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
         try:
-            run("python", "-m", "local.stack", "up", "--stack", STACK, "--config", str(file))
+            run("python", "-m", "emulator.stack", "up", "--stack", STACK, "--config", str(file))
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
             return recorded(json.loads(exported)["deployment"], STACK, config)
         finally:
             for made in (Path(state) / "clusters").glob("*"):
-                run("python", "-c", f"import local.cluster; local.cluster.delete({made.name!r})")
+                run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({made.name!r})")
 
 
 if __name__ == "__main__":

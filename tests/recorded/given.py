@@ -1,6 +1,6 @@
 """Makes a stack of what an earlier version left: its configuration, and its state as if this stack had been deployed.
 
-    local/run python -m tests.recorded.given VERSION SYSTEM STACK
+    emulator/run python -m tests.recorded.given VERSION SYSTEM STACK
 
 The cloud has the cluster where the configuration says that it exists already, and nothing else: a preview compares the
 program with the recorded state, not with the cloud.
@@ -17,12 +17,12 @@ from typing import Any
 import yaml
 
 from catalog.workload_identity import pool_name
-from local import paths, stack
-from local.cluster import ClusterRecord, Endpoint, PoolRecord
-from local.existing import DEFAULTS
-from local.gcp_plugin.containers import Cluster
-from local.gcp_plugin.resource import Cloud
-from local.gcp_plugin.store import Store
+from emulator import paths, stack
+from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
+from emulator.existing import DEFAULTS
+from emulator.gcp_plugin.containers import Cluster
+from emulator.gcp_plugin.resource import Cloud
+from emulator.gcp_plugin.store import Store
 from tests.recorded import CERTIFICATE, NOWHERE, read
 
 

@@ -1,0 +1,47 @@
+"""The objects of a bucket of the emulated cloud, as a workload would leave them there.
+
+emulator/run bucket put BUCKET OBJECT [FILE]   an empty object, or the content of FILE
+emulator/run bucket ls BUCKET
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from emulator.gcp_plugin.storage import BUCKET
+from emulator.gcp_plugin.store import Store
+
+
+def main() -> None:
+    """Runs one command."""
+    parser = argparse.ArgumentParser(
+        prog="emulator/run bucket", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    put = commands.add_parser("put", help="put an object into a bucket")
+    put.add_argument("bucket")
+    put.add_argument("object")
+    put.add_argument("file", nargs="?", type=Path)
+    ls = commands.add_parser("ls", help="list the objects of a bucket")
+    ls.add_argument("bucket")
+    options = parser.parse_args()
+
+    store = Store()
+    record = store.get(options.bucket)
+    if record is None or record.kind != BUCKET:
+        there = ", ".join(bucket.identity for bucket in store.all(BUCKET)) or "none"
+        sys.exit(f"The emulated cloud has no bucket {options.bucket}. There are: {there}")
+    if options.command == "ls":
+        print("\n".join(store.objects(options.bucket)))
+        return
+    try:
+        content = options.file.read_bytes() if options.file else b""
+    except OSError as error:
+        sys.exit(f"{options.file} can't be read: {error.strerror}")
+    store.put_object(options.bucket, options.object, content)
+
+
+if __name__ == "__main__":
+    main()

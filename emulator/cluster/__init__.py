@@ -1,0 +1,34 @@
+"""The clusters of the emulated cloud: real control planes with simulated nodes.
+
+What the `gcp` plugin and the commands of `emulator` use; each function is documented where it is written.
+"""
+
+from __future__ import annotations
+
+from emulator.auth_plugin import credential
+from emulator.cluster.folder import NoSuchCluster, names
+from emulator.cluster.jobs import NothingRuns, finish_job
+from emulator.cluster.kwok import ClusterFailed, create, delete, endpoint, exists, start
+from emulator.cluster.pools import remove_pool, set_pool
+from emulator.cluster.processes import MissingTool
+from emulator.cluster.records import ClusterRecord, Endpoint, PoolRecord
+
+__all__ = [
+    "ClusterFailed",
+    "ClusterRecord",
+    "Endpoint",
+    "MissingTool",
+    "NoSuchCluster",
+    "NothingRuns",
+    "PoolRecord",
+    "create",
+    "credential",
+    "delete",
+    "endpoint",
+    "exists",
+    "finish_job",
+    "names",
+    "remove_pool",
+    "set_pool",
+    "start",
+]

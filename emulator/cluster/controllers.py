@@ -1,0 +1,351 @@
+"""Local processes in place of the simulated containers of pods: real controllers, and stubs of servers.
+
+A pod on a simulated node runs nothing. For a container whose image is a known program, that is started here with the
+container's own arguments and environment. A controller also gets the files of its ConfigMap and Secret volumes (kept up
+to date, as a kubelet does), and a token of the pod's ServiceAccount: so it has the permissions that its chart gives it
+and no others. The pod is Ready at once, as KWOK makes it, while the program is still starting: on real clusters, too,
+Kueue is Ready seconds before its webhook answers (kueue#13036).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ctypes
+import logging
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from emulator.cluster import egress, processes, scraping
+from emulator.cluster.api import Refused, View, answer, kubeconfig
+from emulator.cluster.folder import Folder
+from emulator.cluster.programs import Container, Program, Sandbox, known
+from emulator.cluster.records import write
+
+Object = dict[str, Any]
+log = logging.getLogger(__name__)
+
+# A further wait, in seconds, before a controller starts: lengthens the time in which its pod is Ready and its webhook
+# doesn't answer.
+DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
+TOKEN_SECONDS = 3600
+STOP_SECONDS = 5
+LONGEST_BACKOFF = 10.0
+
+
+class Controllers:
+    """Keeps one local process for each container of a running pod that is a known program, and says to Prometheus which
+    of them to scrape.
+
+    Args:
+        folder: Of the cluster.
+        api: A client of the cluster.
+        pods, monitorings, tokens: Its Pods, PodMonitorings and Secrets with tokens of service accounts.
+        find: Gives the local port for a target as in `egress.resolve`.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        api: httpx.AsyncClient,
+        pods: View,
+        monitorings: View,
+        tokens: View,
+        find: Callable[[str], int | None],
+    ) -> None:
+        self._folder = folder
+        self._api = api
+        self._pods = pods
+        self._monitorings = monitorings
+        self._tokens = tokens
+        self._find = find
+        self._running: dict[str, list[Emulator]] = {}
+        self._ports: dict[str, dict[int, int]] = {}
+        self._scraped: Object | None = None
+
+    def served(self) -> dict[str, dict[int, int]]:
+        """For each pod's uid, container port → local port."""
+        return self._ports
+
+    async def run(self, changed: asyncio.Event) -> None:
+        """Start and stop processes as pods come and go."""
+        await self._pods.synced.wait()
+        # Processes of a daemon before this one have ended with it; their files haven't.
+        shutil.rmtree(self._folder.sandboxes, ignore_errors=True)
+        while True:
+            changed.clear()
+            wanted = {pod["metadata"]["uid"]: pod for pod in self._pods.objects.values() if _runs(pod)}
+            for uid in self._running.keys() - wanted.keys():
+                self._ports.pop(uid, None)
+                for emulator in self._running.pop(uid):
+                    emulator.stop()
+            for uid, pod in wanted.items():
+                if uid not in self._running:
+                    self._running[uid] = self._start(pod, changed)
+            self._scrape()
+            await changed.wait()
+
+    def _start(self, pod: Object, changed: asyncio.Event) -> list[Emulator]:
+        programs = [(spec, program) for spec in pod["spec"]["containers"] if (program := known(spec["image"]))]
+        if not programs:
+            return []
+        # Containers of a pod share one network.
+        ports = self._ports.setdefault(pod["metadata"]["uid"], {})
+        return [
+            Emulator(self._folder, self._api, self._find, pod, spec, program, ports, changed.set)
+            for spec, program in programs
+        ]
+
+    def _scrape(self) -> None:
+        monitorings, pods = self._monitorings.objects.values(), self._pods.objects.values()
+        for namespace, name, key in scraping.wanted_secrets(monitorings):
+            if (found := self._tokens.objects.get((namespace, name))) and key in (found.get("data") or {}):
+                file = self._folder.path / scraping.credential(namespace, name, key)
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                file.touch(mode=0o600)
+                file.write_bytes(base64.b64decode(found["data"][key]))
+        wanted = scraping.configuration(self._folder.record, monitorings, pods, self._ports)
+        if wanted != self._scraped:
+            write(self._folder.scraping, wanted)
+            self._scraped = wanted
+
+
+def _runs(pod: Object) -> bool:
+    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+class Emulator:
+    """One container's process, from its start to its stop. `placed` is called once its ports are known."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        api: httpx.AsyncClient,
+        find: Callable[[str], int | None],
+        pod: Object,
+        spec: Object,
+        program: Program,
+        ports: dict[int, int],
+        placed: Callable[[], None],
+    ) -> None:
+        metadata = pod["metadata"]
+        self._title = f"{metadata['namespace']}/{metadata['name']}/{spec['name']}"
+        self._folder = folder
+        self._api = api
+        self._find = find
+        self._pod = pod
+        self._program = program
+        self._placed = placed
+        self._tasks: list[asyncio.Task[None]] = []
+        self._forwards: list[asyncio.Server] = []
+        self.sandbox = Sandbox(folder.sandboxes / metadata["uid"] / spec["name"], ports)
+        self._container = Container(folder, pod, spec, self.sandbox, self._forward)
+        self._main = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """End the process and forget its files."""
+        self._main.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self.sandbox.inside("/tmp").mkdir(parents=True)
+            if self._program.managed:
+                await asyncio.sleep(float(os.environ.get(DELAY_VARIABLE) or 0))
+                await self._credentials()
+                await self._volumes()
+            command = await self._program.command(self._container)
+            self._placed()
+            await self._keep_running(command)
+        except asyncio.CancelledError:
+            log.info("%s: stopped", self._title)
+        except Exception:
+            log.exception("%s: can't be started", self._title)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            for server in self._forwards:
+                server.close()
+            shutil.rmtree(self.sandbox.root, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.sandbox.root.parent.rmdir()  # fails while another container of the pod is there
+
+    async def _forward(self, target: str) -> int:
+        server = await egress.forward(target, self._find)
+        self._forwards.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _keep_running(self, command: list[str]) -> None:
+        """Start the program; whenever it ends, start it again, later each time it ends soon."""
+        output = self._folder.log / (self._title.replace("/", "_") + ".log")
+        backoff = 0.5
+        while True:
+            log.info("%s: starting %s", self._title, " ".join(command))
+            begun = time.monotonic()
+            with output.open("ab") as sink:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=sink,
+                    env=processes.environment(self._folder.path, **self._environment()),
+                    # Programs that write beside themselves (Kueue's visibility server) do so in here.
+                    cwd=self.sandbox.root,
+                    preexec_fn=_end_with_parent,
+                )
+            try:
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    await _end(process)
+            log.warning("%s: ended with %s (see %s)", self._title, code, output)
+            backoff = 0.5 if time.monotonic() - begun > 60 else min(backoff * 2, LONGEST_BACKOFF)
+            await asyncio.sleep(backoff)
+
+    def _environment(self) -> dict[str, str]:
+        own = {"TMPDIR": str(self.sandbox.inside("/tmp")), "HOSTNAME": self._pod["metadata"]["name"]}
+        return own | self._container.variables()
+
+    async def _credentials(self) -> None:
+        """A kubeconfig for the pod's ServiceAccount; the token in a file beside it, which clients read again as it is
+        renewed."""
+        token_file = self.sandbox.root / "token"
+        await self._renew_token(token_file)
+        self._keep(self._renew_for_ever(token_file))
+        ca = (self._folder.pki / "ca.crt").read_bytes()
+        self._container.kubeconfig.write_text(kubeconfig(self._folder.host, ca, {"tokenFile": str(token_file)}))
+
+    async def _renew_for_ever(self, file: Path) -> None:
+        while True:
+            await asyncio.sleep(TOKEN_SECONDS * 0.8)
+            await self._renew_token(file)
+
+    async def _renew_token(self, file: Path) -> None:
+        metadata = self._pod["metadata"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        request = {"spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound}}
+        account = self._pod["spec"]["serviceAccountName"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
+        token = answer(await self._api.post(path, json=request))["status"]["token"]
+        fresh = file.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(token)
+        os.replace(fresh, file)
+
+    async def _volumes(self) -> None:
+        """Lay out the container's volumes; returns when each ConfigMap and Secret that must be there is."""
+        volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
+        for mount in self._container.spec.get("volumeMounts", []):
+            volume = volumes[mount["name"]]
+            if "configMap" in volume:
+                source = volume["configMap"]
+                await self._mount(mount, source, f"configmaps/{source['name']}", _config_map_files)
+            elif "secret" in volume:
+                source = volume["secret"]
+                await self._mount(mount, source, f"secrets/{source['secretName']}", _secret_files)
+            elif "emptyDir" in volume:
+                self.sandbox.mounts.append(mount["mountPath"])
+                self.sandbox.inside(mount["mountPath"]).mkdir(parents=True, exist_ok=True)
+
+    async def _mount(
+        self, mount: Object, source: Object, path: str, files: Callable[[Object], dict[str, bytes]]
+    ) -> None:
+        self.sandbox.mounts.append(mount["mountPath"])
+        target = self.sandbox.inside(mount["mountPath"])
+        kind, _, name = path.partition("/")
+        arrived = asyncio.Event()
+        laid_out: dict[str, bytes] = {}
+
+        def lay_out() -> None:
+            nonlocal laid_out
+            found = next(iter(view.objects.values()), None)
+            content = _items(files(found), source.get("items")) if found is not None else {}
+            if found is None and not source.get("optional"):
+                return
+            if "subPath" in mount:
+                # As with a kubelet, such a file stays as it was when the container started.
+                if not arrived.is_set():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(content[mount["subPath"]])
+            elif content != laid_out or not arrived.is_set():
+                _replace_files(target, content)
+            laid_out = content
+            arrived.set()
+
+        collection = f"/api/v1/namespaces/{self._container.namespace}/{kind}"
+        view = View(self._api, collection, lay_out, fieldSelector=f"metadata.name={name}")
+        self._keep(view.follow())
+        await arrived.wait()
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except (httpx.HTTPError, Refused, OSError, KeyError) as error:
+                log.error("%s: %r", self._title, error)
+
+        self._tasks.append(asyncio.create_task(guarded()))
+
+
+def _config_map_files(item: Object) -> dict[str, bytes]:
+    text = {name: content.encode() for name, content in item.get("data", {}).items()}
+    return text | {name: base64.b64decode(content) for name, content in item.get("binaryData", {}).items()}
+
+
+def _secret_files(item: Object) -> dict[str, bytes]:
+    return {name: base64.b64decode(content) for name, content in (item.get("data") or {}).items()}
+
+
+def _items(files: dict[str, bytes], items: list[Object] | None) -> dict[str, bytes]:
+    return files if items is None else {item["path"]: files[item["key"]] for item in items if item["key"] in files}
+
+
+def _replace_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Change all files of a folder at one moment, by the kubelet's way: links through `..data`, which is switched over.
+
+    A certificate that is read between its two files would not fit its key.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "..data"
+    before = data.resolve() if data.is_symlink() else None
+    content = folder / f"..{time.time_ns()}"
+    content.mkdir()
+    for name, value in files.items():
+        (content / name).touch(mode=0o600)
+        (content / name).write_bytes(value)
+    switch = folder / "..data_new"
+    switch.symlink_to(content.name)
+    os.replace(switch, data)
+    for name in files:
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(Path("..data") / name)
+    for link in folder.iterdir():
+        if not link.name.startswith("..") and link.name not in files:
+            link.unlink()
+    if before is not None:
+        shutil.rmtree(before, ignore_errors=True)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    try:
+        await asyncio.wait_for(asyncio.shield(process.wait()), STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel kill this process when the daemon ends, however that ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,107 @@
+"""What stands beside one cluster's control plane: `python -m emulator.cluster.daemon NAME`.
+
+It holds nothing that the API server doesn't: started again after any end, it goes on from what it finds there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+
+from catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
+from emulator.cluster import egress
+from emulator.cluster.api import View, async_client
+from emulator.cluster.controllers import Controllers
+from emulator.cluster.folder import Folder, try_lock
+from emulator.cluster.planner import REQUEST_API
+from emulator.cluster.provisioner import Provisioner, Views
+from emulator.cluster.secret_sync import SecretSyncs
+from emulator.cluster.volumes import Volumes
+from emulator.gcp_plugin.store import Store
+
+log = logging.getLogger("daemon")
+
+
+async def run(folder: Folder) -> None:
+    """Serve the egress proxy, the controllers, the provisioner, the disks and the secrets until told to end."""
+    async with async_client(folder) as api:
+        for_controllers, for_provisioner = asyncio.Event(), asyncio.Event()
+
+        def changed() -> None:
+            for_controllers.set()
+            for_provisioner.set()
+
+        def ignored() -> None:
+            """The proxy looks at each connection; nothing is done as its objects change."""
+
+        pods = View(api, "/api/v1/pods", changed)
+        nodes = View(api, "/api/v1/nodes", for_provisioner.set)
+        services = View(api, "/api/v1/services", ignored)
+        slices = View(api, "/apis/discovery.k8s.io/v1/endpointslices", ignored)
+        classes = View(api, f"/apis/{COMPUTE_CLASS_API}/computeclasses", for_provisioner.set)
+        requests = View(api, f"/apis/{REQUEST_API}/provisioningrequests", for_provisioner.set)
+        monitorings = View(api, f"/apis/{POD_MONITORING_API}/podmonitorings", for_controllers.set)
+        of_accounts = "type=kubernetes.io/service-account-token"
+        tokens = View(api, "/api/v1/secrets", for_controllers.set, fieldSelector=of_accounts)
+        provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
+        volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
+
+        def find(target: str) -> int | None:
+            return egress.resolve(
+                target,
+                services.objects.values(),
+                slices.objects.values(),
+                pods.objects.values(),
+                controllers.served(),
+            )
+
+        controllers = Controllers(folder, api, pods, monitorings, tokens, find)
+        server = await egress.serve(folder.socket, find)
+        log.info("serving %s", folder.socket)
+        async with server, asyncio.TaskGroup() as group:
+            for view in (
+                pods,
+                nodes,
+                services,
+                slices,
+                classes,
+                requests,
+                monitorings,
+                tokens,
+                *volumes.views,
+                *secrets.views,
+            ):
+                group.create_task(view.follow())
+            group.create_task(controllers.run(for_controllers))
+            group.create_task(provisioner.run(for_provisioner))
+            group.create_task(volumes.run())
+            group.create_task(secrets.run())
+
+
+async def _until_told(folder: Folder) -> None:
+    work = asyncio.current_task()
+    assert work is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    await run(folder)
+
+
+def main() -> int:
+    """Run for the cluster named on the command line; end quietly if another process already does."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    folder = Folder(sys.argv[1])
+    # Held until this process ends.
+    if try_lock(folder.path) is None:
+        return 0
+    try:
+        asyncio.run(_until_told(folder))
+    except asyncio.CancelledError:
+        log.info("ended")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

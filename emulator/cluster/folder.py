@@ -1,0 +1,97 @@
+"""Where one cluster keeps things, and the lock under which clusters are made and unmade."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from emulator import paths
+from emulator.cluster.records import ClusterRecord, write
+
+
+class NoSuchCluster(Exception):
+    """The emulated cloud has no such cluster."""
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(names()) or "none"
+        super().__init__(
+            f"The emulated cloud has no running cluster {name} (clusters there: {known}). Deploy it with `make up`."
+        )
+
+
+class Folder:
+    """The folder of one cluster."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = paths.CLUSTERS / name
+        self.pools = self.path / "pools"
+        self.log = self.path / "log"
+        self.sandboxes = self.path / "pods"
+        self.scraping = self.path / "prometheus.yaml"
+        self.kubeconfig = self.path / "kubeconfig"
+        self.kwok = self.path / "kwok"
+        self.control_plane = self.kwok / "clusters" / name
+        self.pki = self.control_plane / "pki"
+        self.socket = self.control_plane / "egress.sock"
+        self._file = self.path / "cluster.json"
+
+    def write(self, record: ClusterRecord, host: str, ready: bool) -> None:
+        """Remember the cluster; `ready` only once it has answered, so that a half-made one is told from a whole."""
+        write(self._file, {"record": asdict(record), "host": host, "ready": ready})
+
+    @property
+    def ready(self) -> bool:
+        """Whether the cluster was once made to the end."""
+        return self._file.exists() and bool(json.loads(self._file.read_text())["ready"])
+
+    @property
+    def record(self) -> ClusterRecord:
+        """The cluster as it was asked for."""
+        return ClusterRecord(**self._read()["record"])
+
+    @property
+    def host(self) -> str:
+        """The API server's address, `127.0.0.1:PORT`."""
+        return str(self._read()["host"])
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads(self._file.read_text())
+        except FileNotFoundError:
+            raise NoSuchCluster(self.name) from None
+        return content
+
+
+def names() -> list[str]:
+    """Every cluster of this emulated cloud that was made to the end."""
+    return [path.name for path in sorted(paths.CLUSTERS.glob("[!.]*")) if Folder(path.name).ready]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a folder for oneself; whoever else wants it waits. The lock ends with the process, however that ends."""
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(path: Path) -> int | None:
+    """Hold a folder for the rest of this process; None if another process has it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -1,0 +1,306 @@
+"""Stubs of what can't run here: model servers, the TPU device plugin, the Stackdriver adapter. No model answers.
+
+    python stubs.py KIND SETTINGS
+
+SETTINGS is a JSON object, the keyword arguments of the stub KIND. Each speaks the HTTP API of what it stands in for, so
+far as this product asks it, on 127.0.0.1. Standard library only, and nothing of this project: there is a process for
+every replica, so starting one has to be cheap.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Object = dict[str, Any]
+ANSWER = "A stub of the emulated cloud answers: no model runs here."
+# Seconds that a model server takes for a token; a variable of the container, or of who starts the emulator.
+TOKEN_SECONDS_VARIABLE = "GKE_AI_STUB_TOKEN_SECONDS"
+TOKEN_SECONDS = 0.002
+DEFAULT_TOKENS = 16
+# In a container's private folder: whose chips it holds, and what is in their memory.
+CHIPS_FILE = "chips.json"
+
+
+class Failed(Exception):
+    """An answer that is an error: its HTTP status, and what it says."""
+
+    def __init__(self, status: int, cause: str) -> None:
+        super().__init__(cause)
+        self.status = status
+
+
+# What a route gives: text as it is, an object as JSON.
+Answer = str | Object
+Route = Callable[[Object], Answer]
+
+
+def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None) -> ThreadingHTTPServer:
+    """Listen, and answer from another thread.
+
+    Args:
+        port: Local port; 0 for any.
+        routes: By method and path (`GET /health`), or by method alone for every other path. A route gets the request's
+            JSON, with the path as `path`.
+        tls: To answer HTTPS.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer({})
+
+        def do_POST(self) -> None:
+            try:
+                request = json.loads(self._body())
+            except ValueError:
+                request = None
+            if isinstance(request, dict):
+                self._answer(request)
+            else:
+                self._reply(400, {"error": "the request is no JSON object"})
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            return body
+
+        def _answer(self, request: Object) -> None:
+            path = self.path.partition("?")[0]
+            route = routes.get(f"{self.command} {path}") or routes.get(self.command)
+            try:
+                if route is None:
+                    raise Failed(404, f"{self.command} {path} is nothing that this stub answers")
+                self._reply(200, route(request | {"path": path}))
+            except Failed as failure:
+                self._reply(failure.status, {"error": str(failure)})
+
+        def _reply(self, status: int, answer: Answer) -> None:
+            text = isinstance(answer, str)
+            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; version=0.0.4" if text else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: a line for every probe and scrape helps nobody."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        # Connections of a burst that wait to be accepted; the default is 5, and then some would be refused.
+        request_queue_size = 1024
+
+    server = Server(("127.0.0.1", port), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def metric(name: str, about: str, samples: Mapping[str, float]) -> str:
+    """A gauge in Prometheus' text format; `samples` is by labels (`id="x"`)."""
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+    lines += [f"{name}{{{labels}}} {value}" for labels, value in samples.items()]
+    return "\n".join(lines) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------- GPU servers
+def tgi(port: int) -> None:
+    """https://huggingface.co/docs/text-generation-inference/reference/api_reference"""
+
+    def generate(request: Object) -> Answer:
+        if "inputs" not in request:
+            raise Failed(422, "inputs is missing")
+        _take(request.get("parameters", {}).get("max_new_tokens"))
+        return {"generated_text": ANSWER}
+
+    serve(port, {"GET /health": lambda _: "", "POST /generate": generate, "POST /v1/completions": _completions})
+
+
+def vllm(port: int) -> None:
+    """https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html"""
+    serve(port, {"GET /health": lambda _: "", "POST /v1/completions": _completions})
+
+
+def _completions(request: Object) -> Answer:
+    if "prompt" not in request:
+        raise Failed(422, "prompt is missing")
+    tokens = _take(request.get("max_tokens"))
+    return {
+        "id": f"stub-{time.time_ns()}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": request.get("model", "stub"),
+        "choices": [{"index": 0, "text": ANSWER, "logprobs": None, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _take(tokens: object) -> int:
+    """Take the time of so many tokens."""
+    count = tokens if isinstance(tokens, int) else DEFAULT_TOKENS
+    time.sleep(count * float(os.environ.get(TOKEN_SECONDS_VARIABLE) or TOKEN_SECONDS))
+    return count
+
+
+# ----------------------------------------------------------------------------------------------------------- JetStream
+class Engine:
+    """Decoding slots: a request that finds none free waits in the prefill queue.
+
+    Args:
+        slots: How many there are.
+        changed: Told the share of used slots whenever it changes.
+    """
+
+    def __init__(self, slots: int, changed: Callable[[float], None]) -> None:
+        self.slots = slots
+        self.used = 0
+        self.backlog: deque[threading.Event] = deque()
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._use(0)
+
+    def generate(self, tokens: object) -> None:
+        """Wait for a slot, and hold it for as long as the tokens take."""
+        turn = threading.Event()
+        with self._lock:
+            if self.used < self.slots:
+                self._use(1)
+                turn.set()
+            else:
+                self.backlog.append(turn)
+        turn.wait()
+        try:
+            _take(tokens)
+        finally:
+            with self._lock:
+                if self.backlog:
+                    self.backlog.popleft().set()  # the slot goes straight to the next
+                else:
+                    self._use(-1)
+
+    def _use(self, more: int) -> None:
+        self.used += more
+        self._changed(self.used / self.slots)
+
+    def metrics(self, pod: str) -> str:
+        """https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py"""
+        used = {f'id="{pod}",idx="0"': self.used / self.slots}
+        return metric(
+            "jetstream_prefill_backlog_size", "Requests that wait", {f'id="{pod}"': len(self.backlog)}
+        ) + metric("jetstream_slots_used_percentage", "Share of decoding slots in use, 0 to 1", used)
+
+
+# Share of the chips' memory that the model takes, and what full slots add to it.
+MODEL_MEMORY, SLOTS_MEMORY = 0.25, 0.65
+
+
+def maxengine(port: int, metrics_port: int | None, slots: int, id: str, chips_file: str, chips: Object) -> None:
+    """JetStream's engine. The real one speaks gRPC on `port`: nobody but the HTTP front in its pod asks there."""
+
+    def note(share: float) -> None:
+        used = int(chips["memory"] * (MODEL_MEMORY + SLOTS_MEMORY * share))
+        fresh = f"{chips_file}.new"
+        Path(fresh).write_text(json.dumps(chips | {"used": used}))
+        os.replace(fresh, chips_file)
+
+    engine = Engine(slots, note)
+
+    def generate(request: Object) -> Answer:
+        engine.generate(request.get("max_tokens"))
+        return {"response": ANSWER}
+
+    serve(port, {"POST /generate": generate})
+    if metrics_port:
+        serve(metrics_port, {"GET": lambda _: engine.metrics(id)})
+
+
+def jetstream_http(port: int, engine_port: int) -> None:
+    """The HTTP front of JetStream: it passes requests on to the engine in its pod.
+
+    https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
+    """
+
+    def generate(request: Object) -> Answer:
+        if "prompt" not in request:
+            raise Failed(422, "prompt is missing")
+        connection = http.client.HTTPConnection("127.0.0.1", engine_port)
+        try:
+            connection.request("POST", "/generate", json.dumps(request))
+            answer: Object = json.load(connection.getresponse())
+        except OSError as error:
+            raise Failed(503, f"the engine doesn't answer: {error}") from error
+        finally:
+            connection.close()
+        return answer
+
+    healthy = {path: lambda _: "" for path in ("GET /", "GET /health", "GET /healthcheck")}
+    serve(port, {**healthy, "POST /generate": generate})
+
+
+# --------------------------------------------------------------------------------------------------------- of the node
+def device_plugin(port: int, sandboxes: str, node: str) -> None:
+    """What GKE's TPU device plugin says of the memory of its node's chips, for the containers that hold them.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#metrics
+    """
+
+    def metrics(_: Object) -> Answer:
+        used, total = {}, {}
+        for chips in _held(Path(sandboxes), node):
+            labels = ",".join(f'{name}="{value}"' for name, value in chips["labels"].items())
+            for chip in range(chips["count"]):
+                used[f'accelerator_id="{chip}",{labels}'] = chips["used"]
+                total[f'accelerator_id="{chip}",{labels}'] = chips["memory"]
+        return metric("memory_used", "Bytes in use of a chip", used) + metric("memory_total", "Bytes of a chip", total)
+
+    serve(port, {"GET": metrics})
+
+
+def _held(sandboxes: Path, node: str) -> list[Object]:
+    found = []
+    for file in sorted(sandboxes.glob(f"*/*/{CHIPS_FILE}")):
+        try:
+            found.append(json.loads(file.read_text()))
+        except FileNotFoundError:
+            continue  # its pod has just ended
+    return [chips for chips in found if chips["node"] == node]
+
+
+def metrics_api(port: int, certificate: str, key: str) -> None:
+    """A metrics API that has no metric, in place of the Stackdriver adapter: there is no Cloud Monitoring here."""
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    serve(port, {"GET /healthz": lambda _: "ok", "GET": discovery}, tls)
+
+
+def discovery(request: Object) -> Answer:
+    """An aggregated API without a resource, and nothing below it."""
+    empty, apis, *group_version = request["path"].split("/")
+    if (empty, apis, len(group_version)) != ("", "apis", 2):
+        raise Failed(404, "no metrics: a stub stands in for the Stackdriver adapter")
+    group = "/".join(group_version)
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []}
+
+
+STUBS = {stub.__name__: stub for stub in (tgi, vllm, maxengine, jetstream_http, device_plugin, metrics_api)}
+
+if __name__ == "__main__":
+    STUBS[sys.argv[1]](**json.loads(sys.argv[2]))
+    threading.Event().wait()

@@ -1,0 +1,159 @@
+"""What exists before any stack, a cluster, a network or a secret: made beside Pulumi, as a colleague would with gcloud.
+
+    emulator/run existing create NAME [--mode standard|autopilot] [--location us-central1] [--project P]
+    emulator/run existing delete NAME [--location us-central1] [--project P]
+    emulator/run existing network NAME [--location us-central1] [--project P]     a VPC with a subnetwork of its name
+    emulator/run existing secret NAME [--project P]     a secret of Secret Manager, its value the emulator's dummy token
+    emulator/run existing forget NAME [--project P]     the secret exists no longer
+
+A standard cluster has a default pool of one e2-standard-4 node in each zone, Workload Identity and the regular channel;
+with --secret-sync, either kind brings secrets of Secret Manager in; with --dataplane-v2 it enforces NetworkPolicies.
+A network's subnetwork has the ranges `pods` and `services`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from catalog.workload_identity import pool_name
+from catalog.zones import region_of
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.containers import Cluster
+from emulator.gcp_plugin.network import Network, Subnetwork
+from emulator.gcp_plugin.resource import Cloud, Properties
+from emulator.gcp_plugin.secrets import forget_secret, make_secret
+from emulator.gcp_plugin.store import Store
+from emulator.plugin import Refused
+
+# What a configuration leaves to its user, and any value serves for here.
+DEFAULTS = {"gcp:project": "emulator-project", "gcp:region": "us-central1"}
+
+
+def main() -> None:
+    """Runs one command."""
+    parser = argparse.ArgumentParser(
+        prog="emulator/run existing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("create", "delete", "network", "secret", "forget"))
+    parser.add_argument("name")
+    parser.add_argument("--mode", choices=("standard", "autopilot"), default="standard")
+    parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
+    parser.add_argument("--project", default=DEFAULTS["gcp:project"])
+    parser.add_argument("--secret-sync", action="store_true", help="brings secrets of Secret Manager in")
+    parser.add_argument(
+        "--dataplane-v2", action="store_true", help="enforces NetworkPolicies, as Autopilot always does"
+    )
+    options = parser.parse_args()
+    try:
+        if options.command == "secret":
+            print(make_secret(Store(), options.project, options.name))
+        elif options.command == "network":
+            print(_network(Cloud(Store(), LocalClusters(), options.project), options.name, options.location))
+        elif options.command == "forget":
+            forget_secret(Store(), options.project, options.name)
+        else:
+            _cluster(options)
+    except Refused as refused:
+        sys.exit(str(refused))
+
+
+def _network(cloud: Cloud, name: str, location: str) -> str:
+    Network(cloud).create({"name": name, "autoCreateSubnetworks": False})
+    ranges = [
+        {"rangeName": "pods", "ipCidrRange": "10.4.0.0/14"},
+        {"rangeName": "services", "ipCidrRange": "10.8.0.0/20"},
+    ]
+    place = {"name": name, "region": region_of(location), "network": name}
+    return Subnetwork(cloud).create({**place, "ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": ranges}).identity
+
+
+def _cluster(options: argparse.Namespace) -> None:
+    resource = Cluster(Cloud(Store(), LocalClusters(), options.project))
+    inputs = _inputs(options.name, options.mode, options.location, options.project)
+    if options.dataplane_v2:
+        inputs["datapathProvider"] = "ADVANCED_DATAPATH"
+    if options.secret_sync:
+        inputs["secretSyncConfig"] = {"enabled": True}
+    if options.command == "delete":
+        resource.delete(resource.identity(inputs), inputs)
+    elif problems := list(resource.problems(inputs)):
+        sys.exit("\n".join(text for _, text in problems))
+    else:
+        print(resource.create(inputs).identity)
+
+
+def missing(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a configuration counts on and isn't there, and the command that makes it; None where all is there."""
+    if command := _missing_cluster(config):
+        return "The configuration says `mode: existing`, and the emulator has no such cluster", command
+    if command := _missing_network(config):
+        return "The configuration names a network that the emulator doesn't have", command
+    if command := _missing_secret(config):
+        return "The configuration names a secret of Secret Manager that the emulator doesn't have", command
+    return None
+
+
+def _missing_network(config: Mapping[str, Any]) -> str | None:
+    cluster, project = config.get("gke-ai:cluster"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
+    named = cluster.get("network") if isinstance(cluster, Mapping) and cluster.get("mode") != "existing" else None
+    found = re.fullmatch(r"(?:projects/([^/]+)/global/networks/)?([a-z][-a-z0-9]*)", str(named or ""))
+    if not isinstance(cluster, Mapping) or found is None or found[2] == "default":
+        return None
+    project = found[1] or project
+    if Store().get(f"projects/{project}/global/networks/{found[2]}"):
+        return None
+    return _command("network", found[2], project, "--location", str(cluster.get("location", DEFAULTS["gcp:region"])))
+
+
+def _missing_secret(config: Mapping[str, Any]) -> str | None:
+    named, project = config.get("gke-ai:hfTokenSecret"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
+    found = re.fullmatch(r"(?:projects/([^/]+)/secrets/)?([A-Za-z0-9_-]+)", str(named or ""))
+    if found is None:
+        return None  # none is named, or the program says what is wrong with the name
+    project = (found[1] or project).replace("{project}", project)
+    if Store().get(f"projects/{project}/secrets/{found[2]}"):
+        return None
+    return _command("secret", found[2], project)
+
+
+def _command(verb: str, name: str, project: str, *options: str) -> str:
+    elsewhere = ["--project", project] if project != DEFAULTS["gcp:project"] else []
+    return shlex.join(["emulator/run", "existing", verb, name, *options, *elsewhere])
+
+
+def _missing_cluster(config: Mapping[str, Any]) -> str | None:
+    cluster, project = config.get("gke-ai:cluster"), config.get("gcp:project", DEFAULTS["gcp:project"])
+    if not isinstance(cluster, Mapping) or cluster.get("mode") != "existing":
+        return None
+    name, location = cluster.get("name"), cluster.get("location")
+    if not name or not location:
+        return None  # the settings have defaults, and the program says what is not there
+    if Store().get(Cluster(Cloud(Store(), LocalClusters(), project)).identity({"name": name, "location": location})):
+        return None
+    options = ["--mode", cluster.get("existingMode", "standard"), "--location", location]
+    if config.get("gke-ai:hfTokenSecret"):
+        options.append("--secret-sync")
+    if config.get("gke-ai:tenants") and cluster.get("existingMode", "standard") == "standard":
+        options.append("--dataplane-v2")
+    return _command("create", str(name), str(project), *map(str, options))
+
+
+def _inputs(name: str, mode: str, location: str, project: str) -> Properties:
+    common = {"name": name, "location": location, "project": project, "deletionProtection": False}
+    if mode == "autopilot":
+        return common | {"enableAutopilot": True}
+    return common | {
+        "initialNodeCount": 1,
+        "nodeConfig": {"machineType": "e2-standard-4"},
+        "workloadIdentityConfig": {"workloadPool": pool_name(project)},
+        "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""The process that the engine starts as `pulumi-resource-gcp`."""
+
+from __future__ import annotations
+
+import threading
+
+from emulator.gcp_plugin.plugin import Gcp
+from emulator.plugin import serve
+
+
+def main() -> None:
+    """Serves; the SDK's types are imported meanwhile, so that the engine has its port sooner."""
+    plugin = Gcp()
+    threading.Thread(target=plugin.warm_up, daemon=True).start()
+    serve(plugin)
+
+
+if __name__ == "__main__":
+    main()

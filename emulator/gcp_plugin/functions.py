@@ -1,0 +1,94 @@
+"""The provider's functions that the program calls: they look something up and change nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from emulator.gcp_plugin.containers import Cluster, is_autopilot
+from emulator.gcp_plugin.resource import Cloud, Properties
+from emulator.gcp_plugin.secrets import get_secret
+from emulator.gcp_plugin.store import project_number
+from emulator.plugin import Refused, plain
+
+
+def get_project(cloud: Cloud, arguments: Properties) -> Properties:
+    """`getProject`: every well-formed project exists here; its number is decided by its id."""
+    _known(arguments, {"projectId"})
+    project = arguments.get("projectId") or cloud.project_of({})
+    # https://cloud.google.com/resource-manager/docs/creating-managing-projects#before_you_begin
+    if not re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", project):
+        raise Refused(f"project: {project!r} is not a project id: 6 to 30 lower-case letters, digits and hyphens")
+    return {
+        "id": f"projects/{project}",
+        "projectId": project,
+        "name": project,
+        "number": project_number(project),
+        "labels": {},
+    }
+
+
+def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
+    """`getCluster`: a cluster that exists, whoever made it; blocks are lists of one, as in the provider."""
+    _known(arguments, {"name", "location", "project", "skipNodePoolRefresh"})
+    resource = Cluster(cloud)
+    identity = resource.identity(arguments)
+    record = resource.read(identity)
+    if record is None:
+        raise Refused(f"{identity} not found")
+    outputs = plain(resource.outputs(record))
+    plurals = {
+        "addonsConfig": "addonsConfigs",
+        "authenticatorGroupsConfig": "authenticatorGroupsConfigs",
+        "controlPlaneEndpointsConfig": "controlPlaneEndpointsConfigs",
+        "masterAuth": "masterAuths",
+        "networkPolicy": "networkPolicies",
+        "monitoringConfig": "monitoringConfigs",
+        "releaseChannel": "releaseChannels",
+        "secretSyncConfig": "secretSyncConfigs",
+        "workloadIdentityConfig": "workloadIdentityConfigs",
+    }
+    plain_names = {
+        "datapathProvider",
+        "endpoint",
+        "location",
+        "masterVersion",
+        "name",
+        "network",
+        "nodeLocations",
+        "nodeVersion",
+        "project",
+        "resourceLabels",
+        "selfLink",
+    }
+    found: dict[str, Any] = {name: value for name, value in outputs.items() if name in plain_names}
+    for name, plural in plurals.items():
+        value = outputs.get(name)
+        found[plural] = [] if value is None else [_lists(value)]
+    return found | {"id": record.identity, "enableAutopilot": is_autopilot(record.inputs)}
+
+
+def _lists(block: Properties) -> Properties:
+    """The blocks within a block as lists of one, under the plural names that the function's result has."""
+    return {
+        (_plural(name) if isinstance(value, dict) else name): [_lists(value)] if isinstance(value, dict) else value
+        for name, value in block.items()
+    }
+
+
+def _plural(name: str) -> str:
+    return f"{name}es" if name.endswith("s") else f"{name}s"
+
+
+def _known(arguments: Properties, names: set[str]) -> None:
+    for name in arguments:
+        if name not in names:
+            raise Refused(f"unknown argument {name}; there are {', '.join(sorted(names))}")
+
+
+FUNCTIONS: dict[str, Callable[[Cloud, Properties], Properties]] = {
+    "gcp:organizations/getProject:getProject": get_project,
+    "gcp:container/getCluster:getCluster": get_cluster,
+    "gcp:secretmanager/getSecret:getSecret": get_secret,
+}

@@ -1,0 +1,172 @@
+"""Service accounts of a project, and roles on them and on the project."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from catalog.identities import is_account_id
+from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin.resource import Properties, Resource, match
+from emulator.gcp_plugin.store import Record, Store, project_number
+from emulator.plugin import Refused
+
+SERVICE_ACCOUNT = "gcp:serviceaccount/account:Account"
+SERVICE_ACCOUNT_IAM_MEMBER = "gcp:serviceaccount/iAMMember:IAMMember"
+PROJECT_IAM_MEMBER = "gcp:projects/iAMMember:IAMMember"
+_ROLE = r"(?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)"
+_EMAIL = re.compile(r"[-a-z0-9]+@(?P<project>[-a-z0-9]+)\.iam\.gserviceaccount\.com")
+
+
+def require_account(store: Store, email: str) -> None:
+    """Refuses nodes of a service account that isn't there; `default` and accounts of Google's own making always are."""
+    found = _EMAIL.fullmatch(email)
+    if found and store.get(f"projects/{found['project']}/serviceAccounts/{email}") is None:
+        raise Refused(rules.bad_request(f'Service account "{email}" does not exist.'))
+
+
+def require_identity_pool(store: Store, member: str) -> None:
+    """Refuses a member of an identity pool that isn't there: it comes with the project's first cluster that uses it."""
+    number = None
+    if (principal := rules.workload_principal(member)) is not None:
+        number, pool = principal
+    elif found := re.fullmatch(r"serviceAccount:(?P<pool>[-a-z0-9]+\.svc\.id\.goog)\[[^/\]]+/[^/\]]+\]", member):
+        pool = found["pool"]
+    else:
+        return
+    project = pool.removesuffix(".svc.id.goog")
+    if number not in (None, project_number(project)):
+        raise Refused(
+            f"googleapi: Error 400: Identity Pool does not exist ({pool}) in the project of number {number}: "
+            f"that of {project} is {project_number(project)}., invalid"
+        )
+    if not store.has_identity_pool(project):
+        raise Refused(
+            f"googleapi: Error 400: Identity Pool does not exist ({pool}). Please check that this is a valid "
+            "resource that you have permission to use. (It comes with the project's first cluster that has "
+            "workload identity.), invalid"
+        )
+
+
+class ServiceAccount(Resource):
+    """A Google service account: an address that is taken in its project."""
+
+    token = SERVICE_ACCOUNT
+    arguments = ("pulumi_gcp.serviceaccount", "AccountArgs")
+    # ForceNew in google/services/resourcemanager/resource_google_service_account.go of the provider.
+    replaces = ("accountId", "project")
+    decided = ("email", "member", "name", "project", "uniqueId")
+    named = False
+
+    def body(self, inputs: Properties) -> rest.Body:
+        return rest.account(inputs)
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        if not is_account_id(inputs["accountId"]):
+            yield (
+                "accountId",
+                f"{inputs['accountId']!r} must be 6 to 30 lower-case letters, digits and hyphens, a letter first",
+            )
+
+    def _email(self, inputs: Properties) -> str:
+        return f"{inputs['accountId']}@{self.owner(inputs)}.iam.gserviceaccount.com"
+
+    def identity(self, inputs: Properties) -> str:
+        return f"projects/{self.owner(inputs)}/serviceAccounts/{self._email(inputs)}"
+
+    def imported(self, id: str) -> str:
+        email = match((r"(projects/[^/]+/serviceAccounts/)?(?P<email>[^/@]+@[^/@]+)",), id, "service account")["email"]
+        found = _EMAIL.fullmatch(email)
+        return f"projects/{found['project'] if found else '-'}/serviceAccounts/{email}"
+
+    def facts(self, inputs: Properties) -> dict[str, Any]:
+        return {}
+
+    def erase(self, record: Record) -> None:
+        for member in self.store.all(SERVICE_ACCOUNT_IAM_MEMBER, under=f"{record.identity}/"):
+            self.store.remove(member.identity)
+        self.store.remove(record.identity)
+
+    def outputs(self, record: Record) -> Properties:
+        email = record.identity.rpartition("/")[2]
+        unique = int.from_bytes(hashlib.sha256(record.identity.encode()).digest()[:8], "big")
+        decided = {
+            "disabled": False,
+            "email": email,
+            "member": f"serviceAccount:{email}",
+            "name": record.identity,
+            "project": record.project,
+            "uniqueId": str(unique),
+        }
+        return {**decided, **record.inputs}
+
+
+class _Member(Resource):
+    """One member's role on something."""
+
+    decided = ("etag",)
+    named = False
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        if re.fullmatch(_ROLE, inputs["role"]) is None:
+            yield "role", f"googleapi: Error 400: Role {inputs['role']} is not supported for this resource., invalid"
+        yield from rules.known_member(inputs["member"])
+
+    def facts(self, inputs: Properties) -> dict[str, Any]:
+        return {}
+
+    def _target(self, inputs: Properties) -> str:
+        raise NotImplementedError
+
+    def identity(self, inputs: Properties) -> str:
+        return f"{self._target(inputs)}/{inputs['role']}/{inputs['member']}"
+
+    def may_create(self, record: Record) -> None:
+        """A grant that is there already is granted again, as in the provider."""
+        member = record.inputs["member"]
+        require_identity_pool(self.store, member)
+        account = _EMAIL.fullmatch(member.removeprefix("serviceAccount:"))
+        if account and self.store.get(f"projects/{account['project']}/serviceAccounts/{account[0]}") is None:
+            raise Refused(f"googleapi: Error 400: Service account {account[0]} does not exist., badRequest")
+
+    def outputs(self, record: Record) -> Properties:
+        return {**record.inputs, "etag": hashlib.sha256(record.identity.encode()).hexdigest()[:12]}
+
+
+class ServiceAccountIAMMember(_Member):
+    """One member's role on a service account."""
+
+    token = SERVICE_ACCOUNT_IAM_MEMBER
+    arguments = ("pulumi_gcp.serviceaccount", "IAMMemberArgs")
+    replaces = ("serviceAccountId", "role", "member", "condition.*")
+
+    def _target(self, inputs: Properties) -> str:
+        return str(inputs["serviceAccountId"])
+
+    def imported(self, id: str) -> str:
+        account = r"(?P<serviceAccountId>projects/[^/ ]+/serviceAccounts/[^/ ]+)"
+        return self.identity(match((rf"{account}[/ ]{_ROLE}[/ ](?P<member>\S+)",), id, "member of a service account"))
+
+    def owner(self, inputs: Properties) -> str:
+        return self._target(inputs).split("/")[1]
+
+    def may_create(self, record: Record) -> None:
+        if self.store.get(self._target(record.inputs)) is None:
+            raise Refused("googleapi: Error 404: Unknown service account., notFound")
+        super().may_create(record)
+
+
+class ProjectIAMMember(_Member):
+    """One member's role on a project."""
+
+    token = PROJECT_IAM_MEMBER
+    arguments = ("pulumi_gcp.projects", "IAMMemberArgs")
+    replaces = ("project", "role", "member", "condition.*")
+
+    def _target(self, inputs: Properties) -> str:
+        return str(inputs["project"])
+
+    def imported(self, id: str) -> str:
+        return self.identity(match((rf"(?P<project>[^/ ]+)[/ ]{_ROLE}[/ ](?P<member>\S+)",), id, "member of a project"))

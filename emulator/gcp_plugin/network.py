@@ -1,0 +1,347 @@
+"""Networks of Compute Engine: VPCs, their subnetworks, routers and Cloud NAT. No packet goes through any of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network
+from itertools import combinations
+from typing import Any
+
+from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
+from emulator.gcp_plugin.store import Record, Store
+from emulator.plugin import Refused
+
+NETWORK = "gcp:compute/network:Network"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
+ROUTER = "gcp:compute/router:Router"
+ROUTER_NAT = "gcp:compute/routerNat:RouterNat"
+DEFAULT = "default"
+"""The network that a project has beforehand, with a subnetwork of this name in each region."""
+_ROOT = "https://www.googleapis.com/compute/v1/"
+# https://cloud.google.com/compute/docs/naming-resources
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def network_of(reference: str, project: str) -> str:
+    """The identity of a network that is named alone, by its path or by its link."""
+    path = reference.removeprefix(_ROOT)
+    return path if "/" in path else f"projects/{project}/global/networks/{path}"
+
+
+def subnetwork_of(reference: str, project: str, region: str) -> str:
+    """The identity of a subnetwork that is named alone, by its path or by its link."""
+    path = reference.removeprefix(_ROOT)
+    return path if "/" in path else f"projects/{project}/regions/{region}/subnetworks/{path}"
+
+
+def is_default(identity: str) -> bool:
+    """Whether this is the default network, or its subnetwork of a region."""
+    return identity.endswith(("/networks/default", "/subnetworks/default"))
+
+
+def not_found(identity: str) -> Refused:
+    """What Compute Engine says of what isn't there."""
+    return Refused(f"googleapi: Error 404: The resource '{identity}' was not found, notFound")
+
+
+def in_use(identity: str, by: str) -> Refused:
+    """What Compute Engine says of a deletion while something needs it."""
+    kind = {"networks": "network", "subnetworks": "subnetwork"}[identity.split("/")[-2]]
+    return Refused(
+        f"googleapi: Error 400: The {kind} resource '{identity}' is already being used by '{by}', "
+        "resourceInUseByAnotherResource"
+    )
+
+
+def _named(inputs: Properties, what: str) -> Iterator[rules.Problem]:
+    if not _NAME.fullmatch(inputs.get("name", "")):
+        text = f"Invalid value for field 'resource.name': '{inputs.get('name')}'. Must be a match of regex "
+        yield "name", f"googleapi: Error 400: {text}'(?:[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)' ({what}), invalid"
+
+
+def _conflict(identity: str) -> Refused:
+    return Refused(f"googleapi: Error 409: The resource '{identity}' already exists, alreadyExists")
+
+
+class _OfCompute(Resource):
+    """A resource of Compute Engine, which has a link as well as a path."""
+
+    type: str
+
+    def body(self, inputs: Properties) -> rest.Body:
+        return rest.compute(self.type, inputs)
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        return list(_named(inputs, self.type))
+
+    def may_create(self, record: Record) -> None:
+        if self.store.get(record.identity) is not None or is_default(record.identity):
+            raise _conflict(record.identity)
+
+    def facts(self, inputs: Properties) -> dict[str, Any]:
+        return {"created": now()}
+
+    def region(self, inputs: Properties) -> str:
+        """The resource's own region, else the provider's."""
+        return self.cloud.location_of({"location": inputs.get("region")})
+
+    def must_have_network(self, record: Record) -> None:
+        """Refuses what belongs to a network that isn't there."""
+        wanted = network_of(record.inputs["network"], record.project)
+        if not is_default(wanted) and self.store.get(wanted) is None:
+            raise not_found(wanted)
+
+    def shown(self, record: Record, further: Properties) -> Properties:
+        """The outputs: what was asked for, what is the same of all, and what is particular."""
+        decided = {"creationTimestamp": record.facts["created"], "project": record.project, **further}
+        outputs: Properties = merged(record.inputs, {**decided, "selfLink": f"{_ROOT}{record.identity}"})
+        return outputs
+
+
+class Network(_OfCompute):
+    """A VPC network."""
+
+    token = NETWORK
+    type = "Network"
+    arguments = ("pulumi_gcp.compute", "NetworkArgs")
+    # ForceNew in google/services/compute/resource_compute_{network,subnetwork,router,router_nat}.go of the provider.
+    replaces = (
+        *("name", "autoCreateSubnetworks", "description", "internalIpv6Range", "networkProfile", "params.*", "project"),
+    )
+    decided = ("gatewayIpv4", "networkId", "project", "selfLink")
+
+    def identity(self, inputs: Properties) -> str:
+        return f"projects/{self.owner(inputs)}/global/networks/{inputs['name']}"
+
+    def imported(self, id: str) -> str:
+        forms = (r"projects/(?P<project>[^/]+)/global/networks/(?P<name>[^/]+)", r"(?P<project>[^/]+)/(?P<name>[^/]+)")
+        return self.identity(match(forms, id, "network"))
+
+    def may_delete(self, identity: str, state: Properties) -> None:
+        for user in [*self.store.all(SUBNETWORK), *self.store.all(ROUTER)]:
+            if network_of(user.inputs["network"], user.project) == identity:
+                raise in_use(identity, user.identity)
+        for cluster in clusters_in(self.store, identity):
+            raise in_use(identity, cluster.identity)
+
+    def outputs(self, record: Record) -> Properties:
+        number = int(hashlib.sha256(record.identity.encode()).hexdigest()[:15], 16)
+        return self.shown(
+            record, {"autoCreateSubnetworks": True, "networkId": str(number), "routingMode": "REGIONAL", "mtu": 0}
+        )
+
+
+class Subnetwork(_OfCompute):
+    """A subnetwork: a range of addresses in a region, and named ranges beside it."""
+
+    token = SUBNETWORK
+    type = "Subnetwork"
+    arguments = ("pulumi_gcp.compute", "SubnetworkArgs")
+    replaces = (
+        *("name", "network", "description", "externalIpv6Prefix", "internalIpv6Prefix", "params.*", "project"),
+        *("region", "reservedInternalRange", "resolveSubnetMask"),
+    )
+    decided = ("gatewayAddress", "project", "region", "selfLink", "subnetworkId")
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        yield from super().rules(inputs, body)
+        for path, name, cidr in _ranges(inputs):
+            try:
+                range_ = IPv4Network(cidr)
+            except ValueError:
+                text = f"Invalid value for field 'resource.{path}': '{cidr}'. Must be a CIDR address range"
+                yield path, f"googleapi: Error 400: {text}, invalid"
+                return
+            if range_.prefixlen > 29:
+                text = f"Invalid value for field 'resource.{path}': '{cidr}'. A subnet has at most 29 bits of prefix"
+                yield path, f"googleapi: Error 400: {text}, invalid"
+            if name is not None and not _NAME.fullmatch(name):
+                yield path, f"googleapi: Error 400: Invalid value for field 'resource.{path}': '{name}', invalid"
+        for (_, _, one), (path, _, other) in combinations(_ranges(inputs), 2):
+            if IPv4Network(one).overlaps(IPv4Network(other)):
+                yield path, f"googleapi: Error 400: {path} {other} overlaps with {one} of the same subnetwork, invalid"
+
+    def replacing(self, old: Properties, new: Properties) -> tuple[str, ...]:
+        """A primary range grows in place, and never shrinks."""
+        before, after = old.get("ipCidrRange"), new.get("ipCidrRange")
+        try:
+            grows = IPv4Network(str(before)).subnet_of(IPv4Network(str(after)))
+        except ValueError:
+            grows = False
+        return self.replaces if before == after or grows else (*self.replaces, "ipCidrRange")
+
+    def identity(self, inputs: Properties) -> str:
+        return f"projects/{self.owner(inputs)}/regions/{self.region(inputs)}/subnetworks/{inputs['name']}"
+
+    def imported(self, id: str) -> str:
+        forms = (
+            r"projects/(?P<project>[^/]+)/regions/(?P<region>[^/]+)/subnetworks/(?P<name>[^/]+)",
+            r"(?P<project>[^/]+)/(?P<region>[^/]+)/(?P<name>[^/]+)",
+        )
+        return self.identity(match(forms, id, "subnetwork"))
+
+    def may_create(self, record: Record) -> None:
+        super().may_create(record)
+        self.must_have_network(record)
+        self._must_be_free(record)
+
+    def _must_be_free(self, record: Record) -> None:
+        network = network_of(record.inputs["network"], record.project)
+        for other in self.store.all(SUBNETWORK):
+            if other.identity == record.identity or network_of(other.inputs["network"], other.project) != network:
+                continue
+            for _, _, theirs in _ranges(other.inputs):
+                for path, _, ours in _ranges(record.inputs):
+                    if IPv4Network(theirs).overlaps(IPv4Network(ours)):
+                        raise Refused(
+                            f"googleapi: Error 400: Invalid IPCidrRange: {ours} ({path}) conflicts with existing "
+                            f"subnetwork '{other.identity.rpartition('/')[2]}', invalid"
+                        )
+
+    def apply(self, record: Record, inputs: Properties) -> None:
+        wanted = {name: cidr for _, name, cidr in _ranges(inputs) if name is not None}
+        for cluster in clusters_in(self.store, record.identity):
+            policy = cluster.inputs.get("ipAllocationPolicy") or {}
+            for _, name, cidr in _ranges(record.inputs):
+                if name is not None and name in policy.values() and wanted.get(name) != cidr:
+                    raise Refused(
+                        f"googleapi: Error 400: Secondary range '{name}' is in use by '{cluster.identity}' and can't "
+                        "be removed or changed, invalid"
+                    )
+
+    def may_delete(self, identity: str, state: Properties) -> None:
+        for cluster in clusters_in(self.store, identity):
+            raise in_use(identity, cluster.identity)
+
+    def outputs(self, record: Record) -> Properties:
+        inputs = record.inputs
+        gateway = str(next(IPv4Network(inputs["ipCidrRange"]).hosts()))
+        further = {"gatewayAddress": gateway, "privateIpGoogleAccess": False, "purpose": "PRIVATE"}
+        return self.shown(record, {**further, "region": self.region(inputs), "stackType": "IPV4_ONLY"})
+
+
+class Router(_OfCompute):
+    """A Cloud Router, which here only carries NATs."""
+
+    token = ROUTER
+    type = "Router"
+    arguments = ("pulumi_gcp.compute", "RouterArgs")
+    replaces = (*("name", "encryptedInterconnectRouter", "nccGateway", "network", "params.*", "region", "project"),)
+    decided = ("project", "region", "selfLink")
+
+    def identity(self, inputs: Properties) -> str:
+        return f"projects/{self.owner(inputs)}/regions/{self.region(inputs)}/routers/{inputs['name']}"
+
+    def imported(self, id: str) -> str:
+        forms = (
+            r"projects/(?P<project>[^/]+)/regions/(?P<region>[^/]+)/routers/(?P<name>[^/]+)",
+            r"(?P<project>[^/]+)/(?P<region>[^/]+)/(?P<name>[^/]+)",
+        )
+        return self.identity(match(forms, id, "router"))
+
+    def may_create(self, record: Record) -> None:
+        super().may_create(record)
+        self.must_have_network(record)
+
+    def erase(self, record: Record) -> None:
+        _, project, _, region, _, name = record.identity.split("/")
+        for nat in self.store.all(ROUTER_NAT, under=f"{project}/{region}/{name}/"):
+            self.store.remove(nat.identity)
+        self.store.remove(record.identity)
+
+    def outputs(self, record: Record) -> Properties:
+        return self.shown(record, {"region": self.region(record.inputs)})
+
+
+class RouterNat(_OfCompute):
+    """Cloud NAT: an entry of its router."""
+
+    token = ROUTER_NAT
+    type = "RouterNat"
+    arguments = ("pulumi_gcp.compute", "RouterNatArgs")
+    replaces = ("name", "router", "endpointTypes.*", "initialNatIps.*", "region", "type", "project")
+    decided = ("project", "region")
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        yield from super().rules(inputs, body)
+        # https://cloud.google.com/nat/docs/ports-and-addresses#dynamic-port
+        if inputs.get("enableDynamicPortAllocation") and inputs.get("enableEndpointIndependentMapping"):
+            text = "Dynamic port allocation and endpoint-independent mapping can't be enabled together"
+            yield "enableDynamicPortAllocation", f"googleapi: Error 400: {text}, invalid"
+
+    def identity(self, inputs: Properties) -> str:
+        router = inputs["router"].rpartition("/")[2]
+        return f"{self.owner(inputs)}/{self.region(inputs)}/{router}/{inputs['name']}"
+
+    def imported(self, id: str) -> str:
+        forms = (
+            r"projects/(?P<project>[^/]+)/regions/(?P<region>[^/]+)/routers/(?P<router>[^/]+)/(?P<name>[^/]+)",
+            r"(?P<project>[^/]+)/(?P<region>[^/]+)/(?P<router>[^/]+)/(?P<name>[^/]+)",
+        )
+        return self.identity(match(forms, id, "router NAT"))
+
+    def may_create(self, record: Record) -> None:
+        super().may_create(record)
+        project, region, router, _ = record.identity.split("/")
+        identity = f"projects/{project}/regions/{region}/routers/{router}"
+        if self.store.get(identity) is None:
+            raise not_found(identity)
+
+    def outputs(self, record: Record) -> Properties:
+        region = self.region(record.inputs)
+        outputs: Properties = merged(record.inputs, {"project": record.project, "region": region, "type": "PUBLIC"})
+        return outputs
+
+
+def _ranges(inputs: Properties) -> list[tuple[str, str | None, str]]:
+    """Property, name (none of the primary) and addresses of each range of a subnetwork."""
+    secondary = [
+        (f"secondaryIpRanges[{index}].ipCidrRange", one.get("rangeName"), one["ipCidrRange"])
+        for index, one in enumerate(inputs.get("secondaryIpRanges") or [])
+        if one.get("ipCidrRange")
+    ]
+    primary: list[tuple[str, str | None, str]] = [("ipCidrRange", None, inputs["ipCidrRange"])]
+    return [*(primary if inputs.get("ipCidrRange") else []), *secondary]
+
+
+# ------------------------------------------------------------------------------------------------------------ clusters
+CLUSTER = "gcp:container/cluster:Cluster"
+
+
+def clusters_in(store: Store, identity: str) -> list[Record]:
+    """Clusters whose nodes are in a network or a subnetwork."""
+    return [
+        cluster for cluster in store.all(CLUSTER) if identity in placed(cluster.project, cluster.inputs, cluster.facts)
+    ]
+
+
+def placed(project: str, inputs: Properties, facts: Properties) -> tuple[str, str]:
+    """Network and subnetwork of a cluster."""
+    location = facts["location"]
+    region = location.rpartition("-")[0] if location.count("-") > 1 else location
+    network = network_of(inputs.get("network") or DEFAULT, project)
+    return network, subnetwork_of(inputs.get("subnetwork") or DEFAULT, project, region)
+
+
+def must_hold(store: Store, record: Record) -> None:
+    """Refuses a cluster whose network, subnetwork or ranges aren't there, or don't belong together."""
+    network, subnetwork = placed(record.project, record.inputs, record.facts)
+    if not is_default(network) and store.get(network) is None:
+        raise not_found(network)
+    there = store.get(subnetwork)
+    if not is_default(subnetwork):
+        if there is None:
+            raise not_found(subnetwork)
+        if network_of(there.inputs["network"], there.project) != network:
+            raise Refused(rules.bad_request(f"Subnetwork {subnetwork} is not in network {network}."))
+    elif not is_default(network):
+        raise Refused(rules.bad_request(f"Network {network} has no subnetwork {DEFAULT}: name one."))
+    policy = record.inputs.get("ipAllocationPolicy") or {}
+    names = [name for _, name, _ in _ranges(there.inputs)] if there else []
+    for key, what in (("clusterSecondaryRangeName", "Pod"), ("servicesSecondaryRangeName", "Service")):
+        if policy.get(key) is not None and policy[key] not in names:
+            text = f'{what} secondary range "{policy[key]}" does not exist in subnetwork {subnetwork}.'
+            raise Refused(rules.bad_request(text))

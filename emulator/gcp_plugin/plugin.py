@@ -1,0 +1,193 @@
+"""The provider protocol over the resources of the emulated cloud. No value of a property is ever logged."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from emulator import sdk_types
+from emulator.gcp_plugin import diff, functions
+from emulator.gcp_plugin.clusters import Clusters, LocalClusters
+from emulator.gcp_plugin.containers import Cluster, NodePool
+from emulator.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAccountIAMMember
+from emulator.gcp_plugin.monitoring import AlertPolicy, Dashboard
+from emulator.gcp_plugin.network import Network, Router, RouterNat, Subnetwork
+from emulator.gcp_plugin.resource import Cloud, Properties, Resource
+from emulator.gcp_plugin.secrets import SecretIamMember
+from emulator.gcp_plugin.services import ProjectService
+from emulator.gcp_plugin.storage import Bucket, BucketIAMMember
+from emulator.gcp_plugin.store import Record, Store
+from emulator.plugin import Provider, Refused, decode, encode, mark_secrets, name_of, plain, random_suffix, type_of
+
+VERSION = "10.2.0"
+"""The version of pulumi-gcp whose types and behaviour this stands in for."""
+RESOURCES: dict[str, type[Resource]] = {
+    kind.token: kind
+    for kind in (
+        *(Cluster, NodePool, Bucket, BucketIAMMember),
+        *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
+        *(SecretIamMember,),
+        *(Dashboard, AlertPolicy),
+        *(Network, Subnetwork, Router, RouterNat, ProjectService),
+    )
+}
+
+
+class Gcp(Provider):
+    """The plugin.
+
+    Args:
+        store: The cloud's memory; that of this state by default.
+        clusters: What makes clusters real; those of this machine by default.
+    """
+
+    def __init__(self, store: Store | None = None, clusters: Clusters | None = None) -> None:
+        super().__init__("gcp", VERSION)
+        self._store = store or Store()
+        self._clusters = clusters or LocalClusters()
+        self._cloud: Cloud | None = None
+
+    def warm_up(self) -> None:
+        """Imports what most stacks need: Compute Engine's part of the SDK takes a second, and few have a network."""
+        for module in dict.fromkeys(kind.arguments[0] for kind in RESOURCES.values()):
+            if module != "pulumi_gcp.compute":
+                sdk_types.load(module)
+
+    # -------------------------------------------------------------------------------------------------- configuration
+    def CheckConfig(self, request: proto.CheckRequest, context: grpc.ServicerContext) -> proto.CheckResponse:
+        from pulumi import _types
+        from pulumi_gcp import ProviderArgs
+
+        known = {*_types.input_type_py_to_pulumi_names(ProviderArgs).values(), "version", "pluginDownloadURL"}
+        failures = []
+        for name in decode(request.news):
+            if name not in known and not name.startswith("__"):
+                near = difflib.get_close_matches(name, known, n=1)
+                reason = f"could not find a property {name} of the provider"
+                failures.append(
+                    proto.CheckFailure(property=name, reason=f"{reason} (did you mean {near[0]}?)" if near else reason)
+                )
+        return proto.CheckResponse(inputs=request.news, failures=failures)
+
+    def DiffConfig(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
+        old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
+        return _diff_response(diff.changes(old, new, replacing=()), delete_first=False)
+
+    def Configure(self, request: proto.ConfigureRequest, context: grpc.ServicerContext) -> proto.ConfigureResponse:
+        given = plain(decode(request.args))
+        settings = {name: given[name] for name in ("project", "region", "zone") if isinstance(given.get(name), str)}
+        self._cloud = Cloud(self._store, self._clusters, **settings)
+        return proto.ConfigureResponse(
+            acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
+        )
+
+    # ------------------------------------------------------------------------------------------------------ resources
+    def _resource(self, urn: str) -> Resource:
+        token = type_of(urn)
+        if token not in RESOURCES:
+            known = ", ".join(RESOURCES)
+            raise Refused(f"the emulated gcp plugin does not know {token}; on Google Cloud it exists. It knows {known}")
+        return RESOURCES[token](self.cloud)
+
+    @property
+    def cloud(self) -> Cloud:
+        """The cloud, once the engine has configured it."""
+        if self._cloud is None:
+            raise Refused("the gcp plugin was not configured")
+        return self._cloud
+
+    def Check(self, request: proto.CheckRequest, context: grpc.ServicerContext) -> proto.CheckResponse:
+        resource, news, olds = self._resource(request.urn), decode(request.news), decode(request.olds)
+        if resource.named and news.get("name") is None:
+            earlier = olds.get("name") if "name" in olds.get("__defaults", []) else None
+            news["name"] = earlier or f"{name_of(request.urn)}-{random_suffix(request.randomSeed)}"
+            news["__defaults"] = ["name"]
+        # The path goes into the text: beside a property of its own the engine shows its value, were it a secret.
+        failures = [proto.CheckFailure(reason=f"{path}: {text}") for path, text in resource.problems(news)]
+        return proto.CheckResponse(inputs=encode(news), failures=failures)
+
+    def Diff(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
+        resource = self._resource(request.urn)
+        old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
+        found = diff.changes(resource.normal(old), resource.normal(new), resource.replacing(old, new))
+        # Two resources can't have one name at the same time; a generated name changes with the replacement.
+        delete_first = resource.named and old.get("name") == new.get("name") and "name" not in new.get("__defaults", [])
+        return _diff_response(found, delete_first)
+
+    def Create(self, request: proto.CreateRequest, context: grpc.ServicerContext) -> proto.CreateResponse:
+        resource, inputs = self._resource(request.urn), decode(request.properties)
+        if request.preview:
+            return proto.CreateResponse(properties=encode(resource.planned(inputs)))
+        record = resource.create(plain(inputs))
+        return proto.CreateResponse(id=record.identity, properties=encode(_shown(resource, record, inputs)))
+
+    def Read(self, request: proto.ReadRequest, context: grpc.ServicerContext) -> proto.ReadResponse:
+        resource = self._resource(request.urn)
+        record = resource.read(resource.imported(request.id))
+        if record is None:
+            return proto.ReadResponse()  # gone
+        # What is as Pulumi remembers it stays secret where it was; so does what has changed in such a place.
+        like = decode(request.inputs)
+        inputs = mark_secrets(record.inputs, like)
+        return proto.ReadResponse(
+            id=record.identity, properties=encode(_shown(resource, record, like)), inputs=encode(inputs)
+        )
+
+    def Update(self, request: proto.UpdateRequest, context: grpc.ServicerContext) -> proto.UpdateResponse:
+        resource, inputs = self._resource(request.urn), decode(request.news)
+        record = resource.read(request.id) if not request.preview else self._store.get(request.id)
+        if record is None and request.preview:
+            return proto.UpdateResponse(properties=encode(resource.planned(inputs)))
+        if record is None:
+            raise Refused(f"googleapi: Error 404: Not found: {request.id}., notFound")
+        news = plain(inputs)
+        record = replace(record, inputs=news) if request.preview else resource.update(record, news)
+        return proto.UpdateResponse(properties=encode(_shown(resource, record, inputs)))
+
+    def Delete(self, request: proto.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        self._resource(request.urn).delete(request.id, plain(decode(request.properties)))
+        return empty_pb2.Empty()
+
+    # ------------------------------------------------------------------------------------------------------ functions
+    def Invoke(self, request: proto.InvokeRequest, context: grpc.ServicerContext) -> proto.InvokeResponse:
+        function = functions.FUNCTIONS.get(request.tok)
+        if function is None:
+            return super().Invoke(request, context)
+        answer: Any = {"return": encode(function(self.cloud, plain(decode(request.args))))}  # a word of Python's
+        return proto.InvokeResponse(**answer)
+
+
+def _shown(resource: Resource, record: Record, inputs: Properties) -> Properties:
+    """The outputs, secret wherever the inputs are."""
+    outputs: Properties = mark_secrets(resource.outputs(record), inputs)
+    return outputs
+
+
+_KINDS = {
+    ("ADD", False): proto.PropertyDiff.ADD,
+    ("ADD", True): proto.PropertyDiff.ADD_REPLACE,
+    ("DELETE", False): proto.PropertyDiff.DELETE,
+    ("DELETE", True): proto.PropertyDiff.DELETE_REPLACE,
+    ("UPDATE", False): proto.PropertyDiff.UPDATE,
+    ("UPDATE", True): proto.PropertyDiff.UPDATE_REPLACE,
+}
+
+
+def _diff_response(found: list[diff.Change], delete_first: bool) -> proto.DiffResponse:
+    replaces = [change.path for change in found if change.replaces]
+    return proto.DiffResponse(
+        changes=proto.DiffResponse.DIFF_SOME if found else proto.DiffResponse.DIFF_NONE,
+        diffs=sorted({change.path.replace("[", ".").partition(".")[0] for change in found}),
+        replaces=replaces,
+        deleteBeforeReplace=bool(replaces) and delete_first,
+        detailedDiff={
+            change.path: proto.PropertyDiff(kind=_KINDS[change.kind, change.replaces], inputDiff=True)
+            for change in found
+        },
+        hasDetailedDiff=True,
+    )

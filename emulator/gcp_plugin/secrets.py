@@ -1,0 +1,101 @@
+"""Secrets of Secret Manager that are there before any stack, and roles on them; no value of one is known here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from emulator.gcp_plugin import rules
+from emulator.gcp_plugin.iam import require_identity_pool
+from emulator.gcp_plugin.resource import Cloud, Properties, Resource, match, now
+from emulator.gcp_plugin.store import RUNNING, Record, Store, project_number
+from emulator.plugin import Refused
+
+SECRET = "gcp:secretmanager/secret:Secret"
+SECRET_IAM_MEMBER = "gcp:secretmanager/secretIamMember:SecretIamMember"
+_ROLE = r"(?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)"
+# https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets/create#query-parameters
+_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
+
+
+class SecretIamMember(Resource):
+    """One member's role on a secret."""
+
+    token = SECRET_IAM_MEMBER
+    arguments = ("pulumi_gcp.secretmanager", "SecretIamMemberArgs")
+    replaces = ("secretId", "project", "role", "member", "condition.*")
+    decided = ("etag", "project")
+    named = False
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        if re.fullmatch(r"((projects|organizations)/[^/]+/)?roles/[\w.]+", inputs["role"]) is None:
+            yield "role", f"googleapi: Error 400: Role {inputs['role']} is not supported for this resource., invalid"
+        yield from rules.known_member(inputs["member"])
+
+    def _secret(self, inputs: Properties) -> str:
+        return secret_identity(self.cloud, inputs)
+
+    def owner(self, inputs: Properties) -> str:
+        return self._secret(inputs).split("/")[1]
+
+    def identity(self, inputs: Properties) -> str:
+        return f"{self._secret(inputs)}/{inputs['role']}/{inputs['member']}"
+
+    def imported(self, id: str) -> str:
+        secret = r"projects/(?P<project>[^/ ]+)/secrets/(?P<secretId>[^/ ]+)"
+        return self.identity(match((rf"{secret}[/ ]{_ROLE}[/ ](?P<member>\S+)",), id, "member of a secret"))
+
+    def facts(self, inputs: Properties) -> dict[str, Any]:
+        return {}
+
+    def may_create(self, record: Record) -> None:
+        """A grant that is there already is granted again, as in the provider."""
+        require_secret(self.store, self._secret(record.inputs))
+        require_identity_pool(self.store, record.inputs["member"])
+
+    def outputs(self, record: Record) -> Properties:
+        etag = hashlib.sha256(record.identity.encode()).hexdigest()[:12]
+        return {"project": record.project, **record.inputs, "etag": etag}
+
+
+def secret_identity(cloud: Cloud, inputs: Properties) -> str:
+    """`projects/P/secrets/S`, of a secret that is named so or by its id."""
+    named = str(inputs["secretId"])
+    return named if "/" in named else f"projects/{cloud.project_of(inputs)}/secrets/{named}"
+
+
+def require_secret(store: Store, identity: str) -> Record:
+    """The secret, or Google's refusal."""
+    found = store.get(identity)
+    if found is None:
+        _, project, _, name = identity.split("/")
+        text = f"Secret [projects/{project_number(project)}/secrets/{name}] not found."
+        raise Refused(f"googleapi: Error 404: {text}, notFound")
+    return found
+
+
+def get_secret(cloud: Cloud, arguments: Properties) -> Properties:
+    """`getSecret`: what a secret is called and where, never its value."""
+    identity = secret_identity(cloud, arguments)
+    require_secret(cloud.store, identity)
+    _, project, _, name = identity.split("/")
+    return {"id": identity, "name": identity, "project": project, "secretId": name}
+
+
+def make_secret(store: Store, project: str, name: str) -> str:
+    """A secret that exists from now on, with the emulator's dummy token as its value."""
+    if _ID.fullmatch(name) is None:
+        raise Refused(f"{name!r} is no id of a secret: 1 to 255 letters, digits, hyphens and underscores")
+    identity = f"projects/{project}/secrets/{name}"
+    store.put(Record(identity, SECRET, project, {"secretId": name}, {"created": now()}, RUNNING))
+    return identity
+
+
+def forget_secret(store: Store, project: str, name: str) -> None:
+    """A secret that exists no longer, nor any role on it."""
+    identity = f"projects/{project}/secrets/{name}"
+    for member in store.all(SECRET_IAM_MEMBER, under=f"{identity}/"):
+        store.remove(member.identity)
+    store.remove(identity)

@@ -1,0 +1,50 @@
+"""Google Cloud APIs of a project. What is enabled is only remembered: nothing here asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin.resource import Properties, Resource, match
+from emulator.gcp_plugin.store import Record
+
+PROJECT_SERVICE = "gcp:projects/service:Service"
+
+
+class ProjectService(Resource):
+    """An API that is enabled in a project."""
+
+    token = PROJECT_SERVICE
+    arguments = ("pulumi_gcp.projects", "ServiceArgs")
+    # ForceNew in google/services/resourcemanager/resource_google_project_service.go of the provider.
+    replaces = ("service", "project")
+    decided = ("project",)
+    named = False
+
+    def body(self, inputs: Properties) -> rest.Body:
+        return rest.enabled_service(inputs)
+
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+        service = inputs["service"]
+        # Google describes each of its APIs, in some version.
+        name = re.fullmatch(r"([a-z0-9-]+)\.googleapis\.com", service)
+        if name is None or not any(rest.documents().glob(f"{name[1]}.*.json")):
+            text = f"Not found or permission denied for service(s): {service}."
+            yield "service", f"googleapi: Error 403: {text}, forbidden"
+
+    def identity(self, inputs: Properties) -> str:
+        return f"{self.owner(inputs)}/{inputs['service']}"
+
+    def imported(self, id: str) -> str:
+        return self.identity(match((r"(?P<project>[^/]+)/(?P<service>[^/]+)",), id, "service of a project"))
+
+    def may_create(self, record: Record) -> None:
+        """An API that is enabled already is enabled again, as in the provider."""
+
+    def facts(self, inputs: Properties) -> dict[str, Any]:
+        return {}
+
+    def outputs(self, record: Record) -> Properties:
+        return {"project": record.project, **record.inputs}

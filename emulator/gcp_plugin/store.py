@@ -1,0 +1,139 @@
+"""What the emulated cloud remembers: one JSON file a resource under STATE/cloud, named by its REST identity.
+
+A file is replaced whole, under a lock that every process of this state shares, so a killed process leaves either the
+old or the new. A resource is written as PROVISIONING before its slow work and as RUNNING after it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from emulator import paths
+
+PROVISIONING, RUNNING = "PROVISIONING", "RUNNING"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One resource of the cloud.
+
+    Args:
+        identity: Its REST name, such as `projects/P/locations/L/clusters/C`; a bucket's is its name.
+        kind: Its Pulumi type, `gcp:container/cluster:Cluster`.
+        project: The project that owns it.
+        inputs: What it was asked to be, in the provider's own property names.
+        facts: What the cloud decided: endpoint, version, zones, time of creation.
+        status: PROVISIONING until the slow work is done.
+    """
+
+    identity: str
+    kind: str
+    project: str
+    inputs: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+    status: str = PROVISIONING
+
+
+class Store:
+    """The resources of one emulated cloud."""
+
+    def __init__(self, folder: Path = paths.CLOUD) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the cloud still for a look and a write; never held during slow work."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def get(self, identity: str) -> Record | None:
+        """The resource of this identity."""
+        try:
+            return Record(**json.loads(self._file(identity).read_text()))
+        except FileNotFoundError:
+            return None
+
+    def put(self, record: Record) -> Record:
+        """Remembers a resource in place of what was known of it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self._file(record.identity), asdict(record))
+        return record
+
+    def remove(self, identity: str) -> None:
+        """Forgets a resource; one that isn't there is fine."""
+        self._file(identity).unlink(missing_ok=True)
+
+    def all(self, kind: str = "", under: str = "") -> list[Record]:
+        """The resources of a kind whose identity begins with `under`."""
+        found = []
+        for file in sorted(self.folder.glob("*.json")):
+            try:
+                record = Record(**json.loads(file.read_text()))
+            except FileNotFoundError:
+                continue  # removed by another process since it was listed
+            if record.identity.startswith(under) and kind in ("", record.kind):
+                found.append(record)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- projects
+    def has_identity_pool(self, project: str) -> bool:
+        """Whether the project has ever had a cluster with workload identity: its pool outlives that cluster."""
+        return self._project(project).exists()
+
+    def make_identity_pool(self, project: str) -> None:
+        """Remembers that the project's identity pool exists."""
+        self._project(project).parent.mkdir(parents=True, exist_ok=True)
+        _write(self._project(project), {"project": project, "number": project_number(project)})
+
+    # -------------------------------------------------------------------------------------------------------- objects
+    def put_object(self, bucket: str, name: str, content: bytes) -> None:
+        """Puts an object into a bucket that exists."""
+        if self.get(bucket) is None:
+            raise FileNotFoundError(bucket)
+        file = self._objects(bucket) / quote(name, safe="")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def objects(self, bucket: str) -> list[str]:
+        """The names of a bucket's objects."""
+        folder = self._objects(bucket)
+        return sorted(unquote(file.name) for file in folder.iterdir()) if folder.exists() else []
+
+    def remove_objects(self, bucket: str) -> None:
+        """Empties a bucket."""
+        shutil.rmtree(self._objects(bucket), ignore_errors=True)
+
+    def _objects(self, bucket: str) -> Path:
+        return self.folder / "objects" / bucket
+
+    def _project(self, project: str) -> Path:
+        return self.folder / "projects" / f"{quote(project, safe='')}.json"
+
+    def _file(self, identity: str) -> Path:
+        # An IAM member's identity is longer than a file name may be, so the end of the name is a hash.
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
+        return self.folder / f"{quote(identity, safe='')[:160]}-{digest}.json"
+
+
+def project_number(project: str) -> str:
+    """The number of a project, decided by its id: twelve digits, as Google's are."""
+    digest = hashlib.sha256(project.encode()).digest()
+    return str(10**11 + int.from_bytes(digest[:8], "big") % (9 * 10**11))
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    new.write_text(json.dumps(content, indent=1))
+    os.replace(new, file)

@@ -1,0 +1,207 @@
+"""Helm releases by the `helm` on PATH, by the rules of the official plugin's `kubernetes:helm.sh/v3:Release`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
+from emulator.plugin import ENDS_WITH_PARENT, Refused
+
+DEFAULT_TIMEOUT_SECONDS = 300
+CHARTS = "GKE_AI_CHARTS"
+"""Folder that stands in for the registries: the chart `oci://…/NAME` is its folder NAME."""
+SUPPORTED = {
+    "atomic",
+    "chart",
+    "cleanupOnFail",
+    "compat",
+    "createNamespace",
+    "description",
+    "disableCRDHooks",
+    "disableOpenapiValidation",
+    "disableWebhooks",
+    "maxHistory",
+    "name",
+    "namespace",
+    "resetValues",
+    "reuseValues",
+    "skipAwait",
+    "skipCrds",
+    "timeout",
+    "values",
+    "version",
+    "waitForJobs",
+}
+"""Arguments of a Release that this plugin knows; others are refused unless they are empty."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    folder: Path
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A release as helm records it; `state` is helm's word for it, such as deployed, failed or pending-install."""
+
+    state: str
+    revision: int
+    chart: str
+    version: str
+    app_version: str
+    manifest: str
+    values: Mapping[str, Any]
+
+
+class HelmError(Exception):
+    """helm refused; the text is its own."""
+
+
+def chart(reference: str, version: str | None) -> Chart:
+    """The chart's folder.
+
+    Raises:
+        Refused: There is none, or it holds another version.
+    """
+    if reference.startswith("oci://"):
+        charts = os.environ.get(CHARTS)
+        if not charts:
+            raise Refused(f"{reference}: the emulator has no registry; set {CHARTS} to a folder that holds the chart")
+        folder = Path(charts) / reference.rpartition("/")[2]
+    else:
+        folder = Path(reference)
+    try:
+        described = yaml.safe_load((folder / "Chart.yaml").read_text())
+    except (OSError, yaml.YAMLError):
+        raise Refused(f"chart {reference}: no chart in the folder {folder.name} of {CHARTS}") from None
+    record = folder / ".version"
+    recorded = record.read_text().strip() if record.exists() else str(described["version"])
+    if version is not None and version.removeprefix("v") != recorded.removeprefix("v"):
+        raise Refused(f"chart {reference}: version {version} is asked for, and the folder holds {recorded}")
+    return Chart(folder, str(described["name"]), recorded)
+
+
+def resource_names(manifest: str) -> dict[str, list[str]]:
+    """Names of a release's objects by kind and version, as the output `resourceNames` has them."""
+    names: dict[str, list[str]] = {}
+    for obj in yaml.load_all(manifest, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(obj, dict) and obj.get("kind"):
+            group, _, _ = str(obj["apiVersion"]).rpartition("/")
+            meta = obj["metadata"]
+            name = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+            names.setdefault(f"{obj['kind']}{f'.{group}' if group else ''}/{obj['apiVersion']}", []).append(name)
+    return {kind: sorted(listed) for kind, listed in sorted(names.items())}
+
+
+class Helm:
+    """Runs helm against one cluster.
+
+    Args:
+        kubeconfig: The cluster and the login.
+        cancelled: Ends a running helm, by interrupt, when set.
+    """
+
+    def __init__(self, kubeconfig: Kubeconfig, cancelled: threading.Event) -> None:
+        self._kubeconfig = kubeconfig
+        self._cancelled = cancelled
+
+    def _run(self, namespace: str, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+        """Values go through standard input and the kubeconfig through memory: neither touches disk or command line."""
+        binary = shutil.which("helm")
+        if binary is None:
+            raise Refused("a Helm release needs `helm` on PATH; in the emulator start the command by emulator/run")
+        file = os.memfd_create("kubeconfig")
+        try:
+            os.write(file, self._kubeconfig.text.encode())
+            command = [*ENDS_WITH_PARENT, binary, *arguments, "--namespace", namespace]
+            if self._kubeconfig.context:
+                command += ["--kube-context", self._kubeconfig.context]
+            env = os.environ | {"KUBECONFIG": f"/proc/self/fd/{file}"}
+            process = subprocess.Popen(
+                [*command, "--values", "-"] if values is not None else command,
+                stdin=subprocess.PIPE if values is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+                pass_fds=[file],
+            )
+            finished = threading.Event()
+            threading.Thread(target=self._interrupt, args=(process, finished), daemon=True).start()
+            output, errors = process.communicate(None if values is None else json.dumps(values))
+            finished.set()
+        finally:
+            os.close(file)
+        if process.returncode:
+            raise HelmError(errors.strip().removeprefix("Error: ") or f"helm ended with {process.returncode}")
+        return output
+
+    def _interrupt(self, process: subprocess.Popen[str], finished: threading.Event) -> None:
+        while not finished.wait(0.5):
+            if self._cancelled.is_set():
+                process.terminate()  # helm marks the release as failed and ends
+                return
+
+    def status(self, namespace: str, name: str) -> Status | None:
+        """What helm knows of a release, None if nothing."""
+        try:
+            answer = json.loads(self._run(namespace, "status", name, "--output", "json"))
+        except HelmError as error:
+            if "not found" in str(error):
+                return None
+            raise
+        meta = json.loads(self._run(namespace, "get", "metadata", name, "--output", "json"))
+        return Status(
+            state=answer["info"]["status"],
+            revision=answer["version"],
+            chart=str(meta.get("chart")),
+            version=str(meta.get("version")),
+            app_version=str(meta.get("appVersion") or ""),
+            manifest=answer.get("manifest") or "",
+            values=answer.get("config") or {},
+        )
+
+    def install(self, release: Mapping[str, Any]) -> None:
+        arguments = ["install", release["name"], str(chart(release["chart"], release.get("version")).folder)]
+        arguments += _flags(release, {"createNamespace": "--create-namespace", "skipCrds": "--skip-crds"})
+        if release.get("disableWebhooks"):
+            arguments.append("--no-hooks")
+        self._run(release["namespace"], *arguments, values=release.get("values") or {})
+
+    def upgrade(self, release: Mapping[str, Any]) -> None:
+        arguments = ["upgrade", release["name"], str(chart(release["chart"], release.get("version")).folder)]
+        arguments += _flags(
+            release,
+            {"resetValues": "--reset-values", "reuseValues": "--reuse-values", "cleanupOnFail": "--cleanup-on-fail"},
+        )
+        if release.get("maxHistory") is not None:
+            arguments += ["--history-max", str(release["maxHistory"])]
+        if release.get("disableCRDHooks"):
+            arguments.append("--no-hooks")
+        self._run(release["namespace"], *arguments, values=release.get("values") or {})
+
+    def uninstall(self, namespace: str, name: str, *, wait: bool, timeout: int) -> None:
+        arguments = ["uninstall", name, "--ignore-not-found", "--timeout", f"{timeout}s"]
+        self._run(namespace, *arguments, *(["--wait"] if wait else []))
+
+
+def _flags(release: Mapping[str, Any], more: Mapping[str, str]) -> list[str]:
+    known = {"atomic": "--atomic", "disableOpenapiValidation": "--disable-openapi-validation", **more}
+    flags = [flag for key, flag in known.items() if release.get(key)]
+    if not release.get("skipAwait"):
+        flags += ["--wait"] + (["--wait-for-jobs"] if release.get("waitForJobs") else [])
+    if release.get("description"):
+        flags += ["--description", release["description"]]
+    return [*flags, "--timeout", f"{release.get('timeout') or DEFAULT_TIMEOUT_SECONDS}s"]

@@ -1,1 +1,0 @@
-"""The stand-in cloud: runs the very program that goes to Google Cloud on a machine with no cloud account."""
