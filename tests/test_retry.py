@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pulumi
 import pytest
@@ -60,7 +61,7 @@ def update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Update]:
         update.seconds += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(retry.time, "monotonic", lambda: update.seconds)
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: update.seconds))
     monkeypatch.setattr(retry, "_first_errors", {})
     monkeypatch.setattr(retry, "_warned", set())
     monkeypatch.setattr(pulumi.log, "warn", lambda text: update.warnings.append((update.seconds, text)))
