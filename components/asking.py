@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib import import_module
 from threading import Lock
 from typing import Any, TypeVar
 
+import pulumi
 import yaml
 
 from catalog.versions import KUEUE_API
@@ -21,6 +23,16 @@ _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="asking")
 async def in_thread(call: Callable[..., T], *args: Any) -> T:
     """The result of a call that blocks, from a thread that no resource can hold up."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, call, *args)
+
+
+@cache
+def load_client() -> None:
+    """Loads the Kubernetes client, half a second of work, on a thread while the engine is at work; never in a preview.
+
+    Call it where something will be asked of the cluster once the engine has created it.
+    """
+    if not pulumi.runtime.is_dry_run():
+        _THREADS.submit(import_module, "kubernetes.client")
 
 
 class Connection:

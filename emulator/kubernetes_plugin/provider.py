@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,8 @@ class KubernetesProvider(Provider):
         self._settings = configuration.read(decode(request.args) if request.HasField("args") else by_name)
         if self._settings.kubeconfig is not None:
             self._cluster = Cluster(self._settings.kubeconfig)
+        # Loads the SDK's types while the program starts; the first check would wait for them.
+        threading.Thread(target=kinds.input_type, args=("kubernetes:core/v1:Namespace",), daemon=True).start()
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
         )
@@ -90,7 +93,7 @@ class KubernetesProvider(Provider):
     def _releases(self) -> releases.Releases:
         if self.settings.kubeconfig is None:
             raise Refused("the cluster's kubeconfig isn't known yet")
-        return releases.Releases(self.settings.kubeconfig, self.cancelled)
+        return releases.Releases(self.settings.kubeconfig, self.cluster, self.cancelled)
 
     def _resource(self, obj: Object) -> Resource | None:
         return self.cluster.resource(str(obj["apiVersion"]), str(obj["kind"]))

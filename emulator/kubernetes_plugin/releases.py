@@ -7,6 +7,7 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
+from emulator.kubernetes_plugin.api import Cluster
 from emulator.kubernetes_plugin.helm import (
     DEFAULT_TIMEOUT_SECONDS,
     SUPPORTED,
@@ -14,6 +15,7 @@ from emulator.kubernetes_plugin.helm import (
     HelmError,
     Status,
     chart,
+    recorded,
     resource_names,
 )
 from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
@@ -93,12 +95,14 @@ class Releases:
     """Installs, upgrades and removes the releases of one cluster.
 
     Args:
-        kubeconfig: The cluster and the login.
+        kubeconfig: The cluster and the login, for helm.
+        cluster: The same cluster; Helm's records of its releases are read there.
         cancelled: Ends a running helm when set.
     """
 
-    def __init__(self, kubeconfig: Kubeconfig, cancelled: threading.Event) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, cluster: Cluster, cancelled: threading.Event) -> None:
         self._helm = Helm(kubeconfig, cancelled)
+        self._cluster = cluster
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
         """The id and the state. A release of that name that is there, also one that was killed half-way, is refused."""
@@ -121,7 +125,7 @@ class Releases:
 
     def _live(self, inputs: Properties) -> Properties:
         release = plain(inputs)
-        status = self._helm.status(release["namespace"], release["name"])
+        status = recorded(self._cluster, release["namespace"], release["name"])
         if status is None:
             raise Refused(f"Helm release {release['namespace']}/{release['name']} went while it was made")
         return _state(inputs, status)
@@ -133,7 +137,7 @@ class Releases:
             raise Refused(reason)
         try:
             state = self._live(inputs)
-        except (HelmError, Refused):
+        except Refused:
             raise Refused(reason) from None
         raise InitFailed(release_id, state, [reason])
 
@@ -144,10 +148,7 @@ class Releases:
             InitFailed: Its last change was killed or failed.
         """
         namespace, name = parse_id(release_id)
-        try:
-            status = self._helm.status(namespace, name)
-        except HelmError as error:
-            raise Refused(f"Helm release {release_id}: {error}") from None
+        status = recorded(self._cluster, namespace, name)
         if status is None or status.state == "uninstalled":
             return None
         known = state.get("__inputs")
