@@ -552,7 +552,7 @@ def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
 
 def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
     refused = ConnectionError("connection refused\nmore")
-    wait(Looks(refused, refused, refused, refused, (deployment(1), [pod()], [])))
+    wait(Looks(*[refused] * 6, (deployment(1), [pod()], [])))
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
-from emulator.kubernetes_plugin.api import Cluster
+from emulator.kubernetes_plugin.api import ApiError, Cluster
 from emulator.kubernetes_plugin.helm import (
     DEFAULT_TIMEOUT_SECONDS,
     SUPPORTED,
@@ -123,9 +123,15 @@ class Releases:
             self._failed(f"{release['namespace']}/{release['name']}", inputs, error)
         return self._live(inputs)
 
+    def _recorded(self, namespace: str, name: str) -> Status | None:
+        try:
+            return recorded(self._cluster, namespace, name)
+        except ApiError as error:
+            raise Refused(f"Helm release {namespace}/{name}: {error}") from None
+
     def _live(self, inputs: Properties) -> Properties:
         release = plain(inputs)
-        status = recorded(self._cluster, release["namespace"], release["name"])
+        status = self._recorded(release["namespace"], release["name"])
         if status is None:
             raise Refused(f"Helm release {release['namespace']}/{release['name']} went while it was made")
         return _state(inputs, status)
@@ -148,7 +154,7 @@ class Releases:
             InitFailed: Its last change was killed or failed.
         """
         namespace, name = parse_id(release_id)
-        status = recorded(self._cluster, namespace, name)
+        status = self._recorded(namespace, name)
         if status is None or status.state == "uninstalled":
             return None
         known = state.get("__inputs")
