@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import UNKNOWN, Secret, plain
-from tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Engine, Made, Rejected, Unready
+from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Engine, Made, Rejected, Unready
 
 if TYPE_CHECKING:
-    from tests.kubernetes_fixtures import Cluster
+    from emulator.tests.kubernetes_fixtures import Cluster
 
 pytestmark = pytest.mark.cluster
-pytest_plugins = ("tests.kubernetes_fixtures",)
+pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
 
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from emulator.tests.kubernetes_engine import NAMESPACE, Engine, Made
 from tests.end_to_end.emulator import RUN, Emulator
-from tests.kubernetes_engine import NAMESPACE, Engine, Made
 
 MAKE = """
 import emulator.cluster as cluster
