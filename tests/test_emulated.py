@@ -1,23 +1,34 @@
-"""Copies of configurations: what would be ignored, lost or written where it doesn't belong."""
+"""The commands on one stack of the emulator: copies of configurations, and what is asked of the emulator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from emulator import cluster, existing, paths, stack
-from emulator.gcp_plugin.secrets import make_secret
-from emulator.gcp_plugin.store import Record, Store
+from emulator import existing, ready
+from emulator.gcp_plugin.store import Store
+from ops import emulated
 from ops.stack import Stack, Stop
 
 
 @pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
-    monkeypatch.setattr(cluster, "names", list)
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that are asked of the emulator, which has nothing; it answers in this process."""
+    commands: list[str] = []
+
+    def answer(verb: str, file: str) -> str:
+        commands.append(verb)
+        assert verb == "ready"
+        return json.dumps(ready.answer(yaml.safe_load(Path(file).read_text())["config"]))
+
+    monkeypatch.setenv("GKE_AI_STATE", str(tmp_path))
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path / "cloud"))
+    monkeypatch.setattr(emulated, "emulator", answer)
+    return commands
 
 
 def write(path: Path, **config: object) -> Path:
@@ -28,22 +39,22 @@ def write(path: Path, **config: object) -> Path:
 
 def copied(name: str) -> dict[str, object]:
     """The configuration in the copy of a stack."""
-    content: dict[str, object] = yaml.safe_load((paths.CONFIG / f"Pulumi.{name}.yaml").read_text())["config"]
+    content: dict[str, object] = yaml.safe_load((emulated.copies() / f"Pulumi.{name}.yaml").read_text())["config"]
     return content
 
 
 def test_edited_configuration_is_read_again_without_naming_it_again(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
-    stack.prepare("mine", source)
+    emulated.prepare("mine", source)
     write(source, size=2)
-    stack.prepare("mine", None)
+    emulated.prepare("mine", None)
     assert copied("mine")["size"] == 2
 
 
 def test_source_is_never_written_to(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
     before = source.read_text()
-    made = stack.prepare("mine", source)
+    made = emulated.prepare("mine", source)
     assert made.config_file
     assert made.config_file != source
     assert source.read_text() == before
@@ -51,100 +62,60 @@ def test_source_is_never_written_to(tmp_path: Path) -> None:
 
 def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
-    made = stack.prepare("mine", source)
+    made = emulated.prepare("mine", source)
     assert made.config_file
     content = yaml.safe_load(made.config_file.read_text())
     content["encryptionsalt"] = "v1:salt"
     content["config"]["gke-ai:hfToken"] = {"secure": "v1:cipher"}
     made.config_file.write_text(yaml.safe_dump(content))
-    stack.prepare("mine", None)
+    emulated.prepare("mine", None)
     assert copied("mine")["gke-ai:hfToken"] == {"secure": "v1:cipher"}
     assert yaml.safe_load(made.config_file.read_text())["encryptionsalt"] == "v1:salt"
 
 
 def test_project_of_the_configuration_goes_before_that_of_the_emulator(tmp_path: Path) -> None:
-    stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
+    emulated.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
     assert copied("mine")["gcp:project"] == "acme"
-    stack.prepare("other", write(tmp_path / "other.yaml", size=1))
+    emulated.prepare("other", write(tmp_path / "other.yaml", size=1))
     assert copied("other")["gcp:project"] == existing.DEFAULTS["gcp:project"]
 
 
 def test_missing_configuration_is_named(tmp_path: Path) -> None:
     with pytest.raises(Stop, match="There is no configuration"):
-        stack.prepare("mine", tmp_path / "nowhere.yaml")
+        emulated.prepare("mine", tmp_path / "nowhere.yaml")
 
 
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
 
 
-@pytest.mark.parametrize(
-    ("config", "command"),
-    [
-        ({"gke-ai:cluster": EXISTING}, "emulator/run existing create team --mode standard --location us-east5"),
-        (
-            {"gke-ai:cluster": {**EXISTING, "existingMode": "autopilot"}, "gcp:project": "acme"},
-            "emulator/run existing create team --mode autopilot --location us-east5 --project acme",
-        ),
-        ({"gke-ai:cluster": {**EXISTING, "mode": "standard"}}, None),
-        ({"gke-ai:cluster": {"mode": "existing"}}, None),
-        ({"gke-ai:cluster": "team"}, None),
-        (
-            {"gke-ai:cluster": EXISTING, "gke-ai:hfTokenSecret": "hf"},
-            "emulator/run existing create team --mode standard --location us-east5 --secret-sync",
-        ),
-        (
-            {"gke-ai:cluster": EXISTING, "gke-ai:tenants": [{"name": "research"}]},
-            "emulator/run existing create team --mode standard --location us-east5 --dataplane-v2",
-        ),
-        ({}, None),
-    ],
-)
-def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
-    config: dict[str, object], command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
-    assert (existing.missing(config) or ("", None))[1] == command
-    for place in ("us-east5", "us-west4"):  # one of the same name elsewhere is another cluster
-        assert existing.missing({**config, "gke-ai:cluster": {**EXISTING, "location": place}})
-    if command:
-        project = str(config.get("gcp:project", existing.DEFAULTS["gcp:project"]))
-        identity = f"projects/{project}/locations/us-east5/clusters/team"
-        Store(tmp_path).put(Record(identity, "gcp:container/cluster:Cluster", project, {}))
-        make_secret(Store(tmp_path), project, "hf")
-        assert existing.missing(config) is None
+def run(command: str, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make COMMAND CONFIG=SOURCE`."""
+    monkeypatch.setattr("sys.argv", ["emulated", command, "--config", str(source)])
+    emulated.main()
 
 
-@pytest.mark.parametrize(
-    ("named", "command"),
-    [
-        ("hf", "emulator/run existing secret hf"),
-        ("projects/acme/secrets/hf_2", "emulator/run existing secret hf_2 --project acme"),
-        ("projects/{project}/secrets/hf", "emulator/run existing secret hf"),
-        ("no/such/form", None),
-        (None, None),
-    ],
-)
-def test_secret_that_a_configuration_counts_on_is_made_by_one_command(
-    named: str | None, command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
-    config = {"gke-ai:hfTokenSecret": named} if named else {}
-    assert (existing.missing(config) or ("", None))[1] == command
-    if command:
-        monkeypatch.setattr("sys.argv", command.split()[1:])
-        existing.main()
-        assert existing.missing(config) is None
-        monkeypatch.setattr("sys.argv", command.replace(" secret ", " forget ").split()[1:])
-        existing.main()
-        assert existing.missing(config)
-
-
-@pytest.mark.parametrize("command", [stack.up, stack.preview])
+@pytest.mark.parametrize("command", sorted(emulated.DEPLOYING))
 def test_missing_existing_cluster_stops_before_pulumi_is_run(
-    command: Callable[[Stack], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path / "cloud"))
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
-    made = stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
+    source = write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING})
     with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
-        command(made)
+        run(command, source, monkeypatch)
+    assert asked == ["ready"]
+
+
+def test_stack_whose_existing_cluster_was_deleted_is_taken_down(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_stack = subprocess.CompletedProcess((), 1)
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: no_stack)
+    run("down", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}), monkeypatch)
+    assert "There is no stack mine" in capsys.readouterr().out
+    assert asked == ["ready"]
+
+
+def test_outside_the_emulator_the_command_to_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GKE_AI_STATE")
+    with pytest.raises(Stop, match=r"emulator/run python -m ops\.emulated up$"):
+        run("up", tmp_path / "mine.yaml", monkeypatch)

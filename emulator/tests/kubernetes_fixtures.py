@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from emulator.tests.harness import RUN, Emulator
 from emulator.tests.kubernetes_engine import NAMESPACE, Engine, Made
-from tests.end_to_end.emulator import RUN, Emulator
 
 MAKE = """
 import emulator.cluster as cluster

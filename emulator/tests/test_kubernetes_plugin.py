@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import Secret, plain
+from emulator.tests.harness import ROOT, eventually
 from emulator.tests.kubernetes_engine import CONFIG_MAP, Engine, Made, Rejected, Unready
-from tests.end_to_end.emulator import ROOT, eventually
 
 if TYPE_CHECKING:
     from emulator.tests.kubernetes_fixtures import Cluster

@@ -1,7 +1,7 @@
 """The rules of the official kubernetes plugin that the program counts on.
 
 They run against whichever `pulumi-resource-kubernetes` comes first under `emulator/run`: the official one where it is
-installed, else the emulator. Where the emulator is stricter, tests/test_kubernetes_plugin.py says so.
+installed, else the emulator. Where the emulator is stricter, test_kubernetes_plugin.py says so.
 """
 
 from __future__ import annotations

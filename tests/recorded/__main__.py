@@ -69,7 +69,7 @@ def of(root: Path, file: Path) -> str:
             mode = cluster.get("existingMode", "standard")
             run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
         try:
-            run("python", "-m", "emulator.stack", "up", "--stack", STACK, "--config", str(file))
+            run("python", "-m", "ops.emulated", "up", "--stack", STACK, "--config", str(file))
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
             return recorded(json.loads(exported)["deployment"], STACK, config)
         finally:
