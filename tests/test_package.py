@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pulumi.output import UNKNOWN
 
-from emulator.paths import ROOT
+from docs.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
 POOL = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.paths import ROOT
+from docs.repository import ROOT
 from emulator.tests.harness import Project
 from ops import emulated
 from ops.stack import Stack, Stop
