@@ -108,7 +108,7 @@ def test_missing_existing_cluster_stops_before_pulumi_is_run(
 def test_stack_whose_existing_cluster_was_deleted_is_taken_down(
     asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    no_stack = subprocess.CompletedProcess((), 1)
+    no_stack: subprocess.CompletedProcess[str] = subprocess.CompletedProcess((), 1)
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: no_stack)
     run("down", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}), monkeypatch)
     assert "There is no stack mine" in capsys.readouterr().out
