@@ -6,8 +6,8 @@ PICK = --stack "$(STACK)" --config "$(CONFIG)"
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 
 .PHONY: setup up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
-setup:  ## build tools and the Python environment
-	emulator/run true
+setup:  ## create the Python environment and build every tool; other targets build what they need
+	emulator/run --tools all true
 up:  ## deploy to the emulated cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
 status:  ## what runs, what waits and why
@@ -35,9 +35,9 @@ down:  ## take a stack down
 	@$(EMULATOR) down $(PICK)
 # By file, side by side: most of its time a test waits for a cluster of its own.
 test:  ## everything CI runs
-	emulator/run pytest -m "not long" -n 2 --dist loadfile --durations 12
+	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
 test-long:  ## more repetitions, more kill points
-	emulator/run pytest
+	emulator/run --tools all pytest
 lint:  ## formatter, linter, strict types, workflows, sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .

@@ -20,7 +20,7 @@ from emulator.tests.kubernetes_engine import NAMESPACE, Engine, Made
 MAKE = """
 import emulator.cluster as cluster
 zones = ["us-central1-a"]
-cluster.create("rules", cluster.ClusterRecord("rules", "p", "us-central1", "standard", zones, "1.35.4-gke.1"))
+cluster.create("rules", cluster.ClusterRecord("rules", "p", "us-central1", "standard", zones, "1.36.1-gke.1"))
 cluster.set_pool("rules", cluster.PoolRecord("system", "e2-standard-32", zones, nodes_per_zone=1))
 end = cluster.endpoint("rules")
 print(end.host, end.ca_certificate)

@@ -30,8 +30,8 @@ from emulator.cluster.planner import PROVISIONING_REQUEST
 pytestmark = pytest.mark.cluster
 
 ZONE = "us-central1-a"
-STANDARD = ClusterRecord("llm-cluster", "p", "us-central1", "standard", [ZONE], "1.35.4-gke.1")
-AUTOPILOT = ClusterRecord("half", "p", "us-central1", "autopilot", [ZONE], "1.35.4-gke.1")
+STANDARD = ClusterRecord("llm-cluster", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")
+AUTOPILOT = ClusterRecord("half", "p", "us-central1", "autopilot", [ZONE], "1.36.1-gke.1")
 SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-4", [ZONE], nodes_per_zone=1)
 GPU_POOL = PoolRecord("gpupool", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, driver="latest", nodes_per_zone=3)
 PODS = "/api/v1/namespaces/llm/pods"

@@ -17,7 +17,7 @@ from emulator.cluster.programs import Container, Sandbox, known
 from emulator.cluster.records import ClusterRecord
 
 Object = dict[str, Any]
-CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.35.4-gke.1")
+CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")
 LABELS = {"project_id": "proj", "location": "us-west4", "cluster": "c", "namespace": "llm", "job": "m"}
 
 

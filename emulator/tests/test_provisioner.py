@@ -28,8 +28,8 @@ from emulator.cluster.records import ClusterRecord, PoolRecord
 Object = dict[str, Any]
 
 ZONES = ["us-central1-a", "us-central1-b"]
-STANDARD = ClusterRecord("c", "p", "us-central1", "standard", ZONES, "1.35.4-gke.1")
-AUTOPILOT = ClusterRecord("c", "p", "us-central1", "autopilot", ZONES, "1.35.4-gke.1")
+STANDARD = ClusterRecord("c", "p", "us-central1", "standard", ZONES, "1.36.1-gke.1")
+AUTOPILOT = ClusterRecord("c", "p", "us-central1", "autopilot", ZONES, "1.36.1-gke.1")
 GPU_POOL = PoolRecord("gpu", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, max_nodes=3)
 SYSTEM_POOL = PoolRecord("system", "e2-standard-4", ZONES[:1], nodes_per_zone=1)
 # What the admission plugin gives a pod that asks for GPUs.

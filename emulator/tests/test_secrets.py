@@ -106,7 +106,7 @@ class Api:
         return httpx.Response(200, json=content)
 
 
-CLUSTER = ClusterRecord("it", PROJECT, "us-central1", "standard", ["us-central1-a"], "1.35", secret_sync=True)
+CLUSTER = ClusterRecord("it", PROJECT, "us-central1", "standard", ["us-central1-a"], "1.36", secret_sync=True)
 ACCOUNT = f"serviceaccounts__{TOKEN_SYNC}"
 
 
