@@ -13,7 +13,7 @@ from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES, PRIVATE_NODES
-from components.draining import moved
+from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
 from settings.plan import gpus, labels_of
 
@@ -133,7 +133,7 @@ class GpuNodePool(Component):
             **capacity(spec),
         }
         queued = isinstance(spec.capacity, QueuedFlexStart)
-        made = gcp.container.NodePool(
+        node_pool = gcp.container.NodePool(
             spec.name,
             name=f"{spec.name}-{digits(nodes)}" if spec.create_first else spec.name,
             cluster=args["cluster"],
@@ -167,10 +167,10 @@ class GpuNodePool(Component):
             ),
         )
 
-        # Where moving the pods fails the program fails, and Pulumi leaves the earlier pool.
+        # If the drain fails, the program fails and Pulumi keeps the old pool.
         if spec.create_first:
-            moved(spec.name, made, args.get("kubeconfig"))
-        self.pool_name = made.name
+            drain_old_pool(spec.name, node_pool, args.get("kubeconfig"))
+        self.pool_name = node_pool.name
         self.register_outputs({"poolName": self.pool_name})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.asking import connection, in_thread, workloads
+from components.cluster_client import connection, in_thread, workloads
 from settings.model import Server
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.3, 5.0
@@ -60,7 +60,7 @@ class Cluster:
             waiting = workloads(api, server.namespace) if server.queue else []
             return plain(deployment), plain(pods.items), waiting
 
-        return connection(self._kubeconfig).ask(found)
+        return connection(self._kubeconfig).call(found)
 
 
 async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource) -> None:

@@ -88,7 +88,7 @@ def test_nothing_in_the_cluster_asks_for_the_name_that_changes(build: Build) -> 
 
 # --------------------------------------------------------------------------------------------------------------- moving
 class Nodes:
-    """Earlier nodes that have some pods left at each look, or answer with an error."""
+    """Old nodes that have some pods left at each look, or answer with an error."""
 
     def __init__(self, *looks: list[str] | Exception) -> None:
         self.looks = list(looks)
@@ -114,7 +114,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def move(nodes: Nodes) -> None:
-    asyncio.run(draining.drained("l4", nodes, None))  # type: ignore[arg-type]
+    asyncio.run(draining.drain("l4", nodes, None))  # type: ignore[arg-type]
 
 
 def test_moving_ends_when_nothing_is_left_and_tells_each_change_once(said: list[str]) -> None:
