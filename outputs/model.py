@@ -6,7 +6,7 @@ older or newer than the producer reads what both know. A value that isn't there 
 
 No output is a secret, nor may become one: whoever reads a stack's outputs reads them all.
 
-This module and `outputs.reference` import nothing of the rest of the project: other teams install them alone.
+This module and `outputs.stack_outputs` import nothing of the rest of the project: other teams install them alone.
 """
 
 from __future__ import annotations

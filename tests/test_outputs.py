@@ -19,7 +19,7 @@ from pulumi.runtime import mocks
 
 from emulator.paths import ROOT
 from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
-from outputs.reference import StackOutputs
+from outputs.stack_outputs import StackOutputs
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "examples").glob("*.yaml"))]
@@ -76,7 +76,7 @@ def test_version_is_that_of_the_newest_key() -> None:
 def test_view_can_be_installed_alone(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "outputs", tmp_path / "outputs")
     alone = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
-    subprocess.run([sys.executable, "-P", "-c", "import outputs.reference"], cwd=tmp_path, env=alone, check=True)
+    subprocess.run([sys.executable, "-P", "-c", "import outputs.stack_outputs"], cwd=tmp_path, env=alone, check=True)
     package = tomllib.loads((ROOT / "outputs" / "pyproject.toml").read_text())["project"]
     assert package["version"] == VERSION
 
