@@ -27,7 +27,7 @@ def first_replica(
 ) -> pulumi.Output[bool]:
     """An output that is known once a replica of `server` is ready: true, or false where none is wanted or awaited.
 
-    Never waits in a preview. Raises RunError, with the reason and the way out, after `ready_timeout_seconds`.
+    Never waits in a preview. Raises RunError, with the reason and the remedy, after `ready_timeout_seconds`.
     """
     if kubeconfig is None or server.replicas == 0 or pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input(False)

@@ -18,7 +18,7 @@ so a key that is missing altogether means an older stack.
 No output is a secret, and none may become one: whoever may read a stack's outputs reads them all. `kubeconfig` holds no
 credential; who may do what in the cluster is decided by IAM and RBAC for whoever uses it.
 
-A Python program reads them typed, with an error that names what is missing, its version and the way out:
+A Python program reads them typed, with an error that names what is missing, its version and the remedy:
 
 ```python
 from outputs import StackOutputs

@@ -30,7 +30,7 @@ def parsed(version: str) -> tuple[int, int]:
 
 
 class MissingOutput(RunError):
-    """What was asked for isn't among the stack's outputs; the text names it, its version and the way out."""
+    """What was asked for isn't among the stack's outputs; the text names it, its version and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
         opts=ResourceOptions(provider=platform.provider()))
 
 Everything is a pulumi.Output: of a queue, a server and the like `output.some_key` is an Output of that key. What a
-stack doesn't have stops the program with a message that names it, the version that brought it, and the way out.
+stack doesn't have stops the program with a message that names it, the version that brought it, and the remedy.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
         for violation in policy.violations(Stack(context.resources, context.configuration)):
             told(policy, violation, context, report)
 
-    steps = f"{policy.way_out}."
+    steps = f"{policy.remedy}."
     if policy.whole_stack:
         return StackValidationPolicy(policy.name, policy.description, stacks, remediation_steps=steps)
     return ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)

@@ -57,7 +57,7 @@ def page() -> str:
     for subject in SUBJECTS:
         assert subject.__doc__
         title = subject.__doc__.strip().rstrip(".")
-        text += f"\n## {title}\n\n| policy | what holds | way out | asked of |\n| --- | --- | --- | --- |\n"
+        text += f"\n## {title}\n\n| policy | what holds | remedy | asked of |\n| --- | --- | --- | --- |\n"
         policies: tuple[Policy, ...] = subject.POLICIES
         text += "".join(f"{row(policy)}\n" for policy in policies)
     return text
@@ -67,5 +67,5 @@ def row(policy: Policy) -> str:
     """A policy as a line of a table."""
     asked = "the stack" if policy.whole_stack else "each resource"
     asked += ", *mandatory stacks*" if policy.only_mandatory else ""
-    cells = [f"`{policy.name}`", policy.description, policy.way_out, asked]
+    cells = [f"`{policy.name}`", policy.description, policy.remedy, asked]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

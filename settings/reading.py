@@ -341,12 +341,12 @@ def _modes(model: type[Section], key: str) -> str:
 
 
 def _wrong_type(found: object, kind: str) -> tuple[str, str]:
-    wanted, way_out = _TYPES[kind]
+    wanted, remedy = _TYPES[kind]
     if isinstance(found, str) and kind in ("int_parsing", "bool_parsing"):
-        return f"{_quoted(found)} is not {wanted}", way_out
+        return f"{_quoted(found)} is not {wanted}", remedy
     if kind == "string_type" and not isinstance(found, int | float):
-        way_out = "Write one text"
-    return f"is {_type_name(found)}, and {wanted} is needed", way_out
+        remedy = "Write one text"
+    return f"is {_type_name(found)}, and {wanted} is needed", remedy
 
 
 def _type_name(value: object) -> str:

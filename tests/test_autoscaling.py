@@ -100,7 +100,7 @@ def test_advised_target_is_one_that_works() -> None:
         values = good()
         values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": target}]
         (problem,) = problems_of(values)
-        values["autoscaling"][0]["metrics"][0]["target"] = problem.way_out.split()[-1]
+        values["autoscaling"][0]["metrics"][0]["target"] = problem.remedy.split()[-1]
         assert problems_of(values) == [], problem
 
 

@@ -611,7 +611,7 @@ def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
-def test_server_that_never_comes_ends_the_update_with_a_way_out(clock: list[str]) -> None:
+def test_server_that_never_comes_ends_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
         wait(Looks((deployment(), [pod(gated=True)], [workload("p", "full")])))
     assert "readyTimeoutSeconds" in str(failure.value)

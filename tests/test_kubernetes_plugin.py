@@ -185,7 +185,7 @@ def test_what_is_secret_in_the_inputs_is_secret_in_the_state(plugin: Engine, nam
 
 
 # ---------------------------------------------------------------------------------------------------- cluster and login
-def test_an_unreachable_cluster_is_told_with_its_way_out(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_unreachable_cluster_is_told_with_its_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
     made = plugin.create(CONFIG_MAP, "c", inputs)
     nobody = cluster.kubeconfig.replace("https://127.0.0.1:", "https://127.0.0.2:")

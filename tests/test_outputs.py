@@ -321,7 +321,7 @@ def test_too_old_a_stack_is_named_with_the_version_that_it_needs(ask: Callable[[
     assert f"organization/gke-ai/dev has no output {key}:" in said
     assert "version 1.1" in said, "the version that has it"
     assert "was deployed with 1." in said, "the version of the stack"
-    assert "pulumi up" in said, "the way out"
+    assert "pulumi up" in said, "the remedy"
 
 
 def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> None:

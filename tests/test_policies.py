@@ -624,7 +624,7 @@ CASES = [
     ),
     Case(
         "tenants-are-apart",
-        "only the way out",
+        "only the remedy",
         [namespace(), QUOTA, network_policy(policyTypes=["Egress"])],
         ["every pod of the cluster"],
     ),

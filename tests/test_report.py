@@ -349,7 +349,7 @@ def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
         ({"currency": "EUR", "date": "d", "perHour": [1]}, "no mapping"),
     ],
 )
-def test_price_table_with_a_mistake_is_refused_with_the_way_out(content: object, told: str) -> None:
+def test_price_table_with_a_mistake_is_refused_with_the_remedy(content: object, told: str) -> None:
     with pytest.raises(prices.BadPrices) as refused:
         prices.parse(content)
     assert told in str(refused.value)

@@ -221,7 +221,7 @@ def test_every_near_miss_is_refused_with_what_there_is_instead(version: str) -> 
         assert f"{topology} is no topology of TPU {version}" in problem.cause
         ascending = "x".join(map(str, sorted(map(int, topology.split("x")))))
         meant = [ascending] if ascending in legal else legal[:12]
-        assert all(one in problem.way_out for one in meant), problem.way_out
+        assert all(one in problem.remedy for one in meant), problem.remedy
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -232,7 +232,7 @@ def test_a_machine_that_has_no_such_slice_is_refused_with_those_that_have(versio
             wanted = {"version": version, "topology": one.topology, "machineType": machine_type, "nodesPerZone": 1}
             problem = refused(wanted, ZONE[version])
             assert problem.path == "gke-ai:tpuPools[0].machineType"
-            assert all(name in problem.way_out for name in fitting)
+            assert all(name in problem.remedy for name in fitting)
         if one.chips > 64:
             break  # larger ones have the same machine
 
@@ -252,7 +252,7 @@ def test_a_multi_host_pool_has_the_nodes_of_its_slice_and_no_others(one: Slice) 
         problem = refused(pool | {"nodesPerZone": wrong}, zone)
         assert problem.path == "gke-ai:tpuPools[0].nodesPerZone"
         assert f"gang mode of size {one.hosts}" in problem.cause
-        assert str(one.hosts) in problem.way_out
+        assert str(one.hosts) in problem.remedy
         if wrong > 0:
             problem = refused(pool | {"autoscaling": {"maxNodes": wrong}}, zone)
             assert problem.path == "gke-ai:tpuPools[0].autoscaling.maxNodes"

@@ -98,8 +98,8 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
         has = f"{kind.gpus} {kind.gpu}" if kind.gpu else f"a {kind.tpu}"
         noun, section = ("GPUs", "gpuPools") if kind.gpu else ("TPUs", "tpuPools")
         cause = f"{kind.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
-        way_out = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
-        yield Problem(cluster.at("systemPool.machineType"), cause, way_out)
+        remedy = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
+        yield Problem(cluster.at("systemPool.machineType"), cause, remedy)
 
 
 @needs("gke-ai:cluster")

@@ -125,8 +125,8 @@ def ranges_are_addresses_of_networks(settings: Settings) -> Iterator[Problem]:
     for key, cidr in _cidrs(settings.cluster):
         if not can_be_had(cidr):
             cause = f"{cidr} has addresses that no subnetwork can have — Google Cloud would refuse it"
-            way_out = "Take a private range: of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-            yield Problem(settings.cluster.at(f"vpc.{key}"), cause, way_out)
+            remedy = "Take a private range: of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+            yield Problem(settings.cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 @of_new_clusters
@@ -223,8 +223,8 @@ def authorized_networks_are_on_the_internet(settings: Settings) -> Iterator[Prob
         cause = (
             f"{len(cluster.authorized_networks)} networks are more than the {MAX_AUTHORIZED_NETWORKS} that GKE takes"
         )
-        way_out = "Join neighbours into shorter prefixes, or use dnsEndpoint, where IAM decides"
-        yield Problem(cluster.at("authorizedNetworks"), f"{cause} — GKE would refuse the cluster", way_out)
+        remedy = "Join neighbours into shorter prefixes, or use dnsEndpoint, where IAM decides"
+        yield Problem(cluster.at("authorizedNetworks"), f"{cause} — GKE would refuse the cluster", remedy)
     for index, cidr in enumerate(cluster.authorized_networks):
         path, network = cluster.at(f"authorizedNetworks[{index}]"), IPv4Network(cidr)
         if network.prefixlen == 0:

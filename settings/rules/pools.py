@@ -156,10 +156,10 @@ def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
             continue
         if pool.nodes_per_zone is not None and pool.autoscaling is None:
             cause = f"a {mode} pool can't have a fixed size: it starts empty and nodes come as there is capacity"
-            way_out = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
+            remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
             if isinstance(pool, TpuPool) and pool_slice(pool).multi_host:
-                way_out = "Leave nodesPerZone out: its slice says how many come"
-            yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", way_out)
+                remedy = "Leave nodesPerZone out: its slice says how many come"
+            yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", remedy)
         elif pool.autoscaling is None and isinstance(pool, GpuPool):  # of TPUs there are as many as a slice has
             cause = f"a {mode} pool needs autoscaling — GKE would refuse the pool"
             yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")

@@ -156,8 +156,8 @@ def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
                 if "/" not in resource and resource not in (*_KNOWN, "pods"):
                     cause = f"{resource} is no resource of Kubernetes — no pod asks for it"
                     meant = NVIDIA_GPU if "gpu" in resource.lower() else None
-                    way_out = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
-                    yield Problem(f'{path}["{resource}"]', cause, way_out)
+                    remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
+                    yield Problem(f'{path}["{resource}"]', cause, remedy)
                 elif "/" in resource and parse_quantity(text).denominator != 1:
                     cause = f"{text} of {resource} is not a whole number — GPUs are given whole"
                     yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")

@@ -88,8 +88,8 @@ def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
             yield Problem(server.at("model"), cause, "Write MaxText's own name, for example gemma-7b")
         if not _BUCKET_ADDRESS.fullmatch(server.checkpoint):
             cause = f'"{server.checkpoint}" is no address of a checkpoint — the server would find no model'
-            way_out = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
-            yield Problem(server.at("checkpoint"), cause, way_out)
+            remedy = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
+            yield Problem(server.at("checkpoint"), cause, remedy)
         if server.max_prefill_length >= server.max_target_length:
             cause = (
                 f"prompts may have {server.max_prefill_length} tokens, and prompt and answer together "
@@ -112,8 +112,8 @@ def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
         for name, text in given:
             if TOKEN.search(text):
                 cause = "a token stands in plain text — everyone who can read this file or the cluster could read it"
-                way_out = "Leave it out: run pulumi config set --secret gke-ai:hfToken, and revoke this token"
-                yield Problem(server.at("arguments"), cause, way_out)
+                remedy = "Leave it out: run pulumi config set --secret gke-ai:hfToken, and revoke this token"
+                yield Problem(server.at("arguments"), cause, remedy)
             elif name in set_by:
                 cause = f"{name} is set by {set_by[name]} — the server would be told twice"
                 yield Problem(server.at("arguments"), cause, f"Leave it out and set {server.at(set_by[name])}")

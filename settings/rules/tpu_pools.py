@@ -68,10 +68,10 @@ def slices_are_told(settings: Settings) -> Iterator[Problem]:
         if not named and one.tpu is None:
             key = "pools" if isinstance(one, Multislice) else "pool"
             cause = f"{one.name} asks for TPUs and does not say of which slice — its pods could be put nowhere"
-            way_out = (
+            remedy = (
                 f"Set {key} (of {listed(known)})" if known else "Set tpu, for example {version: v6e, topology: 2x2}"
             )
-            yield Problem(one.at(key if known else "tpu"), cause, way_out)
+            yield Problem(one.at(key if known else "tpu"), cause, remedy)
         for path, name in named.items():
             if autopilot and name not in known:
                 cause = f"the cluster is Autopilot and has no pools, so no {name} — the pods would stay pending"
@@ -209,15 +209,15 @@ def flex_start_is_where_it_is_had(settings: Settings) -> Iterator[Problem]:
             continue
         zones = pool_zones(pool, settings.cluster)
         near = [zone for zone in there if region_of(zone) == region_of(zones[0])]
-        way_out = f"Choose from {listed(near)}" if near else f"Move the cluster to where it is had: {listed(there)}"
+        remedy = f"Choose from {listed(near)}" if near else f"Move the cluster to where it is had: {listed(there)}"
         elsewhere = [zone for zone in zones if zone not in there]
         if elsewhere and not pool.zones:
             cause = f"the pool names no zone and has those of the cluster, and flex-start has no {pool.version} in "
-            yield Problem(pool.at("zones"), f"{cause}{listed(elsewhere)} — the nodes would never come", way_out)
+            yield Problem(pool.at("zones"), f"{cause}{listed(elsewhere)} — the nodes would never come", remedy)
             continue
         for zone in elsewhere:
             cause = f"flex-start has no {pool.version} in {zone} — the nodes would never come"
-            yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, way_out)
+            yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, remedy)
 
 
 def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:

@@ -192,8 +192,8 @@ def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterat
         if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
             cause = "a changed run is made beside the old, which stays until its namespace goes, and namespace "
             cause += f"{DEFAULT_NAMESPACE} never does — old runs could not be told from those of others"
-            way_out = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
-            yield Problem(run.at("namespace"), cause, way_out)
+            remedy = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
+            yield Problem(run.at("namespace"), cause, remedy)
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -208,8 +208,8 @@ def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
         path = one.at("pools" if isinstance(one, Multislice) else "pool")
         cause = f"the nodes of pool {pool.name} come only for a ProvisioningRequest, for all pods of a Job at once"
         if not isinstance(one, FineTune | Multislice | TpuBatch):
-            way_out = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
-            yield Problem(path, f"{cause}, and this is a server — its pods would stay pending", way_out)
+            remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
+            yield Problem(path, f"{cause}, and this is a server — its pods would stay pending", remedy)
             continue
         queue = cluster_queue_of(one, settings)
         flavors = settings.queues.flavors if settings.queues else []
