@@ -18,7 +18,7 @@ import pulumi
 from catalog.nodes import GKE_NODEPOOL, POOL
 from components.cluster_client import connection, in_thread
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 # The longest that GKE gives a node to drain, too.
 DRAIN_SECONDS = 3600
 REFUSED, GONE = 429, 404
@@ -142,4 +142,4 @@ async def drain(pool: str, nodes: OldNodes, resource: pulumi.Resource) -> None:
             pulumi.log.info(f"pool {pool}: {state}", resource=resource)
             logged = state
         await asyncio.sleep(pause)
-        pause = min(pause * 1.15, LONGEST_PAUSE_SECONDS)
+        pause = min(pause * 1.15, MAX_PAUSE_SECONDS)

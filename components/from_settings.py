@@ -60,9 +60,9 @@ def pool_arguments(
 
 
 def class_arguments(one: ComputeClass, stack: Settings, account: str | None) -> Any:
-    """Arguments of a `ComputeClass`: its section, and whom nodes run as; Autopilot has been told by the cluster."""
-    told = account is None or plan.is_autopilot(stack.cluster)
-    return arguments(one) if told else arguments(one, node_service_account=account)
+    """Arguments of a `ComputeClass`: its section, and whom nodes run as. In Autopilot the cluster sets that."""
+    cluster_sets_account = account is None or plan.is_autopilot(stack.cluster)
+    return arguments(one) if cluster_sets_account else arguments(one, node_service_account=account)
 
 
 def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:

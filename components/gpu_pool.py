@@ -191,9 +191,9 @@ def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | No
     }
 
 
-def first_size(spec: GpuPool | TpuPool, least: int, location: str) -> int:
+def first_size(spec: GpuPool | TpuPool, min_nodes: int, location: str) -> int:
     """Nodes in each zone at first, for a pool that is autoscaled: its minimum; flex-start begins with none."""
-    return 0 if MODES[spec.capacity.mode].elastic else ceil(least / len(spec.zones or node_zones(location)))
+    return 0 if MODES[spec.capacity.mode].elastic else ceil(min_nodes / len(spec.zones or node_zones(location)))
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

@@ -240,8 +240,8 @@ class KueueStack(Component):
             JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
         always = pulumi.ResourceHookOptions(on_dry_run=True)
-        told = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", tell_of_crd, always)
-        hook = pulumi.ResourceHookBinding(before_update=[told])
+        crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", tell_of_crd, always)
+        hook = pulumi.ResourceHookBinding(before_update=[crd_first])
         release = k8s.helm.v3.Release(
             JOBSET_RELEASE,
             name=JOBSET_RELEASE,

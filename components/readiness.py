@@ -16,7 +16,7 @@ import pulumi_kubernetes as k8s
 from components.cluster_client import connection, in_thread, workloads
 from settings.model import Server
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.3, 5.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.3, 5.0
 SAY_AGAIN_SECONDS = 60
 
 Json = Mapping[str, Any]
@@ -88,7 +88,7 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
             pulumi.log.info(f"{name} waits for {reason}", resource=deployment)
             said, said_at = reason, now
         await asyncio.sleep(pause)
-        pause = min(pause * 1.15, LONGEST_PAUSE_SECONDS)
+        pause = min(pause * 1.15, MAX_PAUSE_SECONDS)
 
 
 def waits_for(deployment: Json, pods: list[Json], workloads: list[Json]) -> str | None:

@@ -162,8 +162,8 @@ def autoscaling(spec: TpuPool, location: str) -> gcp.container.NodePoolAutoscali
 
     The two exclude each other, and of a multi-host slice, which is in one zone, the API reads those of the zone alone.
     """
-    least, most = bounds(spec)
+    min_nodes, max_nodes = bounds(spec)
     # TPUs are where they are: no even spread over the zones.
     if len(spec.zones or node_zones(location)) == 1:
-        return {"min_node_count": least, "max_node_count": most, "location_policy": "ANY"}
-    return {"total_min_node_count": least, "total_max_node_count": most, "location_policy": "ANY"}
+        return {"min_node_count": min_nodes, "max_node_count": max_nodes, "location_policy": "ANY"}
+    return {"total_min_node_count": min_nodes, "total_max_node_count": max_nodes, "location_policy": "ANY"}

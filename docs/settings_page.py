@@ -18,7 +18,7 @@ from settings.schema import plain
 # Where examples come from: each key is shown as one of these files uses it.
 CONFIGURATIONS = [ROOT / "Pulumi.prod.yaml", ROOT / "Pulumi.dev.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
 _UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB", "PerZone": "nodes", "Nodes": "nodes"}
-_LONGEST_EXAMPLE = 60
+_MAX_EXAMPLE_LENGTH = 60
 
 HEAD = f"""# Settings
 
@@ -87,7 +87,7 @@ def _as_yaml(value: object) -> str:
         return ""
     text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True, sort_keys=False)
     text = text.removesuffix("\n").removesuffix("\n...")
-    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[: _LONGEST_EXAMPLE - 1]}…"
+    return text if len(text) <= _MAX_EXAMPLE_LENGTH else f"{text[: _MAX_EXAMPLE_LENGTH - 1]}…"
 
 
 def _section(kind: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
@@ -170,8 +170,8 @@ def _other(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "boolean":
         return _as_yaml(not schema.get("default"))
     choices = [value for value in schema.get("enum", []) if value != schema.get("default")]
-    least = next((one["minimum"] for one in [schema, *schema.get("anyOf", [])] if "minimum" in one), None)
-    value = next(iter(choices), schema.get("const", schema.get("default", least)))
+    minimum = next((one["minimum"] for one in [schema, *schema.get("anyOf", [])] if "minimum" in one), None)
+    value = next(iter(choices), schema.get("const", schema.get("default", minimum)))
     return "" if value is None else _as_yaml(value)
 
 
@@ -180,7 +180,7 @@ def _unit(key: str) -> str:
 
 
 def _range(schema: Mapping[str, Any]) -> str:
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if least is None and most is None:
+    minimum, maximum = schema.get("minimum"), schema.get("maximum")
+    if minimum is None and maximum is None:
         return ""
-    return f", {least} to {most}" if most is not None else f", {least} or more"
+    return f", {minimum} to {maximum}" if maximum is not None else f", {minimum} or more"

@@ -402,10 +402,10 @@ class Doctor:
                 yield Finding(MISSING, "cluster", text, f"gcloud container clusters list --project {self.project}")
                 return
             current = str(found["currentMasterVersion"])
-            least = max((features.MINIMUM[one] for one in wanted), key=features.ordered, default="")
+            min_version = max((features.MINIMUM[one] for one in wanted), key=features.ordered, default="")
             command = (
                 f"gcloud container clusters upgrade {cluster.name} --master --location {cluster.location} "
-                f"--project {self.project} --cluster-version={least}"
+                f"--project {self.project} --cluster-version={min_version}"
             )
             yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
         elif wanted:
@@ -497,7 +497,7 @@ class Doctor:
             yield Finding(MISSING, "Secret Manager", text, f"gcloud secrets versions add {where}")
 
     def channels(self) -> Iterator[Finding]:
-        """Whom alerts are to tell can be told."""
+        """Notification channels exist."""
         for channel in self.settings.monitoring.channels if self.settings.monitoring else []:
             if self.google(f"monitoring.googleapis.com/v3/{channel}") is None:
                 command = f"gcloud beta monitoring channels list --project {self.project} --format='value(name)'"
@@ -508,7 +508,7 @@ class Doctor:
 
 
 def switched_off(answer: Answer) -> bool:
-    """Whether the API that was asked is off in the project, so that it says nothing of what was asked."""
+    """Whether the API is disabled in the project, so that its answer says nothing about the request."""
     details = answer.body.get("error", {}).get("details", []) if isinstance(answer.body, dict) else []
     return answer.code == 403 and any(one.get("reason") == "SERVICE_DISABLED" for one in details)
 
@@ -533,7 +533,7 @@ def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
     options = parser.parse_args(argv)
     stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
     doctor = admitted(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
-    raise SystemExit(told(list(doctor.examine()), stack))
+    raise SystemExit(report_findings(list(doctor.examine()), stack))
 
 
 def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
@@ -551,7 +551,7 @@ def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
     return Doctor(stack, project, found, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
 
 
-def told(findings: Sequence[Finding], stack: str) -> int:
+def report_findings(findings: Sequence[Finding], stack: str) -> int:
     """Prints the findings; 1 where something is missing."""
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -99,7 +99,7 @@ def gpus_everywhere(settings: Settings) -> int:
 def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
     """(GPU type or TPU version, capacity mode, accelerators at the most, who), those of a reservation left out."""
     for pool in plan.pools(settings):
-        nodes = plan.largest(pool, settings.cluster)
+        nodes = plan.max_nodes(pool, settings.cluster)
         if pool.capacity.mode == "reservation" or not nodes:
             continue
         if isinstance(pool, GpuPool):

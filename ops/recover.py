@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, listed, run
+from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, list_objects, run
 
 # https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
 UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
@@ -151,7 +151,7 @@ def settle_releases(stack: Stack) -> None:
         return
     from kubernetes.client import CoreV1Api
 
-    for secret in listed(api, "/api/v1/secrets", labelSelector=f"owner=helm,status in ({','.join(UNFINISHED)})"):
+    for secret in list_objects(api, "/api/v1/secrets", labelSelector=f"owner=helm,status in ({','.join(UNFINISHED)})"):
         metadata = secret["metadata"]
         console.print(f"  unlocking   Helm release {metadata['namespace']}/{metadata['labels']['name']}")
         CoreV1Api(api).delete_namespaced_secret(metadata["name"], metadata["namespace"])

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from catalog.engines import ENGINES, Engine
 from ops import status
-from ops.stack import Object, Stack, Stop, arguments, kubectl, listed, run
+from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -123,7 +123,7 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:
     """Why a server has no replica that could answer, and what to do; nothing where it has one."""
     path = f"/apis/apps/v1/namespaces/{server.namespace}/deployments"
-    deployment = next((one for one in listed(api, path) if one["metadata"]["name"] == server.name), None)
+    deployment = next((one for one in list_objects(api, path) if one["metadata"]["name"] == server.name), None)
     if deployment is None:
         return "its Deployment is not there", stack.next("up")
     if not deployment["spec"].get("replicas", 1):
@@ -131,7 +131,7 @@ def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | N
     if deployment.get("status", {}).get("readyReplicas", 0):
         return None
     chosen = ",".join(f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items())
-    pods = listed(api, f"/api/v1/namespaces/{server.namespace}/pods", labelSelector=chosen)
+    pods = list_objects(api, f"/api/v1/namespaces/{server.namespace}/pods", labelSelector=chosen)
     return f"no replica is ready: {why_unready(pods)}", stack.next("status")
 
 

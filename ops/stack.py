@@ -125,7 +125,7 @@ def client_of(kubeconfig: str, connections: int) -> ApiClient:
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 
 
-def listed(api: ApiClient, path: str, **query: str) -> list[Object]:
+def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
     """The objects under an API path, as the API gives them; none where the kind isn't installed."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError

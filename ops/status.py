@@ -19,7 +19,7 @@ from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_emulator, run
+from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -70,17 +70,17 @@ def show(stack: Stack) -> None:
 def take(stack: Stack, api: ApiClient) -> Snapshot:
     """Reads a cluster's objects, of kinds that the stack has; a kind that isn't installed counts as none."""
     has = {resource["type"] for resource in stack.resources}
-    pods = listed(api, "/api/v1/pods")
+    pods = list_objects(api, "/api/v1/pods")
     waits = any(waiting(pod) for pod in pods)
     return Snapshot(
-        nodes=listed(api, "/api/v1/nodes"),
+        nodes=list_objects(api, "/api/v1/nodes"),
         pods=pods,
-        deployments=listed(api, "/apis/apps/v1/deployments"),
-        cluster_queues=listed(api, f"{KUEUE}/clusterqueues"),
-        workloads=listed(api, f"{KUEUE}/workloads"),
-        jobsets=listed(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
-        autoscalers=listed(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
-        events=listed(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
+        deployments=list_objects(api, "/apis/apps/v1/deployments"),
+        cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
+        workloads=list_objects(api, f"{KUEUE}/workloads"),
+        jobsets=list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
+        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
+        events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
     )
 
@@ -125,11 +125,11 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         if (node_name := pod["spec"].get("nodeName")) and not ended(pod):
             used[node_name] += accelerators_of(pod)
     for name in sorted(pools.keys() | own.keys()):
-        most = f", at most {bound}" if (bound := largest(own.get(name, {}))) else ""
+        at_most = f", at most {bound}" if (bound := max_nodes(own.get(name, {}))) else ""
         members = pools.get(name)
         if not members:
             machine = own[name].get("nodeConfig", {}).get("machineType", "")
-            yield name, machine, "", f"empty{most}", "–"
+            yield name, machine, "", f"empty{at_most}", "–"
             continue
         first = members[0]
         ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
@@ -141,12 +141,12 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
             name,
             label(first, labels.INSTANCE_TYPE),
             label(first, labels.GKE_PROVISIONING),
-            f"{ready} of {len(members)}{most}",
+            f"{ready} of {len(members)}{at_most}",
             f"{taken} of {total}" if total else "–",
         )
 
 
-def largest(pool: Mapping[str, Any]) -> int:
+def max_nodes(pool: Mapping[str, Any]) -> int:
     """Nodes that the autoscaler may make of a pool, from the pool's inputs; 0 of one that it doesn't size."""
     bounds = pool.get("autoscaling") or {}
     zones = len(pool.get("nodeLocations") or [None])

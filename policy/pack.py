@@ -60,15 +60,15 @@ class Context:
         self.project = project
         hidden = set(secrets)
         self.configuration = {key: SECRET if key in hidden else text for key, text in configuration.items()}
-        level, listed = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
+        level, waivers_text = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
         # What is neither is no reason to let anything pass.
         self.mandatory = level not in (None, "advisory")
-        self.waivers = tuple(waivers(listed))
+        self.waivers = tuple(waivers(waivers_text))
         if level not in (None, "advisory", "mandatory"):
             self.mistakes.append(
                 f"{project}:policies is {level} — it counts as mandatory. Write mandatory or advisory."
             )
-        if listed is not None and len(self.waivers) != len(parsed(listed)):
+        if waivers_text is not None and len(self.waivers) != len(parsed(waivers_text)):
             self.mistakes.append(
                 f"{project}:waivers has entries without policy, resource or reason — they waive nothing. Write all."
             )
@@ -125,7 +125,7 @@ def resource(request: Any) -> Resource:
     )
 
 
-def told(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
+def report_violation(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
     """Reports a violation, or keeps it for the list of what is waived."""
     if waiver := waived(policy, violation, context.waivers):
         context.used.append((waiver, violation))
@@ -138,11 +138,11 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
 
     def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
         for violation in policy.violations(Stack([context.inputs[args.urn]])):
-            told(policy, violation, context, report)
+            report_violation(policy, violation, context, report)
 
     def stacks(_: StackValidationArgs, report: ReportViolation) -> None:
         for violation in policy.violations(Stack(context.resources, context.configuration)):
-            told(policy, violation, context, report)
+            report_violation(policy, violation, context, report)
 
     steps = f"{policy.remedy}."
     if policy.whole_stack:

@@ -65,7 +65,7 @@ def page() -> str:
 
 def row(policy: Policy) -> str:
     """A policy as a line of a table."""
-    asked = "the stack" if policy.whole_stack else "each resource"
-    asked += ", *mandatory stacks*" if policy.only_mandatory else ""
-    cells = [f"`{policy.name}`", policy.description, policy.remedy, asked]
+    scope = "the stack" if policy.whole_stack else "each resource"
+    scope += ", *mandatory stacks*" if policy.only_mandatory else ""
+    cells = [f"`{policy.name}`", policy.description, policy.remedy, scope]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
 def report(options: argparse.Namespace) -> int:
     """Writes the page; 1 where the stack can't be deployed so."""
     table = read_prices(options.prices)  # before a preview that may take minutes
-    preview = recorded(options.source.read_text()) if options.source else asked(options)
+    preview = recorded(options.source.read_text()) if options.source else run_preview(options)
     if options.save:
         options.save.write_text(preview.written())
     planned, said = plan(preview), verdict(preview)
@@ -84,7 +84,7 @@ def report(options: argparse.Namespace) -> int:
     return stopped(planned, said)
 
 
-def asked(options: argparse.Namespace) -> Preview:
+def run_preview(options: argparse.Namespace) -> Preview:
     """A preview of the stack now."""
     packs = options.policy_pack or [path for path in [ROOT / "policy"] if (path / "PulumiPolicy.yaml").exists()]
     return take(Stack(options.stack, options.config_file), [] if options.no_policies else packs)

@@ -41,7 +41,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Supply:
-    """Accelerators of one kind from one place: `least` and `most` of them, on machines `each` of which has some.
+    """Accelerators of one type from one place: from `min_count` to `max_count` of them.
 
     `choices` are the machine types and capacity kinds that may provide them; no machine type: Google's choice.
     """
@@ -49,8 +49,8 @@ class Supply:
     accelerator: str
     capacity: str
     place: str
-    least: int
-    most: int
+    min_count: int
+    max_count: int
     choices: tuple[tuple[str | None, str], ...]
 
     @property
@@ -64,14 +64,14 @@ class Supply:
         known = [one for one in hours if one is not None]
         if len(known) < len(hours) or not known:
             return None
-        return min(least for least, _ in known), max(most for _, most in known)
+        return min(cost for cost, _ in known), max(cost for _, cost in known)
 
     def _cost(self, prices: Prices, machine: str | None, kind: str) -> tuple[Decimal, Decimal] | None:
-        if self.most == 0:
+        if self.max_count == 0:
             return Decimal(0), Decimal(0)
         price = prices.of(machine or self.accelerator, kind)
         each = accelerators_of(MACHINES[machine]) if machine else 1
-        return None if price is None else (ceil(self.least / each) * price, ceil(self.most / each) * price)
+        return None if price is None else (ceil(self.min_count / each) * price, ceil(self.max_count / each) * price)
 
 
 def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
@@ -105,9 +105,9 @@ def of_pool(pool: Resource) -> Iterator[Supply]:
     each = int((attached or {}).get("count") or 0) or (accelerators_of(kind) if kind else 0)
     if kind is None or not accelerator or not each:
         return
-    least, most = (each * nodes for nodes in node_bounds(pool.inputs))
+    min_count, max_count = (each * nodes for nodes in node_bounds(pool.inputs))
     capacity = capacity_of_pool(pool.inputs)
-    yield Supply(accelerator, capacity, pool.title, least, most, ((kind.name, capacity),))
+    yield Supply(accelerator, capacity, pool.title, min_count, max_count, ((kind.name, capacity),))
 
 
 def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
@@ -141,14 +141,14 @@ def capacity_of_pool(pool: Mapping[str, Any]) -> str:
 
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
     """What a workload asks for that no pool of the stack is there for."""
-    for least, most, pod in pods_of(workload, resources):
-        for resource, count in asked(pod).items():
+    for min_count, max_count, pod in pods_of(workload, resources):
+        for resource, count in resource_requests(pod).items():
             selector = pod.get("nodeSelector") or {}
             choices = choices_of(selector, resources)
             label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR
             accelerator = selector.get(label) or next((of for name, _ in choices if (of := type_of(name))), resource)
             kinds = ELSE.join(dict.fromkeys(kind for _, kind in choices))
-            yield Supply(accelerator, kinds, workload.title, least * count, most * count, choices)
+            yield Supply(accelerator, kinds, workload.title, min_count * count, max_count * count, choices)
 
 
 def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
@@ -183,7 +183,7 @@ def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def asked(pod: Mapping[str, Any]) -> dict[str, int]:
+def resource_requests(pod: Mapping[str, Any]) -> dict[str, int]:
     """Accelerators that one pod asks for, by resource."""
     total: dict[str, int] = {}
     for container in pod.get("containers") or []:
@@ -236,8 +236,8 @@ def type_of(machine: str | None) -> str | None:
 class Total:
     """Accelerators and their cost for an hour, at least and at most; `unpriced` are what the cost leaves out."""
 
-    least: int = 0
-    most: int = 0
+    min_count: int = 0
+    max_count: int = 0
     cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
     unpriced: tuple[str, ...] = ()
 
@@ -248,11 +248,11 @@ def total(found: Iterable[Supply], prices: Prices | None) -> Total:
     for one in found:
         cost = one.cost(prices) if prices else None
         missing = () if cost else tuple(f"{machine or one.accelerator}/{kind}" for machine, kind in one.choices)
-        least, most = cost or (Decimal(0), Decimal(0))
+        min_cost, max_cost = cost or (Decimal(0), Decimal(0))
         sum_ = Total(
-            sum_.least + one.least,
-            sum_.most + one.most,
-            (sum_.cost[0] + least, sum_.cost[1] + most),
+            sum_.min_count + one.min_count,
+            sum_.max_count + one.max_count,
+            (sum_.cost[0] + min_cost, sum_.cost[1] + max_cost),
             tuple(dict.fromkeys([*sum_.unpriced, *missing])),
         )
     return sum_

@@ -37,7 +37,7 @@ _KINDS = {
     "gcp:compute/subnetwork:Subnetwork": "subnetwork",
     "kubernetes:helm.sh/v3:Release": "Helm release",
 }
-LONGEST_VALUE = 80
+MAX_VALUE_LENGTH = 80
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ def plan(preview: Preview) -> Plan:
     changes.sort(key=lambda one: (OPERATIONS.index(one.operation), one.resource.title, one.resource.urn))
     # A policy that stops the deployment makes the preview fail too, and says so itself.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
-    told = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
-    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(told)))
+    reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
+    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(reported)))
 
 
 def resource(state: State) -> Resource:
@@ -195,12 +195,12 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
     if old is None or new is None:
         return
     replaces = set(step.get("replaceReasons") or ())
-    told: Mapping[str, Any] = step.get("detailedDiff") or {}
-    if not told:
+    detailed: Mapping[str, Any] = step.get("detailedDiff") or {}
+    if not detailed:
         for path, was, now in sorted(compared(old.inputs, new.inputs)):
             yield Difference(path, was, now, path in replaces or path.partition(".")[0] in replaces)
         return
-    for path, kind in sorted(told.items()):
+    for path, kind in sorted(detailed.items()):
         was = at(old.inputs, path) if kind.get("inputDiff") else at(old.outputs, path, at(old.inputs, path))
         now = at(new.inputs, path)
         # A plugin that names a whole object gets its parts compared.
@@ -250,4 +250,4 @@ def shown(value: Any) -> str:
     if UNKNOWN in text:
         return "(known afterwards)"
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"

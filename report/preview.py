@@ -87,7 +87,7 @@ def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], even
             }
             for step in steps
         ),
-        tuple(told for event in events if (told := of_interest(event))),
+        tuple(result for event in events if (result := of_interest(event))),
     )
 
 

@@ -59,11 +59,11 @@ _NOT_CONTENT = {"name", "fixed_name", "kind"}
 DEFAULT_NAMESPACE = "default"
 
 
-def most_nodes(settings: Settings) -> int:
+def max_stack_nodes(settings: Settings) -> int:
     """Nodes of the stack with every pool at its largest; those that Google makes by itself not counted."""
     system, cluster = settings.cluster.system_pool, settings.cluster
     zones = len(system.zones or node_zones(cluster.location)) if cluster.mode == "standard" else 0
-    return system.nodes_per_zone * zones + sum(largest(pool, cluster) for pool in pools(settings))
+    return system.nodes_per_zone * zones + sum(max_nodes(pool, cluster) for pool in pools(settings))
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -219,14 +219,14 @@ def grows(pool: TpuPool) -> bool:
 
 
 def bounds(pool: TpuPool) -> tuple[int, int]:
-    """Least and most nodes of a TPU pool that grows: as stated, else nothing and one slice."""
+    """Minimum and maximum nodes of an autoscaled TPU pool. Default: zero to one slice."""
     if pool.autoscaling is not None:
         return pool.autoscaling.min_nodes, pool.autoscaling.max_nodes
     return 0, pool_slice(pool).hosts
 
 
-def largest(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
-    """Nodes of the pool at its largest, all zones together."""
+def max_nodes(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
+    """Maximum number of nodes of the pool, in all zones together."""
     if isinstance(pool, TpuPool):
         if pool_slice(pool).multi_host:
             return pool_slice(pool).hosts
@@ -372,7 +372,7 @@ def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
     pools = [p for flavor in flavors if flavor.name == flavor_quota.flavor for p in flavor_pools(flavor, settings)]
     # Zones differ in a label alone, so one shape stands for the whole pool.
     return quotas.derive(
-        (shape(pool, pool_zones(pool, settings.cluster)[0]), largest(pool, settings.cluster)) for pool in pools
+        (shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools
     )
 
 
@@ -486,7 +486,7 @@ def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
 
 
 def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[str, dict[str, Fraction]]]:
-    """For each flavor of the queue the most that it may ever use: its quota, and what it may borrow of its cohort."""
+    """For each flavor of the queue the maximum that it may use: its quota, and what it may borrow from its cohort."""
     for own in cluster_queue.flavors:
         total = {}
         for resource, text in quota(own, settings).items():
@@ -507,7 +507,7 @@ def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> lis
 
 
 def lendable(lender: FlavorQuota, resource: str, settings: Settings) -> Fraction:
-    """The most of a resource that a quota lends to its cohort: the lending limit, else all of it."""
+    """The maximum of a resource that a quota lends to its cohort: the lending limit, else all of it."""
     nominal = parse_quantity(quota(lender, settings).get(resource, "0"))
     limit = lender.lending_limit.get(resource)
     return nominal if limit is None else min(nominal, parse_quantity(limit))

@@ -276,11 +276,11 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
         length = f"has {len(str(found))} characters — at most {context['max_length']} are allowed"
         return Problem(where, length, f"Shorten it to {context['max_length']} characters")
     if kind == "greater_than_equal":
-        least = f"{context['ge']}{unit}"
-        return Problem(where, f"{found} is below the least possible, {least}", f"Set it to {least} or more")
+        minimum = f"{context['ge']}{unit}"
+        return Problem(where, f"{found} is below the minimum, {minimum}", f"Set it to {minimum} or more")
     if kind == "less_than_equal":
-        most = f"{context['le']}{unit}"
-        return Problem(where, f"{found} is above the most possible, {most}", f"Set it to {most} or less")
+        maximum = f"{context['le']}{unit}"
+        return Problem(where, f"{found} is above the maximum, {maximum}", f"Set it to {maximum} or less")
     if kind == "too_short":
         return Problem(where, f"{key} is empty — {noun} cannot be made without an entry", "Add at least one entry")
     if kind == "network":

@@ -262,14 +262,14 @@ MISTAKES = [
         "a port that does not exist",
         put("serving.0.port", 70000),
         "gke-ai:serving[0].port",
-        "70000 is above the most possible, 65535",
+        "70000 is above the maximum, 65535",
         "Set it to 65535 or less",
     ),
     Mistake(
         "a server without GPUs",
         put("serving.0.gpus", 0),
         "gke-ai:serving[0].gpus",
-        "0 is below the least possible, 1",
+        "0 is below the minimum, 1",
         "Set it to 1 or more",
     ),
     Mistake(
@@ -280,14 +280,14 @@ MISTAKES = [
             put("gpuPools.0.capacity", {"mode": "flexStart", "maxRunDurationSeconds": 60}),
         ),
         "gke-ai:gpuPools[0].capacity.maxRunDurationSeconds",
-        "60 is below the least possible, 600 seconds",
+        "60 is below the minimum, 600 seconds",
         "Set it to 600 seconds or more",
     ),
     Mistake(
         "a flex-start run that is too long",
         put("gpuPools.0.capacity", {"mode": "flexStart", "maxRunDurationSeconds": 700000}),
         "gke-ai:gpuPools[0].capacity.maxRunDurationSeconds",
-        "above the most possible, 604800 seconds",
+        "above the maximum, 604800 seconds",
         "Set it to 604800 seconds or less",
     ),
     Mistake(

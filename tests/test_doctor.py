@@ -97,7 +97,7 @@ def test_where_nothing_is_missing_nothing_is_found(capsys: pytest.CaptureFixture
     found = visit(recorded())
     assert {one.state for one in found} == {GOOD}
     assert len(found) >= 20
-    assert doctor.told(found, "prod") == 0
+    assert doctor.report_findings(found, "prod") == 0
     assert "0 missing, 0 not checked" in capsys.readouterr().out
 
 
@@ -429,7 +429,7 @@ def test_what_is_missing_is_found_alone_with_the_command_that_mends_it(
     assert [one.subject for one in missing] == [lack.subject], found
     assert lack.text in missing[0].text
     assert lack.command in missing[0].command
-    assert doctor.told(found, "prod") == 1
+    assert doctor.report_findings(found, "prod") == 1
     said = capsys.readouterr().out
     assert missing[0].command in said, "whole on a line, to be copied"
     assert "not-a-token" not in said
@@ -467,7 +467,7 @@ def test_a_machine_without_gcloud_is_told_just_that(capsys: pytest.CaptureFixtur
     assert "cloud.google.com/sdk/docs/install" in missing.command
     (unchecked,) = (one for one in found if one.state == UNCHECKED)
     assert unchecked == Finding(UNCHECKED, "Google Cloud", "gcloud has to be there first")
-    assert doctor.told(found, "prod") == 1
+    assert doctor.report_findings(found, "prod") == 1
     assert "not checked: Google Cloud" in capsys.readouterr().out
 
 
@@ -542,7 +542,7 @@ def test_accelerators_in_use_are_a_hint_alone() -> None:
     (hint,) = (one for one in found if one.state == ADVICE)
     assert "of which 2 are in use" in hint.text
     assert "--preferred-value=10" in hint.command
-    assert doctor.told(found, "prod") == 0
+    assert doctor.report_findings(found, "prod") == 0
 
 
 def test_kubectl_is_advice_alone() -> None:
@@ -711,8 +711,10 @@ def google() -> Iterator[str]:
             self.send_response(200 if good else 403)
             self.end_headers()
             payer = self.headers["X-Goog-User-Project"]
-            told = {"name": "x", **({"payer": payer} if payer else {})}
-            self.wfile.write(json.dumps(told if good else {"error": {"code": 403, "message": "Not you."}}).encode())
+            report_findings = {"name": "x", **({"payer": payer} if payer else {})}
+            self.wfile.write(
+                json.dumps(report_findings if good else {"error": {"code": 403, "message": "Not you."}}).encode()
+            )
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -110,7 +110,7 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(watched: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"combiner": "EITHER"}, "AND, OR, AND_WITH_MATCHING_RESOURCE"),
         ({"severity": "BAD"}, "CRITICAL, ERROR, WARNING"),
@@ -142,13 +142,13 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(watched: Record) -> None:
         ),
     ],
 )
-def test_what_google_refuses_of_an_alert_does_not_pass(watched: Record, change: dict[str, Any], told: str) -> None:
+def test_what_google_refuses_of_an_alert_does_not_pass(watched: Record, change: dict[str, Any], message: str) -> None:
     good = inputs_of(watched, "AlertPolicy")[0]
-    assert told in " ".join(text for _, text in problems(ALERT_POLICY, good | change))
+    assert message in " ".join(text for _, text in problems(ALERT_POLICY, good | change))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "invalid JSON"),
         ('{"mosaicLayout": {"columns": 12}}', "displayName is required"),
@@ -160,8 +160,8 @@ def test_what_google_refuses_of_an_alert_does_not_pass(watched: Record, change: 
         ),
     ],
 )
-def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, told: str) -> None:
-    assert told in " ".join(found for _, found in problems(DASHBOARD, {"dashboardJson": text}))
+def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, message: str) -> None:
+    assert message in " ".join(found for _, found in problems(DASHBOARD, {"dashboardJson": text}))
 
 
 def walk(value: Any) -> Iterator[Any]:
@@ -210,9 +210,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 
 def test_prometheus_understands_every_query(watched: Record, prometheus: Prometheus) -> None:
-    asked = queries(watched)
-    assert len(asked) > 30
-    for query in asked:
+    promql = queries(watched)
+    assert len(promql) > 30
+    for query in promql:
         prometheus.query(query)
 
 
@@ -344,8 +344,8 @@ def test_a_preemption_storm_is_told_and_other_evictions_are_not(build: Build, tm
             ]
         )
         assert prometheus.fires(condition)
-        (told,) = prometheus.query(condition["query"])
-        assert told["metric"]["cluster_queue"] == "gpus"
+        (series,) = prometheus.query(condition["query"])
+        assert series["metric"]["cluster_queue"] == "gpus"
 
 
 @pytest.mark.parametrize(

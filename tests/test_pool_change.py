@@ -107,10 +107,10 @@ class Nodes:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is told while pods are moved, which takes no time here."""
-    told: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: told.append(text))
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)
-    return told
+    return messages
 
 
 def move(nodes: Nodes) -> None:

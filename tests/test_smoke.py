@@ -36,7 +36,7 @@ class Cluster:
     deployment: str = "gemma"
 
     def __post_init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
 
@@ -51,7 +51,7 @@ class Cluster:
             return 200, {"items": list(self.pods)}
         if method == "POST" and "/proxy/" in path:
             with self.lock:
-                self.asked.append((path, body))
+                self.requests.append((path, body))
                 self.at_once += 1
                 self.most_at_once = max(self.most_at_once, self.at_once)
             try:
@@ -153,8 +153,8 @@ def test_server_that_answers_passes_after_its_burst_at_once(engine: str, capsys:
     cluster = Cluster(together)
     code, said = run(cluster, capsys, engine)
     assert code == 0
-    assert cluster.most_at_once == kind.burst == len(cluster.asked)
-    path, body = cluster.asked[0]
+    assert cluster.most_at_once == kind.burst == len(cluster.requests)
+    path, body = cluster.requests[0]
     assert path == f"/api/v1/namespaces/llm/services/llm-service:8080/proxy{kind.request_path}"
     assert body["prompt"]
     assert body["max_tokens"] > 0
@@ -288,7 +288,7 @@ def test_server_without_a_ready_replica_is_not_asked(
     assert code == 1
     assert problem in said
     assert remedy in said
-    assert cluster.asked == []
+    assert cluster.requests == []
 
 
 def test_outputs_of_an_earlier_release_ask_for_an_up(capsys: pytest.CaptureFixture[str]) -> None:

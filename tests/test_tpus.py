@@ -189,7 +189,7 @@ def test_every_slice_of_the_catalogue_can_be_a_pool(version: str) -> None:
     read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
     for pool, one in zip(read.tpu_pools, slices(version), strict=True):
         assert plan.pool_slice(pool) == one
-        assert plan.largest(pool, read.cluster) == one.hosts
+        assert plan.max_nodes(pool, read.cluster) == one.hosts
     if VERSIONS[version].flex_start_zones:
         assert zone in VERSIONS[version].flex_start_zones
         flexible = [pool_of(one) | {"capacity": {"mode": "flexStart"}} for one in slices(version)]
@@ -245,8 +245,8 @@ def test_a_machine_that_has_no_such_slice_is_refused_with_those_that_have(versio
 def test_a_multi_host_pool_has_the_nodes_of_its_slice_and_no_others(one: Slice) -> None:
     zone, pool = ZONE[one.version], pool_of(one)
     assert problems_of(stack_of(pool | {"nodesPerZone": one.hosts}, zone=zone)) == []
-    for least in (0, one.hosts):
-        whole = pool | {"autoscaling": {"minNodes": least, "maxNodes": one.hosts}}
+    for min_nodes in (0, one.hosts):
+        whole = pool | {"autoscaling": {"minNodes": min_nodes, "maxNodes": one.hosts}}
         assert problems_of(stack_of(whole, zone=zone)) == []
     for wrong in {0, 1, one.hosts - 1, one.hosts + 1, one.hosts * 2}:
         problem = refused(pool | {"nodesPerZone": wrong}, zone)

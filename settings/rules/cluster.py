@@ -10,7 +10,7 @@ from catalog.zones import ZONES, is_zone, region_of
 from settings.model import Settings
 from settings.plan import is_autopilot
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -28,7 +28,7 @@ def location_exists(settings: Settings) -> Iterator[Problem]:
     if is_zone(location) and region in ZONES:
         if location not in ZONES[region]:
             cause = f"{location} is no zone of {region} — GKE would refuse the cluster"
-            yield Problem(cluster.at("location"), cause, f"Write {region}, or one of {listed(ZONES[region])}")
+            yield Problem(cluster.at("location"), cause, f"Write {region}, or one of {join_names(ZONES[region])}")
         return
     cause = f"{location} is no region of Google Cloud — GKE would refuse the cluster"
     yield Problem(cluster.at("location"), cause, nearest(location, ZONES))
@@ -112,7 +112,7 @@ def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
     for index, zone in enumerate(cluster.system_pool.zones):
         if zone not in ZONES[region]:
             cause = f"{zone} is no zone of {region}, where the cluster is — GKE would refuse the pool"
-            yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {listed(ZONES[region])}")
+            yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {join_names(ZONES[region])}")
 
 
 @needs("gke-ai:cluster.mode")

@@ -60,6 +60,6 @@ def kubernetes_labels(section: Section, key: str, labels: Mapping[str, str]) -> 
             )
 
 
-def listed(values: Iterable[object]) -> str:
+def join_names(values: Iterable[object]) -> str:
     """Values as a list in a sentence."""
     return ", ".join(str(value) for value in values)

@@ -17,8 +17,8 @@ from settings.plan import (
     cluster_queue_of,
     gpu_workloads,
     grows,
-    largest,
     limits,
+    max_nodes,
     node_request,
     pod_request,
     pods_at_once,
@@ -31,7 +31,7 @@ from settings.plan import (
 )
 from settings.plan import pools as all_pools
 from settings.problems import Problem
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 from settings.rules.queues import usable_flavors
 
 Amounts = dict[str, Fraction]
@@ -185,10 +185,10 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
         if not fits or not any(count for _, count in fits) or any(not _sized(pool) for pool in pools):
             continue
-        room = sum(count * largest(pool, settings.cluster) for pool, count in fits)
+        room = sum(count * max_nodes(pool, settings.cluster) for pool, count in fits)
         wanted = pods_at_once(workload, settings)
         if room < wanted:
-            nodes = listed(f"{pool.name}: {largest(pool, settings.cluster)} nodes at most" for pool in pools)
+            nodes = join_names(f"{pool.name}: {max_nodes(pool, settings.cluster)} nodes at most" for pool in pools)
             path = workload.at(_pods_key(workload))
             noun = "the server needs" if isinstance(workload, Server) else "the Job runs"
             yield Problem(
@@ -233,7 +233,7 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
             quotas = [_sum(quotas)] if quotas else []  # Kueue finds a flavor for each slice by itself
         noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
         if not quotas:
-            where = f"pool {listed(pool.name for pool in pools)}" if pools else "the nodes"
+            where = f"pool {join_names(pool.name for pool in pools)}" if pools else "the nodes"
             yield Problem(
                 workload.at("queue"),
                 f"cluster queue {queue.name} gives quota on no flavor of {where}, where {noun} runs — "

@@ -12,7 +12,7 @@ from catalog.zones import ZONES, region_of
 from settings.model import GpuPool, Reservation, Settings, TpuPool
 from settings.plan import pool_slice, pools, shape
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
+from settings.rules.common import Rule, join_names, kubernetes_labels, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
 _DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
@@ -42,14 +42,14 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
         yield Problem(
             pool.at("machineType"),
             f"{kind.name} has no GPU and takes none — the pool would be refused by GKE",
-            f"Choose a machine with GPUs; with {like}: {listed(sorted({one.name for one in machines_with(like)}))}",
+            f"Choose a machine with GPUs; with {like}: {join_names(sorted({one.name for one in machines_with(like)}))}",
         )
 
 
 def _built_in(pool: GpuPool) -> Iterator[Problem]:
     kind = MACHINES[pool.machine_type]
     if pool.accelerator not in (None, kind.gpu):
-        others = listed(sorted({one.name for one in machines_with(pool.accelerator or "")}))
+        others = join_names(sorted({one.name for one in machines_with(pool.accelerator or "")}))
         yield Problem(
             pool.at("accelerator"),
             f"{kind.name} has {kind.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
@@ -73,21 +73,21 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         yield Problem(
             pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
             f"{pool.machine_type} has no GPU of its own, and the pool does not say which to attach and how many",
-            f"Set accelerator ({listed(possible)}) and gpusPerNode",
+            f"Set accelerator ({join_names(possible)}) and gpusPerNode",
         )
     elif pool.accelerator not in possible:
-        own = listed(sorted({one.name for one in machines_with(pool.accelerator)}))
+        own = join_names(sorted({one.name for one in machines_with(pool.accelerator)}))
         yield Problem(
             pool.at("accelerator"),
             f"{pool.accelerator} can't be attached to {pool.machine_type} — the pool would be refused by GKE",
-            f"Write {listed(possible)}, or choose a machine with {pool.accelerator}: {own}",
+            f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}",
         )
     elif pool.gpus_per_node not in possible[pool.accelerator]:
         yield Problem(
             pool.at("gpusPerNode"),
             f"{pool.gpus_per_node} {pool.accelerator} can't be attached to {pool.machine_type} — "
             "the pool would be refused by GKE",
-            f"Set it to one of {listed(possible[pool.accelerator])}",
+            f"Set it to one of {join_names(possible[pool.accelerator])}",
         )
 
 
@@ -101,13 +101,13 @@ def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iter
         path = pool.at(f"zones[{index}]")
         if zone in ZONES:
             cause = f"{zone} is a region, and a pool has zones — the pool would be refused by GKE"
-            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}")
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif region_of(zone) != region:
             cause = f"{zone} is not in {region}, where the cluster is — the pool would be refused by GKE"
-            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}, or move the cluster")
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}, or move the cluster")
         elif zone not in ZONES[region] and not _AI_ZONE.fullmatch(zone.rpartition("-")[2]):
             cause = f"{zone} is no zone of {region} — the pool would be refused by GKE"
-            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}")
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif zone in pool.zones[:index]:
             yield Problem(path, f"{zone} is there twice — the pool would be refused by GKE", "Write it once")
 
@@ -177,7 +177,7 @@ def reservation_is_named(settings: Settings) -> Iterator[Problem]:
 
 
 # The longest name that GKE takes, less what a pool that is created first has behind it.
-_LONGEST_NAME = 40 - len("-0a1b2c")
+_MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
 def created_first_makes_sense(settings: Settings) -> Iterator[Problem]:
@@ -185,12 +185,14 @@ def created_first_makes_sense(settings: Settings) -> Iterator[Problem]:
     for pool in settings.gpu_pools:
         if not pool.create_first:
             continue
-        if len(pool.name) > _LONGEST_NAME:
+        if len(pool.name) > _MAX_NAME_LENGTH:
             cause = (
                 f"with createFirst {pool.name} gets seven characters more in Google Cloud, "
-                f"{len(pool.name) + 40 - _LONGEST_NAME} in all — GKE would refuse the pool"
+                f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} in all — GKE would refuse the pool"
             )
-            yield Problem(pool.at("name"), cause, f"Use {_LONGEST_NAME} characters or fewer, or leave createFirst out")
+            yield Problem(
+                pool.at("name"), cause, f"Use {_MAX_NAME_LENGTH} characters or fewer, or leave createFirst out"
+            )
         if MODES[pool.capacity.mode].elastic:
             cause = (
                 f"a {pool.capacity.mode} pool has no nodes to move to until Google has capacity, and its runs can't be "

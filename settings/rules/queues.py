@@ -39,7 +39,7 @@ from settings.plan import (
     workload_slice,
 )
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, listed, needs, repeated
+from settings.rules.common import Rule, join_names, needs, repeated
 
 # What quota can be given for, beside the extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
@@ -89,7 +89,7 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
         if len(kinds) > 1:
             yield Problem(
                 flavor.at("pools"),
-                f"the pools of flavor {flavor.name} have different accelerators ({listed(kinds)}) — "
+                f"the pools of flavor {flavor.name} have different accelerators ({join_names(kinds)}) — "
                 "no label is common to their nodes alone, so Kueue could not tell them",
                 "Make a flavor for each of them",
             )
@@ -138,7 +138,7 @@ def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 queue.at("flavors"),
                 f"the flavors of cluster queue {queue.name} give quota for different resources — Kueue would refuse it",
-                f"Give each of them quota for {listed(sorted(set().union(*covered)))}",
+                f"Give each of them quota for {join_names(sorted(set().union(*covered)))}",
             )
 
 
@@ -151,7 +151,7 @@ def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
                 continue
             if not one.quota:
                 cause = f"the quota of flavor {one.flavor} is empty — nothing would ever be admitted"
-                yield Problem(path, cause, f"Write quota: derive, or amounts of {listed(_KNOWN)}")
+                yield Problem(path, cause, f"Write quota: derive, or amounts of {join_names(_KNOWN)}")
             for resource, text in one.quota.items():
                 if "/" not in resource and resource not in (*_KNOWN, "pods"):
                     cause = f"{resource} is no resource of Kubernetes — no pod asks for it"

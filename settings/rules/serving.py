@@ -9,9 +9,9 @@ from string import Formatter
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT, MAXTEXT_SETTINGS
 from settings.model import GpuServer, JetStream, Settings, TpuPool, Vllm
-from settings.plan import largest, pools_of, workload_slice
+from settings.plan import max_nodes, pools_of, workload_slice
 from settings.problems import TOKEN, Problem, nearest
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
@@ -57,14 +57,14 @@ def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
     """Each replica of a JetStream server takes a whole machine, and the pool has as many."""
     for server in _jetstreams(settings):
         pools = [pool for pool in pools_of(server, settings) if isinstance(pool, TpuPool)]
-        nodes = sum(largest(pool, settings.cluster) for pool in pools)
+        nodes = sum(max_nodes(pool, settings.cluster) for pool in pools)
         # That the pool has no node at all is told of any workload; of a multi-host slice, that it is one.
         if not nodes or server.replicas <= nodes or workload_slice(server, settings).multi_host:
             continue
         yield Problem(
             server.at("replicas"),
-            f"{server.replicas} replicas take {server.replicas} nodes, and pool {listed(pool.name for pool in pools)} "
-            f"has {nodes} at most — the others would stay pending",
+            f"{server.replicas} replicas take {server.replicas} nodes, and pool "
+            f"{join_names(pool.name for pool in pools)} has {nodes} at most — the others would stay pending",
             f"Set it to {nodes} or less, or make the pool larger",
         )
 

@@ -12,7 +12,7 @@ from settings import tenancy
 from settings.model import Multislice, Settings, Tenant, TpuBatch, Workload
 from settings.plan import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, workloads
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, listed, needs, repeated
+from settings.rules.common import Rule, join_names, needs, repeated
 
 _KINDS = ("user", "group", "serviceAccount")
 _ADDRESS = re.compile(r"[^@\s:]+@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+")
@@ -241,7 +241,7 @@ def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Proble
                 yield Problem(one.at(key), f"{cause} — the pods would be refused", remedy)
     for name, names in restricted.items():
         tenant = next(one for one in settings.tenants if one.name == name)
-        cause = f"{listed(names)} of this stack run in the namespace as their images do, which may be as root"
+        cause = f"{join_names(names)} of this stack run in the namespace as their images do, which may be as root"
         consequence = "at the level restricted the pods would be refused"
         yield Problem(tenant.at("podSecurity"), f"{cause} — {consequence}", "Set it to baseline, or run them elsewhere")
 

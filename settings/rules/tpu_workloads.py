@@ -27,13 +27,13 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import Problem
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, listed, needs
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs
 from settings.rules.workloads import noun_of
 
 TpuRun = TpuBatch | Multislice
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
-_LONGEST = 63
+_MAX_NAME_LENGTH = 63
 
 
 def _runs(settings: Settings) -> list[TpuRun]:
@@ -65,7 +65,7 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
         own = _own_pools(run, settings)
         kinds = dict.fromkeys(pool_slice(pool) for pool in own)
         if len(kinds) > 1 and run.tpu is None:
-            each = listed(
+            each = join_names(
                 f"{pool.name}: {pool.version} {pool.topology} of {pool_slice(pool).machine_type}" for pool in own
             )
             cause = (
@@ -169,9 +169,11 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
             if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and run.service is None:
                 cause = f"{service} begins with a digit — Kubernetes would refuse the Service of that name"
                 yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
-        if longest > _LONGEST:
-            cause = f"names of the {noun_of(run)}'s pods would have {longest} characters — {_LONGEST} are allowed"
-            yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _LONGEST} characters")
+        if longest > _MAX_NAME_LENGTH:
+            cause = (
+                f"names of the {noun_of(run)}'s pods would have {longest} characters — {_MAX_NAME_LENGTH} are allowed"
+            )
+            yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
 
 
 def ports_are_ports(settings: Settings) -> Iterator[Problem]:
@@ -232,10 +234,8 @@ def flavors_are_queued_or_not(settings: Settings) -> Iterator[Problem]:
         own = flavor_pools(flavor, settings)
         queued = [pool.name for pool in own if isinstance(pool.capacity, QueuedFlexStart)]
         if queued and len(queued) < len(own):
-            cause = (
-                f"of the pools of flavor {flavor.name}, {listed(queued)} come by queued provisioning and the others "
-            )
-            cause += "don't — Kueue would ask for nodes of all of them, or of none"
+            cause = f"of the pools of flavor {flavor.name}, {join_names(queued)} come by queued provisioning and the "
+            cause += "others don't — Kueue would ask for nodes of all of them, or of none"
             yield Problem(flavor.at("pools"), cause, "Make a flavor of each kind")
 
 
@@ -287,9 +287,9 @@ def shared_growing_pools_are_counted_each(settings: Settings) -> Iterator[Proble
                 f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, each slice has its pool by "
             )
             cause += (
-                f"name, and flavor {several[0].name} counts {listed(several[0].pools)} as one — both could be let in "
+                f"name, and flavor {several[0].name} counts {join_names(several[0].pools)} as one — both could be let "
             )
-            cause += "and wait for a pool that the other has"
+            cause += "in and wait for a pool that the other has"
             yield Problem(run.at("pools"), cause, "Make a flavor of each pool, or give the runs pools of their own")
             return
 

@@ -35,7 +35,7 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, kubernetes_labels, listed, needs, repeated
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, needs, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -121,8 +121,8 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {listed(elsewhere)}, not in {workload.namespace}, where "
-                f"the {noun_of(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
+                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, not in {workload.namespace}, "
+                f"where the {noun_of(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
@@ -177,7 +177,7 @@ def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
             yield Problem(workload.at("accelerator"), cause, "Leave one of them out")
         elif workload.pool is None and workload.accelerator is None:
             cause = f"the {noun} asks for GPUs and does not say of which nodes — it would be put on any"
-            names = f"Set pool ({listed(pools)})" if pools else "Set accelerator, for example nvidia-l4"
+            names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
             yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
         elif workload.accelerator is not None and workload.accelerator not in GPUS:
             cause = f"{workload.accelerator} is no GPU type of the catalogue — the pods would stay pending"
@@ -192,7 +192,7 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
             continue
         if not pools_of(workload, settings):
             kinds = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
-            have = f"its pools have {listed(kinds)}" if kinds else "it has no GPU pools"
+            have = f"its pools have {join_names(kinds)}" if kinds else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
                 f"no pool of the cluster has {workload.accelerator}: {have} — the pods would stay pending",

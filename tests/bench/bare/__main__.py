@@ -25,11 +25,11 @@ loaded = [
     kubernetes.scheduling.v1.PriorityClass,
 ]
 
-listed = json.loads(Path(os.environ["BENCH_RESOURCES"]).read_text())
-cluster = next(found for found in listed if found["type"] == "gcp:container/cluster:Cluster")
+resources = json.loads(Path(os.environ["BENCH_RESOURCES"]).read_text())
+cluster = next(found for found in resources if found["type"] == "gcp:container/cluster:Cluster")
 made = pulumi.CustomResource(cluster["type"], cluster["name"], {**cluster["inputs"], "endpoint": None})
 provider = kubernetes.Provider("cluster", kubeconfig=made.id.apply(str), cluster_identifier="bench")
-for found in listed:
+for found in resources:
     if found is cluster:
         continue
     if found["inputs"] is None:
