@@ -72,11 +72,11 @@ class GpuNodePoolArgs(TypedDict):
     """Address of the service account that nodes run as; none: Compute Engine's default account."""
     private_nodes: NotRequired[bool]
     """Nodes without external addresses."""
-    create_first: NotRequired[bool]
-    """What replaces the pool comes before the pool goes."""
+    create_before_delete: NotRequired[bool]
+    """Create the replacement pool before deleting the old one."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which pods are moved off a pool that goes, with `create_first`; none: GKE moves them, without regard to
-    disruption budgets."""
+    """With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default: GKE drains it and
+    ignores disruption budgets."""
     protect: NotRequired[bool]
 
 
@@ -85,7 +85,7 @@ class GpuNodePool(Component):
 
     Flex-start, queued or not, sets what it demands: autoscaling from zero, no reservation, no auto-repair.
 
-    With `create_first` a change of what its nodes are (machine, GPUs, driver, boot disk, capacity, service account)
+    With `create_before_delete` a change of its nodes (machine, GPUs, driver, boot disk, capacity, service account)
     makes a second pool of another name in Google Cloud, `NAME-` and six digits; then pods are moved to it under their
     disruption budgets, for up to an hour; then the first goes. A server with two replicas and a budget is never without
     one. For that time both are paid for, and quota and reservations must have room for both. A run is restarted where
@@ -135,7 +135,7 @@ class GpuNodePool(Component):
         queued = isinstance(spec.capacity, QueuedFlexStart)
         node_pool = gcp.container.NodePool(
             spec.name,
-            name=f"{spec.name}-{digits(nodes)}" if spec.create_first else spec.name,
+            name=f"{spec.name}-{digits(nodes)}" if spec.create_before_delete else spec.name,
             cluster=args["cluster"],
             project=args["project"],
             location=args["location"],
@@ -162,13 +162,13 @@ class GpuNodePool(Component):
                 parent=self,
                 protect=spec.protect,
                 # Its name is taken until it has gone.
-                delete_before_replace=not spec.create_first,
+                delete_before_replace=not spec.create_before_delete,
                 ignore_changes=owned_by_others(spec.autoscaling is not None),
             ),
         )
 
         # If the drain fails, the program fails and Pulumi keeps the old pool.
-        if spec.create_first:
+        if spec.create_before_delete:
             drain_old_pool(spec.name, node_pool, args.get("kubeconfig"))
         self.pool_name = node_pool.name
         self.register_outputs({"poolName": self.pool_name})

@@ -139,7 +139,7 @@ def containers(pod: Json) -> list[Json]:
     return found
 
 
-def condition(item: Json, kind: str) -> Json | None:
+def condition(item: Json, condition_type: str) -> Json | None:
     """A status condition by its type."""
     conditions: list[Json] = item.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == kind), None)
+    return next((found for found in conditions if found["type"] == condition_type), None)

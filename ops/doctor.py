@@ -263,8 +263,8 @@ class Doctor:
         """Who is logged in, as roles name it; nothing where nobody is."""
         answer = self.call("gcloud auth list --filter=status:ACTIVE --format=json")
         who = next((str(one["account"]) for one in answer.body or []), "") if not answer.code else ""
-        kind = "serviceAccount" if who.endswith(".gserviceaccount.com") else "user"
-        return f"{kind}:{who}" if who else ""
+        member_type = "serviceAccount" if who.endswith(".gserviceaccount.com") else "user"
+        return f"{member_type}:{who}" if who else ""
 
     def credentials(self) -> Iterator[Finding]:
         """There are application default credentials, and they are good."""

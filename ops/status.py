@@ -134,7 +134,7 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         first = members[0]
         ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
         total = sum(
-            int(node["status"].get("allocatable", {}).get(kind, 0)) for node in members for kind in ACCELERATORS
+            int(node["status"].get("allocatable", {}).get(resource, 0)) for node in members for resource in ACCELERATORS
         )
         taken = sum(used[node["metadata"]["name"]] for node in members)
         yield (
@@ -165,15 +165,16 @@ def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         for group in queue["spec"].get("resourceGroups") or []:
             for flavor in group["flavors"]:
                 for resource in flavor["resources"]:
-                    kind = resource["name"]
-                    taken = reserved.get((flavor["name"], kind), {})
+                    resource_name = resource["name"]
+                    taken = reserved.get((flavor["name"], resource_name), {})
                     used, borrowed = (parse_quantity(str(taken.get(key, 0))) for key in ("total", "borrowed"))
                     yield (
                         queue["metadata"]["name"],
                         flavor["name"],
-                        kind,
-                        readable(kind, used) + (f", {readable(kind, borrowed)} borrowed" if borrowed else ""),
-                        readable(kind, parse_quantity(str(resource["nominalQuota"]))),
+                        resource_name,
+                        readable(resource_name, used)
+                        + (f", {readable(resource_name, borrowed)} borrowed" if borrowed else ""),
+                        readable(resource_name, parse_quantity(str(resource["nominalQuota"]))),
                     )
 
 
@@ -276,8 +277,8 @@ def figure(quantity: str) -> str:
 
 def hindrance(autoscaler: Object) -> str:
     """Why an autoscaler does not scale, or not as far as its metrics ask for; nothing where it could."""
-    for kind, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
-        found = condition(autoscaler, kind)
+    for condition_type, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
+        found = condition(autoscaler, condition_type)
         if found.get("status") == hinders:
             return f"{found.get('reason', '')}: {found.get('message', '')}"
     return ""
@@ -347,10 +348,10 @@ def label(item: Object, key: str) -> str:
     return str((item["metadata"].get("labels") or {}).get(key, ""))
 
 
-def condition(item: Object, kind: str) -> Object:
+def condition(item: Object, condition_type: str) -> Object:
     """A status condition, or an empty one."""
     conditions = item.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((found for found in conditions if found["type"] == condition_type), {})
 
 
 def owner(workload: Object) -> str:
@@ -369,7 +370,7 @@ def ended(pod: Object) -> bool:
 def accelerators_of(pod: Object) -> int:
     """GPUs or TPU chips that a pod or pod template asks for."""
     limits = (container.get("resources", {}).get("limits") or {} for container in pod["spec"]["containers"])
-    return int(sum(Fraction(limit.get(kind, 0)) for limit in limits for kind in ACCELERATORS))
+    return int(sum(Fraction(limit.get(resource, 0)) for limit in limits for resource in ACCELERATORS))
 
 
 if __name__ == "__main__":

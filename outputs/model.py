@@ -80,24 +80,24 @@ class Item(BaseModel):
         return super().__getattr__(name)  # type: ignore[misc]  # pydantic has it, and hides it from type checkers
 
 
-def since_of(kind: type[Item], name: str) -> str:
+def since_of(item_type: type[Item], name: str) -> str:
     """The version of the contract that brought a field."""
-    extra = kind.model_fields[name].json_schema_extra
+    extra = item_type.model_fields[name].json_schema_extra
     assert isinstance(extra, dict)
     return str(extra["since"])
 
 
 @cache
-def path_of(kind: type[Item]) -> str:
+def path_of(item_type: type[Item]) -> str:
     """Where items of a kind stand among the outputs: `queues[].quota[].`; empty for the whole contract."""
-    return dict(parts())[kind]
+    return dict(parts())[item_type]
 
 
-def parts(kind: type[Item] | None = None, path: str = "") -> Iterator[tuple[type[Item], str]]:
+def parts(item_type: type[Item] | None = None, path: str = "") -> Iterator[tuple[type[Item], str]]:
     """The contract and every kind of item in it, each followed by those in it, with its path."""
-    kind = kind or Contract
-    yield kind, path
-    for field in kind.model_fields.values():
+    item_type = item_type or Contract
+    yield item_type, path
+    for field in item_type.model_fields.values():
         for inner in get_args(field.annotation):
             if isinstance(inner, type) and issubclass(inner, Item):
                 yield from parts(inner, f"{path}{field.alias}[].")

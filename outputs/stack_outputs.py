@@ -246,9 +246,9 @@ def value(producer: Producer, name: str, found: object) -> Any:
     field = Contract.model_fields[name]
     if found is None:
         raise producer.missing(str(field.alias), since_of(Contract, name))
-    kind: Any = field.annotation
+    expected_type: Any = field.annotation
     try:
-        return TypeAdapter(kind).validate_python(found, context=producer)
+        return TypeAdapter(expected_type).validate_python(found, context=producer)
     except ValidationError as error:
         # Where and what, never the value: it isn't known to be what it should.
         problems = "; ".join(

@@ -43,7 +43,7 @@ Key = tuple[str, str]
 class Supply:
     """Accelerators of one type from one place: from `min_count` to `max_count` of them.
 
-    `choices` are the machine types and capacity kinds that may provide them; no machine type: Google's choice.
+    `choices` are the machine types and capacity modes that may provide them; no machine type: Google's choice.
     """
 
     accelerator: str
@@ -55,21 +55,21 @@ class Supply:
 
     @property
     def key(self) -> Key:
-        """What is added up: by capacity kind, then by accelerator."""
+        """What is added up: by capacity mode, then by accelerator."""
         return self.capacity, self.accelerator
 
     def cost(self, prices: Prices) -> tuple[Decimal, Decimal] | None:
         """What an hour costs at least and at most; None without a price for each choice."""
-        hours = [one for machine, kind in self.choices for one in [self._cost(prices, machine, kind)]]
+        hours = [one for machine, mode in self.choices for one in [self._cost(prices, machine, mode)]]
         known = [one for one in hours if one is not None]
         if len(known) < len(hours) or not known:
             return None
         return min(cost for cost, _ in known), max(cost for _, cost in known)
 
-    def _cost(self, prices: Prices, machine: str | None, kind: str) -> tuple[Decimal, Decimal] | None:
+    def _cost(self, prices: Prices, machine: str | None, mode: str) -> tuple[Decimal, Decimal] | None:
         if self.max_count == 0:
             return Decimal(0), Decimal(0)
-        price = prices.of(machine or self.accelerator, kind)
+        price = prices.of(machine or self.accelerator, mode)
         each = accelerators_of(MACHINES[machine]) if machine else 1
         return None if price is None else (ceil(self.min_count / each) * price, ceil(self.max_count / each) * price)
 
@@ -99,15 +99,15 @@ def accelerated(pool: Resource) -> bool:
 def of_pool(pool: Resource) -> Iterator[Supply]:
     """What the bounds of a node pool come to; nothing of one without accelerators."""
     config = pool.inputs.get("nodeConfig") or {}
-    kind = MACHINES.get(config.get("machineType", ""))
+    machine_type = MACHINES.get(config.get("machineType", ""))
     attached = next(iter(config.get("guestAccelerators") or []), None)
-    accelerator = (attached or {}).get("type") or (kind and (kind.gpu or kind.tpu))
-    each = int((attached or {}).get("count") or 0) or (accelerators_of(kind) if kind else 0)
-    if kind is None or not accelerator or not each:
+    accelerator = (attached or {}).get("type") or (machine_type and (machine_type.gpu or machine_type.tpu))
+    each = int((attached or {}).get("count") or 0) or (accelerators_of(machine_type) if machine_type else 0)
+    if machine_type is None or not accelerator or not each:
         return
     min_count, max_count = (each * nodes for nodes in node_bounds(pool.inputs))
     capacity = capacity_of_pool(pool.inputs)
-    yield Supply(accelerator, capacity, pool.title, min_count, max_count, ((kind.name, capacity),))
+    yield Supply(accelerator, capacity, pool.title, min_count, max_count, ((machine_type.name, capacity),))
 
 
 def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
@@ -128,7 +128,7 @@ def zones_of(location: str) -> tuple[str, ...]:
 
 
 def capacity_of_pool(pool: Mapping[str, Any]) -> str:
-    """The capacity kind that a pool's fields come to."""
+    """The capacity mode that a pool's fields come to."""
     config = pool.get("nodeConfig") or {}
     affinity = (config.get("reservationAffinity") or {}).get("consumeReservationType")
     return mode_of(
@@ -147,8 +147,8 @@ def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterat
             choices = choices_of(selector, resources)
             label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR
             accelerator = selector.get(label) or next((of for name, _ in choices if (of := type_of(name))), resource)
-            kinds = ELSE.join(dict.fromkeys(kind for _, kind in choices))
-            yield Supply(accelerator, kinds, workload.title, min_count * count, max_count * count, choices)
+            modes = ELSE.join(dict.fromkeys(mode for _, mode in choices))
+            yield Supply(accelerator, modes, workload.title, min_count * count, max_count * count, choices)
 
 
 def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
@@ -196,40 +196,40 @@ def resource_requests(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -> tuple[tuple[str | None, str], ...]:
-    """The machine types and capacity kinds that may serve pods with a node selector, in the order of preference."""
+    """The machine types and capacity modes that may serve pods with a node selector, in the order of preference."""
     if name := selector.get(COMPUTE_CLASS):
         for one in resources.values():
             if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
                 return tuple(choice(priority) for priority in one.inputs["spec"]["priorities"])
         return ((None, THEIRS),)
-    for kind in ("spot", "flexStart"):
-        if MODES[kind].labels.items() <= selector.items():
-            return ((None, kind),)
+    for mode in ("spot", "flexStart"):
+        if MODES[mode].labels.items() <= selector.items():
+            return ((None, mode),)
     own = [one.inputs for one in resources.values() if one.type == CLUSTER]
     return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)
 
 
 def choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Machine type and capacity kind of one choice of a compute class."""
-    kind = "onDemand"
+    """Machine type and capacity mode of one choice of a compute class."""
+    mode = "onDemand"
     if priority.get("spot"):
-        kind = "spot"
+        mode = "spot"
     elif (priority.get("flexStart") or {}).get("enabled"):
-        kind = "flexStart"
+        mode = "flexStart"
     elif priority.get("reservations"):
-        kind = "reservation"
-    return priority.get("machineType"), kind
+        mode = "reservation"
+    return priority.get("machineType"), mode
 
 
-def accelerators_of(kind: Machine) -> int:
+def accelerators_of(machine_type: Machine) -> int:
     """GPUs or chips of one machine; 1 of a machine that GPUs are attached to."""
-    return kind.gpus or kind.chips or 1
+    return machine_type.gpus or machine_type.chips or 1
 
 
 def type_of(machine: str | None) -> str | None:
     """The accelerator that a machine type has."""
-    kind = MACHINES.get(machine or "")
-    return (kind.gpu or kind.tpu) if kind else None
+    machine_type = MACHINES.get(machine or "")
+    return (machine_type.gpu or machine_type.tpu) if machine_type else None
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def total(found: Iterable[Supply], prices: Prices | None) -> Total:
     sum_ = Total()
     for one in found:
         cost = one.cost(prices) if prices else None
-        missing = () if cost else tuple(f"{machine or one.accelerator}/{kind}" for machine, kind in one.choices)
+        missing = () if cost else tuple(f"{machine or one.accelerator}/{mode}" for machine, mode in one.choices)
         min_cost, max_cost = cost or (Decimal(0), Decimal(0))
         sum_ = Total(
             sum_.min_count + one.min_count,

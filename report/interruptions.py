@@ -42,24 +42,24 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
     """What one change interrupts."""
     if change.operation == CREATE or change.before is None:
         return
-    kind = change.resource.type
-    if kind == CLUSTER:
+    resource_type = change.resource.type
+    if resource_type == CLUSTER:
         yield from of_cluster(change, plan)
-    elif kind == NODE_POOL:
+    elif resource_type == NODE_POOL:
         yield from of_pool(change, plan)
-    elif kind == BUCKET:
+    elif resource_type == BUCKET:
         yield from of_bucket(change)
-    elif kind == DEPLOYMENT:
+    elif resource_type == DEPLOYMENT:
         yield from of_deployment(change)
-    elif kind == JOB or kind.endswith(":JobSet"):
+    elif resource_type == JOB or resource_type.endswith(":JobSet"):
         yield from of_run(change, plan)
-    elif kind == NAMESPACE:
+    elif resource_type == NAMESPACE:
         yield from of_namespace(change)
-    elif kind == RELEASE:
+    elif resource_type == RELEASE:
         yield from of_release(change)
-    elif kind.endswith((":ClusterQueue", ":LocalQueue")):
+    elif resource_type.endswith((":ClusterQueue", ":LocalQueue")):
         yield from of_queue(change)
-    elif kind == SECRET and change.operation in (UPDATE, REPLACE):
+    elif resource_type == SECRET and change.operation in (UPDATE, REPLACE):
         text = f"Pods read Secret {change.resource.name} when they start: what runs keeps the old value until then."
         yield Interruption(NOTE, text)
 
@@ -83,7 +83,7 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
         if change.resource.urn in {pool.urn for pool in pools_of(one, plan.before)}
     ]
     running = f" On it: {workload_names(on_it)}." if on_it else " No server or run of this stack is made for it."
-    if change.operation == REPLACE and change.create_first:
+    if change.operation == REPLACE and change.create_before_delete:
         text = f"Node pool {name} is replaced{because(change)}, the new one first: pods move to it as their disruption "
         text += "budgets allow, runs and servers of one replica start again there, and for a while both are paid for."
         yield Interruption(WORK if on_it else NOTE, f"{text}{running}")
@@ -204,8 +204,8 @@ def because(change: Change) -> str:
 
 def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
     """Servers and runs among resources."""
-    kinds: tuple[Any, ...] = (DEPLOYMENT, JOB)
-    found = (one for one in resources.values() if one.type in kinds or one.type.endswith(":JobSet"))
+    workload_types: tuple[Any, ...] = (DEPLOYMENT, JOB)
+    found = (one for one in resources.values() if one.type in workload_types or one.type.endswith(":JobSet"))
     return sorted((one for one in found if not is_controller(one)), key=lambda one: one.name)
 
 

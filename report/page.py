@@ -115,7 +115,7 @@ def interrupted(plan: Plan) -> Section:
 
 
 def accelerators(plan: Plan, prices: Prices | None) -> Section:
-    """Accelerators by capacity kind before and after, and their cost; then where they come from."""
+    """Accelerators by capacity mode before and after, and their cost; then where they come from."""
     sides = before_and_after(plan)
     if not any(sides):
         return Section("Accelerators")

@@ -44,8 +44,8 @@ def verdict(preview: Preview) -> Verdict:
             message = " ".join(rest) or first
             urn = result.get("resourceUrn") or ""
             violations.add(Violation(result["enforcementLevel"], result["policyName"], urn, message))
-        for kind in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
-            if (summed := event.get(kind)) is not None:
+        for event_type in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
+            if (summed := event.get(event_type)) is not None:
                 rules.update(summed.get("passed") or (), summed.get("failed") or ())
                 resources.update(filter(None, [summed.get("resourceUrn")]))
     ordered = sorted(violations, key=lambda one: (one.enforcement != MANDATORY, one.policy, one.urn, one.message))

@@ -72,7 +72,7 @@ def is_autopilot(cluster: Cluster) -> bool:
 
 
 def network_policy(settings: Settings) -> str | None:
-    """By what NetworkPolicies hold in the stack's cluster: `dataplaneV2`, `calico`, what is there already, or nothing.
+    """How the stack's cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, `existing`, or not at all.
 
     Dataplane V2 is for the life of a cluster: one with a VPC of its own gets it from the first day on. Elsewhere a
     tenant may come to a cluster that runs already, which must not be replaced for that; Calico can be turned on there.
@@ -81,7 +81,7 @@ def network_policy(settings: Settings) -> str | None:
     if is_autopilot(settings.cluster):
         return None
     if settings.cluster.mode == "existing":
-        return "there" if settings.tenants else None
+        return "existing" if settings.tenants else None
     if settings.cluster.vpc is not None:
         return "dataplaneV2"
     return "calico" if settings.tenants else None
@@ -168,8 +168,8 @@ def gpus(pool: GpuPool) -> tuple[str, int]:
 
     Raises ValueError where neither says so; `settings.rules` refuses such a pool.
     """
-    kind = machine(pool.machine_type)
-    accelerator, count = pool.accelerator or kind.gpu, pool.gpus_per_node or kind.gpus
+    machine_type = machine(pool.machine_type)
+    accelerator, count = pool.accelerator or machine_type.gpu, pool.gpus_per_node or machine_type.gpus
     if accelerator is None or not count:
         raise ValueError(f"pool {pool.name} has no GPU")
     return accelerator, count
@@ -205,7 +205,7 @@ def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
 
 def labels_of(pool: GpuPool | TpuPool) -> dict[str, str]:
     """The labels that the pool itself gives its nodes, beside GKE's own."""
-    return {**pool.labels, POOL: pool.name} if isinstance(pool, GpuPool) and pool.create_first else pool.labels
+    return {**pool.labels, POOL: pool.name} if isinstance(pool, GpuPool) and pool.create_before_delete else pool.labels
 
 
 def of_pool(pool: GpuPool | TpuPool) -> dict[str, str]:
@@ -287,23 +287,23 @@ def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
 
 
 def _tpu_selector(workload: JetStream | TpuBatch | Multislice, settings: Settings) -> dict[str, str]:
-    kind = workload_slice(workload, settings)
+    tpu_slice = workload_slice(workload, settings)
     own = pools_of(workload, settings)
     modes = {pool.capacity.mode for pool in own} or ({workload.tpu.capacity} if workload.tpu else set())
-    selector = {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology}
+    selector = {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology}
     for mode in modes if len(modes) == 1 else ():
         selector |= MODES[mode].labels
-    if len(own) == 1 and _alike(kind, settings) != own:
+    if len(own) == 1 and _alike(tpu_slice, settings) != own:
         selector |= of_pool(own[0])
     return selector
 
 
-def _alike(kind: Slice, settings: Settings) -> list[TpuPool]:
+def _alike(tpu_slice: Slice, settings: Settings) -> list[TpuPool]:
     """Pools whose nodes carry the same labels of accelerator and topology: other machines can have them too."""
     return [
         pool
         for pool in settings.tpu_pools
-        if (pool_slice(pool).accelerator, pool.topology) == (kind.accelerator, kind.topology)
+        if (pool_slice(pool).accelerator, pool.topology) == (tpu_slice.accelerator, tpu_slice.topology)
     ]
 
 
@@ -351,8 +351,8 @@ def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
     own = flavor_pools(flavor, settings)
     pool = of_pool(own[0]) if len(own) == 1 else {}
     if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
-        kind = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
-        return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology, **pool}
+        tpu_slice = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
+        return {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology, **pool}
     return {GKE_ACCELERATOR: gpus(own[0])[0], **pool} if own and isinstance(own[0], GpuPool) else {}
 
 

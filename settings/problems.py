@@ -63,7 +63,7 @@ def unknown(
 ) -> Iterator[Problem]:
     """A problem if `name` is none of the `known` ones of a section, nor of what could not be read of it."""
     names = list(known)
-    if name in names or settings.unread.may_have(section, name):
+    if name in names or settings.unparsed.may_contain(section, name):
         return
     remedy = nearest(name, names) or f"There is none in this stack: add {name} to {section}"
     yield Problem(path, f"{what} {name} does not exist — {consequence}", remedy)

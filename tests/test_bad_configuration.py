@@ -154,6 +154,13 @@ MISTAKES = [
         "Did you mean machineType?",
     ),
     Mistake(
+        "a key that has a new name",
+        put("gpuPools.0.createFirst", True),
+        "gke-ai:gpuPools[0].createFirst",
+        "createFirst was renamed",
+        "Write createBeforeDelete instead",
+    ),
+    Mistake(
         "a key in snake_case",
         put("serving.0.service_account", "default"),
         "gke-ai:serving[0].service_account",

@@ -13,7 +13,7 @@ CHANNEL = "projects/my-project/notificationChannels/1234567890"
 
 
 def good(**watch: Any) -> Configuration:
-    """The mixed stack, watched."""
+    """The mixed stack, monitored."""
     return {**mixed(), "monitoring": {"channels": [CHANNEL], **watch}}
 
 
@@ -127,7 +127,7 @@ def test_mistake_in_monitoring_is_reported_once_with_path_cause_and_remedy(mista
     is_told_alone(mistake, mistake.base())
 
 
-def test_a_watched_stack_is_good() -> None:
+def test_a_monitored_stack_is_good() -> None:
     assert problems_of(good()) == []
 
 

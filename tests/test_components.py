@@ -78,7 +78,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (
             GkeClusterArgs,
             model.Cluster,
-            {"project", "network_policy", "registry_reader", "security_group", "secret_sync", "watched"},
+            {"project", "network_policy", "registry_reader", "security_group", "secret_sync", "managed_prometheus"},
             set(),
         ),
         (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),

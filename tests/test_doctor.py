@@ -140,7 +140,7 @@ def of_google(answers: Answers) -> Iterator[tuple[str, Any]]:
 def test_recorded_answers_have_the_fields_that_google_s_description_has() -> None:
     seen = 0
     for url, body in of_google(recorded()):
-        document, name = next(kind for form, kind in TYPES.items() if re.fullmatch(form, url))
+        document, name = next(schema for form, schema in TYPES.items() if re.fullmatch(form, url))
         problems = rest.Body(rest.api(document), name, body, {}).problems("answer")
         assert [text for _, text in problems if "set by Google alone" not in text] == [], url
         seen += 1

@@ -230,7 +230,7 @@ def test_google_refuses_nothing_of_it(path: str, cluster: dict[str, Any], monkey
         (STANDARD, None, [TENANT], "calico"),
         (STANDARD, Vpc(), [TENANT], "dataplaneV2"),
         (AUTOPILOT, Vpc(), [TENANT], None),
-        (CLASSES, None, [TENANT], "there"),
+        (CLASSES, None, [TENANT], "existing"),
         (CLASSES, None, [], None),
     ],
     ids=[

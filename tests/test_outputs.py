@@ -59,9 +59,9 @@ VERSIONS = {
 def keys_since() -> dict[str, set[str]]:
     """Every key of the contract, by the version that brought it."""
     found: dict[str, set[str]] = {}
-    for kind, path in parts():
-        for name, field in kind.model_fields.items():
-            found.setdefault(since_of(kind, name), set()).add(f"{path}{field.alias}")
+    for item_type, path in parts():
+        for name, field in item_type.model_fields.items():
+            found.setdefault(since_of(item_type, name), set()).add(f"{path}{field.alias}")
     return found
 
 

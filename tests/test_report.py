@@ -50,8 +50,8 @@ def test_page_and_picture_say_what_was_agreed(name: str, tmp_path: Path) -> None
     arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
     command.report(command.parser().parse_args(arguments))
     renew = f"if this is as it should be: emulator/run python -m report --from {source} --output {agreed}"
-    for kind in ("md", "svg"):
-        assert (tmp_path / f"{name}.{kind}").read_text() == (FOLDER / f"{name}.{kind}").read_text(), renew
+    for suffix in ("md", "svg"):
+        assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -262,7 +262,7 @@ def test_pool_without_accelerators_is_none_of_the_accelerators() -> None:
     assert found_in(row("system", "e2-standard-4", nodeCount=3)) == []
 
 
-# Of each example: capacity kind, accelerator, least and most.
+# Of each example: capacity mode, accelerator, least and most.
 EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
     "mixed-training-inference": [("onDemand", "nvidia-l4", 6, 6)],
     # The run may wait, or have ended; the server is there.
@@ -340,7 +340,7 @@ def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
         (None, "it has no keys"),
         ({"date": "2026-11-20", "perHour": {}}, "currency is missing"),
         ({"currency": "EUR", "perHour": {"g2-standard-24/spot": 1}}, "date is missing"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is no capacity kind"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is no capacity mode"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-25/spot": 1}}, "Did you mean g2-standard-"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": "1 EUR"}}, "'1 EUR' is no price"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": -1}}, "-1 is no price"),
@@ -423,7 +423,7 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
             ["by nodeConfig.machineType", "the old one first", "On it: server llm/gemma and run llm/tune-1"],
         ),
         (
-            replace(changed(REPLACE, POOL, MACHINE), create_first=True),
+            replace(changed(REPLACE, POOL, MACHINE), create_before_delete=True),
             ["the new one first", "disruption budgets", "both are paid for", "server llm/gemma"],
         ),
         (changed(DELETE, POOL), ["is deleted with its nodes", "server llm/gemma"]),

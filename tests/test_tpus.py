@@ -65,8 +65,13 @@ ZONE = {"v5e": "us-west4-a", "v5p": "us-east5-a", "v6e": "us-east5-b", "tpu7x": 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.machine_type)
 def test_machine_is_that_of_googles_table(row: Row) -> None:
-    kind = MACHINES[row.machine_type]
-    assert (kind.tpu, kind.chips, kind.vcpus, kind.memory_gb) == (*row[1:2], row.chips, row.vcpus, row.memory_gb)
+    machine_type = MACHINES[row.machine_type]
+    assert (machine_type.tpu, machine_type.chips, machine_type.vcpus, machine_type.memory_gb) == (
+        *row[1:2],
+        row.chips,
+        row.vcpus,
+        row.memory_gb,
+    )
     of_machine = {one.topology: one.hosts for one in EVERY if one.machine_type == row.machine_type}
     assert of_machine.pop(row.alone) == 1
     if row.version not in THREE_SIDES:
@@ -78,7 +83,9 @@ def test_machine_is_that_of_googles_table(row: Row) -> None:
 
 
 def test_every_machine_with_tpus_is_in_the_table() -> None:
-    assert {row.machine_type for row in ROWS} == {kind.name for kind in MACHINES.values() if kind.tpu}
+    assert {row.machine_type for row in ROWS} == {
+        machine_type.name for machine_type in MACHINES.values() if machine_type.tpu
+    }
     assert {row.machine_type for row in ROWS} == {one.machine_type for one in EVERY}
 
 

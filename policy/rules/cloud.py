@@ -179,7 +179,8 @@ def no_basic_roles(resource: Resource) -> Iterator[str]:
 @of_resources(
     "what-matters-is-protected",
     "Clusters and buckets can't be deleted by mistake, and pools are replaced without a gap",
-    "Set protect, and deletionProtection of a cluster (gke-ai: protect: true); of a pool, protect or createFirst",
+    "Set protect, and deletionProtection of a cluster (gke-ai: protect: true); "
+    "of a pool, protect or createBeforeDelete",
     only_mandatory=True,
 )
 def what_matters_is_protected(resource: Resource) -> Iterator[str]:

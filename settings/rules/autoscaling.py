@@ -36,7 +36,7 @@ def each_scales_one_thing(settings: Settings) -> Iterator[Problem]:
         if one.server is not None and one.deployment is not None:
             cause = "the autoscaler names a server and an existing Deployment — it can scale only one of them"
             yield Problem(one.at("deployment"), cause, "Leave one of them out")
-        elif one.server is None and one.deployment is None and not settings.unread.touches(one.at("deployment")):
+        elif one.server is None and one.deployment is None and not settings.unparsed.overlaps(one.at("deployment")):
             cause = "the autoscaler does not say what it scales — nothing would ever be scaled"
             yield Problem(one.at("server"), cause, "Set server, or deployment for one that is in the cluster already")
 
@@ -131,7 +131,7 @@ def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:serving")
 def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
     """An existing Deployment is in a cluster that exists, and in a namespace of its user's."""
-    made = settings.cluster.mode != "existing" and not settings.unread.touches("gke-ai:cluster.mode")
+    made = settings.cluster.mode != "existing" and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for one in settings.autoscaling:
         if one.deployment is None:
             continue
@@ -258,13 +258,13 @@ def _never(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> It
     if known.max is None or one.min_replicas >= one.max_replicas or replicas(1, known.max, target) > 1:
         return
     size = in_bytes(metric.metric, one.adapter)
-    max_text, stated = _written(known.max, size), _written(target, size)
+    highest, stated = _written(known.max, size), _written(target, size)
     sensible = known.max * _SENSIBLE
     if not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
         sensible = target / 100  # a percentage
     yield Problem(
         path,
-        f"{metric.metric} is at most {max_text} on a replica, and {max_text} ÷ {stated} = {_text(known.max / target)} is "
+        f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)} is "
         f"not above 1.1, where scaling out begins — no replica would ever be added",
         f"Write {_written(sensible, size)}",
     )

@@ -19,7 +19,7 @@ _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
 
 def location_exists(settings: Settings) -> Iterator[Problem]:
     """The location is a region, or a zone of a region."""
-    if settings.unread.touches("gke-ai:cluster.location"):
+    if settings.unparsed.overlaps("gke-ai:cluster.location"):
         return
     cluster, location = settings.cluster, settings.cluster.location
     if location in ZONES:
@@ -90,14 +90,14 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
     cluster, pool = settings.cluster, settings.cluster.system_pool
     if cluster.mode != "standard":
         return
-    kind = MACHINES.get(pool.machine_type)
-    if kind is None:
+    machine_type = MACHINES.get(pool.machine_type)
+    if machine_type is None:
         cause = f"{pool.machine_type} is no machine type of the catalogue — GKE would refuse the pool"
         yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
-    elif kind.gpu is not None or kind.tpu is not None:
-        has = f"{kind.gpus} {kind.gpu}" if kind.gpu else f"a {kind.tpu}"
-        noun, section = ("GPUs", "gpuPools") if kind.gpu else ("TPUs", "tpuPools")
-        cause = f"{kind.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
+    elif machine_type.gpu is not None or machine_type.tpu is not None:
+        has = f"{machine_type.gpus} {machine_type.gpu}" if machine_type.gpu else f"a {machine_type.tpu}"
+        noun, section = ("GPUs", "gpuPools") if machine_type.gpu else ("TPUs", "tpuPools")
+        cause = f"{machine_type.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
         remedy = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
         yield Problem(cluster.at("systemPool.machineType"), cause, remedy)
 
@@ -147,7 +147,9 @@ def pools_have_a_cluster_of_their_kind(settings: Settings) -> Iterator[Problem]:
             )
 
 
-_CONTROLLER_MACHINES = [name for name, kind in MACHINES.items() if kind.gpu is None and kind.tpu is None]
+_CONTROLLER_MACHINES = [
+    name for name, machine_type in MACHINES.items() if machine_type.gpu is None and machine_type.tpu is None
+]
 
 RULES: tuple[Rule, ...] = (
     autopilot_is_regional,

@@ -68,12 +68,12 @@ def _larger(request: Amounts, gpu: str | None) -> str:
     if gpu is None:
         return ""
     try:
-        kind = autopilot_machine(
+        machine_type = autopilot_machine(
             gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
         )
     except LookupError:
         return ""
-    return f", or use a pool of {kind.name}"
+    return f", or use a pool of {machine_type.name}"
 
 
 @needs("gke-ai:cluster")
@@ -130,10 +130,10 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
     """
     for one in settings.compute_classes:
         users = [workload for workload in gpu_workloads(settings) if workload.compute_class == one.name]
-        kinds = [MACHINES.get(priority.machine_type) for priority in one.priorities]
-        if not users or any(kind is None or kind.tpu for kind in kinds):
+        machine_types = [MACHINES.get(priority.machine_type) for priority in one.priorities]
+        if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
             continue
-        free = [_free_of(kind) for kind in kinds if kind is not None]
+        free = [_free_of(machine_type) for machine_type in machine_types if machine_type is not None]
         gaps = [[_missing(_of_machine(user, settings), machine) for machine in free] for user in users]
         for workload, of_choices in zip(users, gaps, strict=True):
             if all(of_choices):
@@ -168,8 +168,10 @@ def _of_machine(workload: Workload, settings: Settings) -> Amounts:
     return {resource: amount for resource, amount in request.items() if resource != "ephemeral-storage"}
 
 
-def _free_of(kind: Machine) -> Amounts:
-    node = NodeShape("", kind.name, kind.gpu, kind.gpus, "default", "onDemand", "", 100, {}, True)
+def _free_of(machine_type: Machine) -> Amounts:
+    node = NodeShape(
+        "", machine_type.name, machine_type.gpu, machine_type.gpus, "default", "onDemand", "", 100, {}, True
+    )
     return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
 
 

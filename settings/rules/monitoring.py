@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from settings import watching
+from settings import monitoring_targets
 from settings.model import Settings
 from settings.problems import Problem
 from settings.rules.common import Rule, needs
@@ -70,14 +70,14 @@ def there_is_something_to_watch(settings: Settings) -> Iterator[Problem]:
     watch = settings.monitoring
     if watch is None:
         return
-    if not watching.anything(settings):
+    if not monitoring_targets.anything(settings):
         cause = "the stack has no queue, no server, no Job and no accelerator — there would be nothing to see"
         yield Problem("gke-ai:monitoring", cause, "Leave gke-ai:monitoring out until there is something to watch")
         return
     if not watch.alerts:
         return
     queues = settings.queues and settings.queues.cluster_queues
-    servers = watching.servers(settings)
+    servers = monitoring_targets.servers(settings)
     for key, there, what in (
         ("queueStuckMinutes", queues, "cluster queue"),
         ("preemptionsPerHour", queues, "cluster queue"),

@@ -156,7 +156,7 @@ def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
         cause = f"{own.nodes_cidr} is smaller than a subnetwork can be, a /{LONGEST_PREFIX}"
         yield Problem(cluster.at("vpc.nodesCidr"), f"{cause} — Google Cloud would refuse it", "Write a /20")
         return
-    if any(settings.unread.touches(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
+    if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
     nodes, autopilot = max_stack_nodes(settings), is_autopilot(cluster)
     for key, cidr, room in (
@@ -179,7 +179,7 @@ def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
     cluster = settings.cluster
     if not cluster.private_nodes or cluster.vpc is None or cluster.vpc.nat:
         return
-    if any(settings.unread.touches(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
+    if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
         return
     needed = internet(settings)
     if needed:

@@ -23,8 +23,8 @@ RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     """The machine type exists, and has the GPUs that the pool asks for."""
-    kind = MACHINES.get(pool.machine_type)
-    if kind is None:
+    machine_type = MACHINES.get(pool.machine_type)
+    if machine_type is None:
         cause = f"{pool.machine_type} is no machine type of the catalogue — the pool would be refused by GKE"
         candidates = [name for name, one in MACHINES.items() if one.gpu or name in ATTACHABLE]
         yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
@@ -33,37 +33,39 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
         cause = f"{pool.accelerator} is no GPU type of the catalogue — the pool would be refused by GKE"
         yield Problem(pool.at("accelerator"), cause, nearest(pool.accelerator, GPUS))
         return
-    if kind.gpu is not None:
+    if machine_type.gpu is not None:
         yield from _built_in(pool)
-    elif kind.name in ATTACHABLE:
+    elif machine_type.name in ATTACHABLE:
         yield from _attached(pool)
     else:
         like = pool.accelerator or "nvidia-l4"
         yield Problem(
             pool.at("machineType"),
-            f"{kind.name} has no GPU and takes none — the pool would be refused by GKE",
+            f"{machine_type.name} has no GPU and takes none — the pool would be refused by GKE",
             f"Choose a machine with GPUs; with {like}: {join_names(sorted({one.name for one in machines_with(like)}))}",
         )
 
 
 def _built_in(pool: GpuPool) -> Iterator[Problem]:
-    kind = MACHINES[pool.machine_type]
-    if pool.accelerator not in (None, kind.gpu):
+    machine_type = MACHINES[pool.machine_type]
+    if pool.accelerator not in (None, machine_type.gpu):
         others = join_names(sorted({one.name for one in machines_with(pool.accelerator or "")}))
         yield Problem(
             pool.at("accelerator"),
-            f"{kind.name} has {kind.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
-            f"Write {kind.gpu}, or choose a machine with {pool.accelerator}: {others}",
+            f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
+            f"Write {machine_type.gpu}, or choose a machine with {pool.accelerator}: {others}",
         )
-    elif pool.gpus_per_node not in (None, kind.gpus):
-        like = [one for one in machines_with(kind.gpu or "") if one.gpus == pool.gpus_per_node]
-        larger = next((one for one in machines_with(kind.gpu or "") if one.gpus > (pool.gpus_per_node or 0)), None)
+    elif pool.gpus_per_node not in (None, machine_type.gpus):
+        like = [one for one in machines_with(machine_type.gpu or "") if one.gpus == pool.gpus_per_node]
+        larger = next(
+            (one for one in machines_with(machine_type.gpu or "") if one.gpus > (pool.gpus_per_node or 0)), None
+        )
         choice = like[0] if like else larger
         yield Problem(
             pool.at("gpusPerNode"),
-            f"{pool.gpus_per_node} GPUs do not fit {kind.name}, which has {kind.gpus} — "
+            f"{pool.gpus_per_node} GPUs do not fit {machine_type.name}, which has {machine_type.gpus} — "
             "the pool would be refused by GKE",
-            f"Set it to {kind.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
+            f"Set it to {machine_type.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
         )
 
 
@@ -93,7 +95,7 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
 
 def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iterator[Problem]:
     """The pool's zones are zones of the cluster's region, each once."""
-    if settings.unread.touches("gke-ai:cluster.location"):
+    if settings.unparsed.overlaps("gke-ai:cluster.location"):
         return
     location = settings.cluster.location
     region = region_of(location)
@@ -176,22 +178,22 @@ def reservation_is_named(settings: Settings) -> Iterator[Problem]:
             )
 
 
-# The longest name that GKE takes, less what a pool that is created first has behind it.
+# The longest name that GKE takes, less the suffix that createBeforeDelete adds.
 _MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
-def created_first_makes_sense(settings: Settings) -> Iterator[Problem]:
-    """A pool that is replaced by a new one has room in its name, and nodes that can be had when they are wanted."""
+def create_before_delete_is_possible(settings: Settings) -> Iterator[Problem]:
+    """createBeforeDelete: the name has room for the suffix, and the new nodes can be created at once."""
     for pool in settings.gpu_pools:
-        if not pool.create_first:
+        if not pool.create_before_delete:
             continue
         if len(pool.name) > _MAX_NAME_LENGTH:
             cause = (
-                f"with createFirst {pool.name} gets seven characters more in Google Cloud, "
+                f"with createBeforeDelete {pool.name} gets seven characters more in Google Cloud, "
                 f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} in all — GKE would refuse the pool"
             )
             yield Problem(
-                pool.at("name"), cause, f"Use {_MAX_NAME_LENGTH} characters or fewer, or leave createFirst out"
+                pool.at("name"), cause, f"Use {_MAX_NAME_LENGTH} characters or fewer, or leave createBeforeDelete out"
             )
         if MODES[pool.capacity.mode].elastic:
             cause = (
@@ -199,7 +201,9 @@ def created_first_makes_sense(settings: Settings) -> Iterator[Problem]:
                 "moved — the old nodes would be emptied with none in their place"
             )
             yield Problem(
-                pool.at("createFirst"), cause, "Leave createFirst out: let the runs end, then change the pool"
+                pool.at("createBeforeDelete"),
+                cause,
+                "Leave createBeforeDelete out: let the runs end, then change the pool",
             )
 
 
@@ -224,7 +228,7 @@ def labels_are_the_users_own(settings: Settings) -> Iterator[Problem]:
         yield from kubernetes_labels(pool, "labels", pool.labels)
         for key in pool.labels:
             if key == POOL:
-                cause = f"{key} is this program's own label — a pool with createFirst would not be found by it"
+                cause = f"{key} is this program's own label — a pool with createBeforeDelete would not be found by it"
                 yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
             prefix = key.rpartition("/")[0]
             if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
@@ -240,7 +244,7 @@ RULES: tuple[Rule, ...] = (
     size_is_said_once,
     elastic_capacity_is_autoscaled,
     reservation_is_named,
-    created_first_makes_sense,
+    create_before_delete_is_possible,
     disks_suit_the_machine,
     labels_are_the_users_own,
 )

@@ -42,13 +42,13 @@ def slice_is_said_once(settings: Settings) -> Iterator[Problem]:
 def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
     """A replica is one pod, so its slice is one machine."""
     for server in _jetstreams(settings):
-        kind = workload_slice(server, settings)
-        if kind.multi_host:
+        tpu_slice = workload_slice(server, settings)
+        if tpu_slice.multi_host:
             yield Problem(
                 server.at("pool" if server.pool else "tpu"),
-                f"a {kind.topology} slice of {kind.machine_type} is {kind.hosts} machines, and this is single-host "
-                "JetStream — a pod would have a part of the slice and never start",
-                f"Choose a single-host slice of TPU {kind.version}, of one machine",
+                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is {tpu_slice.hosts} machines, and this is "
+                "single-host JetStream — a pod would have a part of the slice and never start",
+                f"Choose a single-host slice of TPU {tpu_slice.version}, of one machine",
             )
 
 

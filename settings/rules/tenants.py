@@ -61,21 +61,26 @@ def members_can_be_known(settings: Settings) -> Iterator[Problem]:
     for one in settings.tenants:
         for index, member in enumerate(one.members):
             path = one.at(f"members[{index}]")
-            kind, colon, address = member.partition(":")
+            member_type, colon, address = member.partition(":")
             robot = address.endswith(_ROBOT)
             if not colon:
                 cause = f"{member} does not say whether it is a user, a group or a service account"
                 yield Problem(
                     path, f"{cause} — nobody would be given anything", "Write for example user:ada@example.com"
                 )
-            elif kind not in _KINDS:
-                cause = f"{kind} is no kind of member — nobody would be given anything"
-                yield Problem(path, cause, nearest(kind, _KINDS))
+            elif member_type not in _KINDS:
+                cause = f"{member_type} is no kind of member — nobody would be given anything"
+                yield Problem(path, cause, nearest(member_type, _KINDS))
             elif not _ADDRESS.fullmatch(address):
                 cause = f'"{address}" is no e-mail address, by which GKE knows members — nobody would be given anything'
-                yield Problem(path, cause, f"Write {kind}:NAME@{_ROBOT_DOMAIN if kind == _KINDS[2] else 'example.com'}")
-            elif (kind == _KINDS[2]) != robot:
-                cause = f"{address} is no {kind}: addresses of Google service accounts, and no others, end in {_ROBOT}"
+                yield Problem(
+                    path,
+                    cause,
+                    f"Write {member_type}:NAME@{_ROBOT_DOMAIN if member_type == _KINDS[2] else 'example.com'}",
+                )
+            elif (member_type == _KINDS[2]) != robot:
+                cause = f"{address} is no {member_type}: addresses of Google service accounts, and no others, "
+                cause += f"end in {_ROBOT}"
                 yield Problem(
                     path, cause, f"Write {'serviceAccount' if robot else 'user or group'}, or another address"
                 )

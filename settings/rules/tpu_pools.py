@@ -60,7 +60,7 @@ def slices_are_told(settings: Settings) -> Iterator[Problem]:
         if flavor.tpu is not None:
             yield from slice_exists(flavor, flavor.tpu, "tpu.")
     known = [pool.name for pool in settings.tpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unread.touches("gke-ai:cluster.mode")
+    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for one in slice_workloads(settings):
         if one.tpu is not None:
             yield from slice_exists(one, one.tpu, "tpu.")
@@ -116,8 +116,8 @@ def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
     for one in slice_workloads(settings):
         if settings.cluster.mode != "standard" or one.tpu is None or _pools_named(one) or pools_of(one, settings):
             continue
-        kinds = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in settings.tpu_pools)
-        have = f"its pools have {join_names(kinds)}" if kinds else "it has no TPU pools"
+        slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in settings.tpu_pools)
+        have = f"its pools have {join_names(slice_names)}" if slice_names else "it has no TPU pools"
         wanted = f"{one.tpu.version} {one.tpu.topology}"
         yield Problem(
             one.at("tpu"),
@@ -160,29 +160,29 @@ def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
 def slices_are_whole(settings: Settings) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none: the group of its machines has that size and no other."""
     for pool in settings.tpu_pools:
-        kind, bounds = pool_slice(pool), pool.autoscaling
+        tpu_slice, bounds = pool_slice(pool), pool.autoscaling
         elastic = MODES[pool.capacity.mode].elastic
-        if not kind.multi_host:
+        if not tpu_slice.multi_host:
             continue
-        slice_ = f"a {pool.topology} slice of {kind.machine_type} is {kind.hosts} nodes"
-        if bounds is None and not elastic and pool.nodes_per_zone not in (None, kind.hosts):
+        slice_ = f"a {pool.topology} slice of {tpu_slice.machine_type} is {tpu_slice.hosts} nodes"
+        if bounds is None and not elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
             yield Problem(
                 pool.at("nodesPerZone"),
-                f"{slice_}, not {pool.nodes_per_zone} — it would be refused: gang mode of size {kind.hosts}",
-                f"Leave nodesPerZone out, or set it to {kind.hosts}",
+                f"{slice_}, not {pool.nodes_per_zone} — it would be refused: gang mode of size {tpu_slice.hosts}",
+                f"Leave nodesPerZone out, or set it to {tpu_slice.hosts}",
             )
-        if bounds is not None and bounds.max_nodes != kind.hosts:
+        if bounds is not None and bounds.max_nodes != tpu_slice.hosts:
             yield Problem(
                 pool.at("autoscaling.maxNodes"),
-                f"{slice_}, not {bounds.max_nodes} — it would be refused: gang mode of size {kind.hosts}",
-                f"Set it to {kind.hosts}, and make a pool for each further slice",
+                f"{slice_}, not {bounds.max_nodes} — it would be refused: gang mode of size {tpu_slice.hosts}",
+                f"Set it to {tpu_slice.hosts}, and make a pool for each further slice",
             )
-        elif bounds is not None and not elastic and 0 < bounds.min_nodes < kind.hosts:
+        elif bounds is not None and not elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
             yield Problem(
                 pool.at("autoscaling.minNodes"),
                 f"{slice_}, which come and go together, and {bounds.min_nodes} is a part of them — "
                 "the pool would be refused by GKE",
-                f"Set it to 0, or to {kind.hosts} to keep the slice",
+                f"Set it to 0, or to {tpu_slice.hosts} to keep the slice",
             )
 
 

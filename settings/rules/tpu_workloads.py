@@ -63,8 +63,8 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
     """Multislice is over multi-host slices of one version, topology and machine."""
     for run in multislices(settings):
         own = _own_pools(run, settings)
-        kinds = dict.fromkeys(pool_slice(pool) for pool in own)
-        if len(kinds) > 1 and run.tpu is None:
+        slices = dict.fromkeys(pool_slice(pool) for pool in own)
+        if len(slices) > 1 and run.tpu is None:
             each = join_names(
                 f"{pool.name}: {pool.version} {pool.topology} of {pool_slice(pool).machine_type}" for pool in own
             )
@@ -73,12 +73,12 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
             )
             yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
             continue
-        kind = workload_slice(run, settings)
-        if not kind.multi_host:
+        tpu_slice = workload_slice(run, settings)
+        if not tpu_slice.multi_host:
             yield Problem(
                 run.at("tpu" if run.tpu is not None else "pools"),
-                f"a {kind.topology} slice of {kind.machine_type} is one machine, and Multislice is over multi-host "
-                "slices — GKE would refuse it",
+                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice is over "
+                "multi-host slices — GKE would refuse it",
                 "Take a larger topology, or a machine with 4 chips; or write a Job of gke-ai:batch for each slice",
             )
             continue

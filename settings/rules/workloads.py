@@ -117,7 +117,7 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
         if workload.queue is None or workload.queue in here:
             continue
         elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
-        if elsewhere and workload.queue not in settings.unread.names:
+        if elsewhere and workload.queue not in settings.unparsed.names:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
@@ -152,7 +152,7 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
 def pools_exist(settings: Settings) -> Iterator[Problem]:
     """The pool that a workload names is one of this stack."""
     pools = [pool.name for pool in settings.gpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unread.touches("gke-ai:cluster.mode")
+    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for workload in gpu_workloads(settings):
         if workload.pool is None or workload.pool in pools:
             continue
@@ -191,8 +191,8 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
         if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
         if not pools_of(workload, settings):
-            kinds = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
-            have = f"its pools have {join_names(kinds)}" if kinds else "it has no GPU pools"
+            accelerators = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
+            have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
                 f"no pool of the cluster has {workload.accelerator}: {have} — the pods would stay pending",

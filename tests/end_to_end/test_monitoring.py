@@ -1,4 +1,4 @@
-"""A stack that is watched: its dashboards and alerts are stable, and ask for metrics that the real Kueue really has."""
+"""A monitored stack: its dashboards and alerts are stable, and ask for metrics that the real Kueue really has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATER = {"kueue_evicted_workloads_total", "kueue_preempted_workloads_total", "ku
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
-    """The example, watched."""
+    """The example, monitored."""
     with fresh() as emulator:
         config = emulator.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
         found: Found = begun(emulator, config)
