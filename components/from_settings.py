@@ -59,10 +59,10 @@ def pool_arguments(
     return arguments(pool, **further, zones=pool.zones or stack.cluster.system_pool.zones)
 
 
-def class_arguments(one: ComputeClass, stack: Settings, account: str | None) -> Any:
+def class_arguments(compute_class: ComputeClass, stack: Settings, account: str | None) -> Any:
     """Arguments of a `ComputeClass`: its section, and whom nodes run as. In Autopilot the cluster sets that."""
     cluster_sets_account = account is None or plan.is_autopilot(stack.cluster)
-    return arguments(one) if cluster_sets_account else arguments(one, node_service_account=account)
+    return arguments(compute_class) if cluster_sets_account else arguments(compute_class, node_service_account=account)
 
 
 def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:

@@ -142,4 +142,4 @@ def containers(pod: Json) -> list[Json]:
 def condition(item: Json, condition_type: str) -> Json | None:
     """A status condition by its type."""
     conditions: list[Json] = item.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == condition_type), None)
+    return next((entry for entry in conditions if entry["type"] == condition_type), None)

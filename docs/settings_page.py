@@ -94,11 +94,11 @@ def _as_yaml(value: object) -> str:
 
 def _section(section: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
     keys = own_keys(section)
-    parents = [one for one in section.__bases__ if issubclass(one, Section) and one is not Section]
+    parents = [base for base in section.__bases__ if issubclass(base, Section) and base is not Section]
     schema = plain(section.model_json_schema(by_alias=True))
     lines = [f"\n## {_title(section)}\n", _doc(section)]
     if parents:
-        lines.append(f"\nAlso takes the keys of {' and '.join(_link(one.__name__) for one in parents)}.")
+        lines.append(f"\nAlso takes the keys of {' and '.join(_link(base.__name__) for base in parents)}.")
     if keys:
         lines += ["", "| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
     prefix = PREFIX if section is Settings else ""

@@ -540,15 +540,15 @@ def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
     """The visit of a stack whose configuration stands in a file; Stop where it is wrong in itself."""
     if not file.exists():
         raise Stop(f"There is no configuration {file}. Give one: CONFIG=examples/mixed-training-inference.yaml")
-    given: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
-    project = str(given.get("gcp:project") or "")
-    values = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
+    config: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
+    project = str(config.get("gcp:project") or "")
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     try:
         # That there is no token is one finding among the others.
-        found = settings.load(values, project, token_given=True)
+        loaded = settings.load(values, project, token_given=True)
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
-    return Doctor(stack, project, found, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
+    return Doctor(stack, project, loaded, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
 
 
 def report_findings(findings: Sequence[Finding], stack: str) -> int:
@@ -556,26 +556,26 @@ def report_findings(findings: Sequence[Finding], stack: str) -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = LOG_WIDTH
-    shown = [one for one in findings if one.state in (MISSING, ADVICE)]
-    unchecked = [one for one in findings if one.state == UNCHECKED]
-    missing = sum(one.state == MISSING for one in findings)
+    shown = [finding for finding in findings if finding.state in (MISSING, ADVICE)]
+    unchecked = [finding for finding in findings if finding.state == UNCHECKED]
+    missing = sum(finding.state == MISSING for finding in findings)
     if shown:
         table = Table()
         for column in ("", "", "what is missing"):
             table.add_column(column, overflow="fold")
-        for number, one in enumerate(shown, 1):
-            advice = " (advice)" if one.state == ADVICE else ""
-            table.add_row(str(number), Text(one.subject + advice), Text(one.text))
+        for number, finding in enumerate(shown, 1):
+            advice = " (advice)" if finding.state == ADVICE else ""
+            table.add_row(str(number), Text(finding.subject + advice), Text(finding.text))
         console.print(table)
         console.print("The commands that mend it:")
-        for number, one in enumerate(shown, 1):
+        for number, finding in enumerate(shown, 1):
             # Whole on its line, to be copied.
-            console.print(Text(f"{number:3}  {one.command}"), soft_wrap=True)
-    for one in unchecked:
-        console.print(Text(f"not checked: {one.subject}: {one.text}"), soft_wrap=True)
-        if one.command:
-            console.print(Text(f"     {one.command}"), soft_wrap=True)
-    good = sum(one.state == GOOD for one in findings)
+            console.print(Text(f"{number:3}  {finding.command}"), soft_wrap=True)
+    for finding in unchecked:
+        console.print(Text(f"not checked: {finding.subject}: {finding.text}"), soft_wrap=True)
+        if finding.command:
+            console.print(Text(f"     {finding.command}"), soft_wrap=True)
+    good = sum(finding.state == GOOD for finding in findings)
     console.print(f"{missing} missing, {len(unchecked)} not checked, {good} as they should be.")
     if not missing:
         console.print(f"Next: pulumi preview --stack {stack}", soft_wrap=True)

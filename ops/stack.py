@@ -142,8 +142,8 @@ def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
         raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
     except HTTPError as error:
         raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
-    found: list[Object] = answered["items"]
-    return found
+    items: list[Object] = answered["items"]
+    return items
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:

@@ -351,7 +351,7 @@ def label(item: Object, key: str) -> str:
 def condition(item: Object, condition_type: str) -> Object:
     """A status condition, or an empty one."""
     conditions = item.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == condition_type), {})
+    return next((entry for entry in conditions if entry["type"] == condition_type), {})
 
 
 def owner(workload: Object) -> str:

@@ -29,8 +29,10 @@ NAME = "gke-ai"
 
 def every_component() -> list[type[pulumi.ComponentResource]]:
     """The components that `components` gives out, their documentation as it is to be read."""
-    found = (getattr(components, name) for name in components.__all__)
-    classes = [one for one in found if isinstance(one, type) and issubclass(one, pulumi.ComponentResource)]
+    members = (getattr(components, name) for name in components.__all__)
+    classes = [
+        member for member in members if isinstance(member, type) and issubclass(member, pulumi.ComponentResource)
+    ]
     for component in classes:
         component.__doc__ = inspect.getdoc(component)
     return classes

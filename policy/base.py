@@ -56,7 +56,7 @@ def of_resources(name: str, description: str, remedy: str, *, only_mandatory: bo
 
     def decorate(rule: Rule) -> Policy:
         def check(stack: Stack) -> Iterator[Violation]:
-            return (Violation(one, text) for one in stack.resources for text in rule(one))
+            return (Violation(resource, text) for resource in stack.resources for text in rule(resource))
 
         return Policy(name, description, remedy, check, False, only_mandatory)
 
@@ -89,4 +89,6 @@ class Waiver:
 def waived(policy: Policy, violation: Violation, waivers: Iterable[Waiver]) -> Waiver | None:
     """The waiver that lets this violation pass, if one does."""
     where = violation.resource.path if violation.resource else ""
-    return next((one for one in waivers if one.policy == policy.name and fnmatchcase(where, one.resource)), None)
+    return next(
+        (waiver for waiver in waivers if waiver.policy == policy.name and fnmatchcase(where, waiver.resource)), None
+    )

@@ -88,18 +88,18 @@ class Context:
 
 def waivers(text: object) -> Iterator[Waiver]:
     """The exceptions that a configuration lists; one without a reason is none."""
-    for one in parsed(text):
-        if isinstance(one, Mapping) and all(one.get(key) for key in ("policy", "resource", "reason")):
-            yield Waiver(str(one["policy"]), str(one["resource"]), str(one["reason"]))
+    for entry in parsed(text):
+        if isinstance(entry, Mapping) and all(entry.get(key) for key in ("policy", "resource", "reason")):
+            yield Waiver(str(entry["policy"]), str(entry["resource"]), str(entry["reason"]))
 
 
 def parsed(text: object) -> list[Any]:
     """The entries of a list in the configuration, which comes as JSON; what is no list is one entry."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        entries = json.loads(text) if isinstance(text, str) else None
     except ValueError:
-        found = text
-    return found if isinstance(found, list) else [] if found is None else [found]
+        entries = text
+    return entries if isinstance(entries, list) else [] if entries is None else [entries]
 
 
 def plain(props: object) -> Any:

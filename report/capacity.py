@@ -60,8 +60,8 @@ class Supply:
 
     def cost(self, prices: Prices) -> tuple[Decimal, Decimal] | None:
         """What an hour costs at least and at most; None without a price for each choice."""
-        hours = [one for machine, mode in self.choices for one in [self._cost(prices, machine, mode)]]
-        known = [one for one in hours if one is not None]
+        hours = [cost for machine, mode in self.choices for cost in [self._cost(prices, machine, mode)]]
+        known = [cost for cost in hours if cost is not None]
         if len(known) < len(hours) or not known:
             return None
         return min(cost for cost, _ in known), max(cost for _, cost in known)
@@ -159,18 +159,18 @@ def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[t
     elif workload.type == JOB:
         yield 0, int(spec.get("parallelism") or 1), pod_of(spec)
     elif workload.type.endswith(":JobSet"):
-        for one in spec.get("replicatedJobs") or []:
-            job = (one.get("template") or {}).get("spec") or {}
-            yield 0, int(one.get("replicas") or 1) * int(job.get("parallelism") or 1), pod_of(job)
+        for replicated_job in spec.get("replicatedJobs") or []:
+            job = (replicated_job.get("template") or {}).get("spec") or {}
+            yield 0, int(replicated_job.get("replicas") or 1) * int(job.get("parallelism") or 1), pod_of(job)
 
 
 def replicas(deployment: Resource, resources: Mapping[str, Resource]) -> tuple[int, int]:
     """Replicas of a Deployment at least and at most: its own number, or its autoscaler's bounds."""
-    for one in resources.values():
-        spec = one.inputs.get("spec") or {}
-        metadata = one.inputs.get("metadata") or {}
+    for resource in resources.values():
+        spec = resource.inputs.get("spec") or {}
+        metadata = resource.inputs.get("metadata") or {}
         target = (spec.get("scaleTargetRef") or {}).get("name")
-        if one.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
+        if resource.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
             return int(spec.get("minReplicas") or 1), int(spec.get("maxReplicas") or 1)
     stated = (deployment.inputs.get("spec") or {}).get("replicas")
     count = 1 if stated is None else int(stated)
@@ -242,16 +242,16 @@ class Total:
     unpriced: tuple[str, ...] = ()
 
 
-def total(found: Iterable[Supply], prices: Prices | None) -> Total:
+def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
     """The sum of some places."""
     sum_ = Total()
-    for one in found:
-        cost = one.cost(prices) if prices else None
-        missing = () if cost else tuple(f"{machine or one.accelerator}/{mode}" for machine, mode in one.choices)
+    for supply in supplies:
+        cost = supply.cost(prices) if prices else None
+        missing = () if cost else tuple(f"{machine or supply.accelerator}/{mode}" for machine, mode in supply.choices)
         min_cost, max_cost = cost or (Decimal(0), Decimal(0))
         sum_ = Total(
-            sum_.min_count + one.min_count,
-            sum_.max_count + one.max_count,
+            sum_.min_count + supply.min_count,
+            sum_.max_count + supply.max_count,
             (sum_.cost[0] + min_cost, sum_.cost[1] + max_cost),
             tuple(dict.fromkeys([*sum_.unpriced, *missing])),
         )

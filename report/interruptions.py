@@ -78,9 +78,9 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
     """What runs on a pool's nodes goes with them."""
     name = change.resource.name
     on_it = [
-        one
-        for one in workloads(plan.before)
-        if change.resource.urn in {pool.urn for pool in pools_of(one, plan.before)}
+        workload
+        for workload in workloads(plan.before)
+        if change.resource.urn in {pool.urn for pool in pools_of(workload, plan.before)}
     ]
     running = f" On it: {workload_names(on_it)}." if on_it else " No server or run of this stack is made for it."
     if change.operation == REPLACE and change.create_before_delete:
@@ -96,7 +96,7 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
         (_, was), (_, now) = node_bounds(change.before.inputs), node_bounds(change.after.inputs)
         if now < was:
             yield Interruption(WORK, f"Node pool {name} shrinks from {was} to {now} nodes at most: pods move.{running}")
-        nodes = [one.path for one in change.differences if one.path.startswith("nodeConfig.")]
+        nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
         if nodes:
             text = (
                 f"Node pool {name} changes its nodes ({', '.join(nodes)}): GKE may make each of them anew, one by one."
@@ -214,9 +214,11 @@ def is_controller(workload: Resource) -> bool:
     return workload.type == DEPLOYMENT and not resource_requests(pod_of(workload.inputs.get("spec") or {}))
 
 
-def workload_names(found: list[Resource]) -> str:
+def workload_names(resources: list[Resource]) -> str:
     """Workloads by name, each with what it is."""
-    return join_names([f"{'server' if one.type == DEPLOYMENT else 'run'} {one.name}" for one in found])
+    return join_names(
+        [f"{'server' if resource.type == DEPLOYMENT else 'run'} {resource.name}" for resource in resources]
+    )
 
 
 def join_names(names: list[str]) -> str:

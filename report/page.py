@@ -174,7 +174,7 @@ def cost(sum_: Total, prices: Prices | None) -> str:
     """The cost of an hour, at least – at most; nothing where no price is known."""
     if prices is None or (sum_.unpriced and not any(sum_.cost)):
         return "?"
-    min_cost, max_cost = (one.quantize(Decimal("0.01"), ROUND_HALF_UP) for one in sum_.cost)
+    min_cost, max_cost = (amount.quantize(Decimal("0.01"), ROUND_HALF_UP) for amount in sum_.cost)
     return f"{min_cost:,}" if min_cost == max_cost else f"{min_cost:,} – {max_cost:,}"
 
 

@@ -13,14 +13,14 @@ def servers(settings: Settings) -> list[MonitoredServer]:
     """The Deployments of servers that are to have a ready replica; those that an autoscaler scales, too, whoever made
     them."""
     own = [
-        MonitoredServer(one.namespace, one.name, one.engine if _collected(one, settings) else None)
-        for one in settings.serving
-        if one.replicas
+        MonitoredServer(server.namespace, server.name, server.engine if _collected(server, settings) else None)
+        for server in settings.serving
+        if server.replicas
     ]
     others = [
         MonitoredServer(target.namespace, target.name, "jetstream")
-        for one in settings.autoscaling
-        if one.deployment is not None and (target := scaled(one, settings))
+        for autoscaler in settings.autoscaling
+        if autoscaler.deployment is not None and (target := scaled(autoscaler, settings))
     ]
     return [*own, *others]
 

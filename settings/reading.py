@@ -256,7 +256,7 @@ def _sections(annotation: Any) -> list[type[Section]]:
 def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) -> Problem:
     """One pydantic error in the user's words; the value is quoted only where it is one of a few words or a number."""
     owner, key, where = _locate(error, model, raw, path)
-    error_type, found, context = error["type"], error["input"], error.get("ctx", {})
+    error_type, value, context = error["type"], error["input"], error.get("ctx", {})
     unit = next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
     noun = _NOUNS[owner]
     if error_type == "extra_forbidden":
@@ -268,30 +268,30 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     if error_type == "union_tag_invalid":
         return Problem(f"{where}.mode", f"{context['tag']} is no capacity mode of GKE", f"Write {_modes(owner, key)}")
     if error_type == "literal_error":
-        return Problem(where, f"{_quoted(found)} is no value of {key}", f"Write {context['expected']}")
+        return Problem(where, f"{_quoted(value)} is no value of {key}", f"Write {context['expected']}")
     if error_type == "string_pattern_mismatch":
         words = _PATTERNS[context["pattern"]]
-        return Problem(where, f"{_quoted(found)} is no valid name — it would be refused", f"Use {words}")
+        return Problem(where, f"{_quoted(value)} is no valid name — it would be refused", f"Use {words}")
     if error_type == "string_too_long":
-        length = f"has {len(str(found))} characters — at most {context['max_length']} are allowed"
+        length = f"has {len(str(value))} characters — at most {context['max_length']} are allowed"
         return Problem(where, length, f"Shorten it to {context['max_length']} characters")
     if error_type == "greater_than_equal":
         minimum = f"{context['ge']}{unit}"
-        return Problem(where, f"{found} is below the minimum, {minimum}", f"Set it to {minimum} or more")
+        return Problem(where, f"{value} is below the minimum, {minimum}", f"Set it to {minimum} or more")
     if error_type == "less_than_equal":
         maximum = f"{context['le']}{unit}"
-        return Problem(where, f"{found} is above the maximum, {maximum}", f"Set it to {maximum} or less")
+        return Problem(where, f"{value} is above the maximum, {maximum}", f"Set it to {maximum} or less")
     if error_type == "too_short":
         return Problem(where, f"{key} is empty — {noun} cannot be made without an entry", "Add at least one entry")
     if error_type == "network":
-        cause = f"{_quoted(found)} is no range of IPv4 addresses — Google Cloud would refuse it"
+        cause = f"{_quoted(value)} is no range of IPv4 addresses — Google Cloud would refuse it"
         return Problem(where, cause, "Write for example 10.0.0.0/20, with no bit set past the prefix")
-    if error_type == "value_error" and isinstance(found, str):
+    if error_type == "value_error" and isinstance(value, str):
         reason = str(context["error"])
-        cause = reason if found in reason else f"{found} {reason}"
+        cause = reason if value in reason else f"{value} {reason}"
         return Problem(where, f"{cause} — Kubernetes would refuse it", 'Write for example "4", "500m" or "30Gi"')
     if error_type in _TYPES:
-        return Problem(where, *_wrong_type(found, error_type))
+        return Problem(where, *_wrong_type(value, error_type))
     return Problem(where, error["msg"], f"See the keys of {noun}: {', '.join(_keys(owner))}")
 
 
@@ -317,7 +317,9 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
             field = next((f for f in owner.model_fields.values() if f.alias == step), None) if fields else None
             fields = _sections(field.annotation) if field else []
         elif fields:
-            fields = [one for one in fields if step in get_args(one.model_fields["mode"].annotation)] or fields
+            fields = [
+                section for section in fields if step in get_args(section.model_fields["mode"].annotation)
+            ] or fields
     return owner, key, path
 
 
@@ -338,17 +340,17 @@ def _meaning(model: type[Section], key: str) -> str:
 
 def _modes(model: type[Section], key: str) -> str:
     annotation = next(f.annotation for f in model.model_fields.values() if f.alias == key)
-    names = [str(get_args(one.model_fields["mode"].annotation)[0]) for one in _sections(annotation)]
+    names = [str(get_args(section.model_fields["mode"].annotation)[0]) for section in _sections(annotation)]
     return f"mode: {' | '.join(names)}"
 
 
-def _wrong_type(found: object, error_type: str) -> tuple[str, str]:
+def _wrong_type(value: object, error_type: str) -> tuple[str, str]:
     wanted, remedy = _TYPES[error_type]
-    if isinstance(found, str) and error_type in ("int_parsing", "bool_parsing"):
-        return f"{_quoted(found)} is not {wanted}", remedy
-    if error_type == "string_type" and not isinstance(found, int | float):
+    if isinstance(value, str) and error_type in ("int_parsing", "bool_parsing"):
+        return f"{_quoted(value)} is not {wanted}", remedy
+    if error_type == "string_type" and not isinstance(value, int | float):
         remedy = "Write one text"
-    return f"is {_type_name(found)}, and {wanted} is needed", remedy
+    return f"is {_type_name(value)}, and {wanted} is needed", remedy
 
 
 def _type_name(value: object) -> str:

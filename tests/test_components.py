@@ -102,6 +102,11 @@ def test_a_setting_that_no_component_takes_is_noticed(
     assert keys - further == section.model_fields.keys() - left_out
 
 
+def test_former_name_of_an_argument_is_refused_with_the_new_name(build: Build) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match="create_first was renamed: write create_before_delete"):
+        build(GpuNodePool, POOL, create_first=True)
+
+
 def test_refused_argument_names_its_path(build: Build) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.maxNodes: Field required"):
         build(GpuNodePool, POOL, autoscaling={"min_nodes": 1})

@@ -160,7 +160,9 @@ def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]
 def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
     if resource.type != FIREWALL or value(resource.props, "direction") == "EGRESS":
         return
-    open_to = ANYWHERE & {one for one in list_at(resource.props, "sourceRanges") if isinstance(one, str)}
+    open_to = ANYWHERE & {
+        source_range for source_range in list_at(resource.props, "sourceRanges") if isinstance(source_range, str)
+    }
     if open_to and items(resource.props, "allows"):
         yield f"it lets {', '.join(sorted(open_to))} in — that is everyone on the Internet"
 
