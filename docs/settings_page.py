@@ -60,10 +60,10 @@ def own_keys(section: type[Section]) -> list[str]:
 def examples_of_keys() -> dict[tuple[str, str], str]:
     """For each class and key a value that a configuration of this project uses, else one that the model gives."""
     found: dict[tuple[str, str], str] = {}
-    for section in sections():
-        for field in section.model_fields.values():
+    for section_type in sections():
+        for field in section_type.model_fields.values():
             if field.examples:
-                found[section.__name__, field.alias or ""] = _as_yaml(field.examples[0])
+                found[section_type.__name__, field.alias or ""] = _as_yaml(field.examples[0])
     for path in CONFIGURATIONS:
         config = yaml.safe_load(path.read_text())["config"]
         values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}

@@ -117,7 +117,7 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
     if found := unready(api, stack, server):
         return Result(name, engine.title, problem=found[0], remedy=found[1])
     with counting(console, name, engine.burst) as answered:
-        return Result(name, engine.title, ask(api, server, answered))
+        return Result(name, engine.title, send_burst(api, server, answered))
 
 
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:
@@ -146,7 +146,9 @@ def why_unready(pods: list[Object]) -> str:
     return "its containers run and don't answer yet: the model may still be loading" if pods else "it has no pods"
 
 
-def ask(api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS) -> list[Reply]:
+def send_burst(
+    api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS
+) -> list[Reply]:
     """Sends the burst, all of it at once; `answered` is called at the end of each request."""
     path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
     request = api.param_serialize(

@@ -223,7 +223,7 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
 def test_slow_answer_is_an_error_that_says_how_long_was_waited(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(smoke.ask, "__defaults__", (0.2,))
+    monkeypatch.setattr(smoke.send_burst, "__defaults__", (0.2,))
 
     def slow(_: dict[str, Any]) -> Answer:
         time.sleep(0.6)
