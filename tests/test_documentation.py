@@ -42,13 +42,13 @@ def test_the_schema_is_no_schema() -> None:
 def test_a_key_is_not_described_or_has_no_example() -> None:
     for line in PAGES["settings.md"]().splitlines():
         if line.startswith("| `"):
-            key, kind, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+            key, value_type, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
             assert meaning, key
-            assert example or "](#" in kind, key
+            assert example or "](#" in value_type, key
 
 
 def test_a_class_of_settings_is_not_on_the_page() -> None:
-    assert set(schema()["$defs"]) <= {kind.__name__ for kind in sections()}
+    assert set(schema()["$defs"]) <= {section.__name__ for section in sections()}
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)

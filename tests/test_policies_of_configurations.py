@@ -69,9 +69,9 @@ def violated(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> dict[
     texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in values.items()}
     context.read("gke-ai", texts, [])
     stack = Stack(resources(run_program(values, preview, monkeypatch)), context.configuration)
-    asked = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
+    active = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
     found: dict[str, list[str]] = {}
-    for policy in asked:
+    for policy in active:
         if messages := [policy.message(one) for one in policy.violations(stack)]:
             found[policy.name] = messages
     return found

@@ -44,8 +44,8 @@ def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
-    asked = [(name, resource.body(inputs)) for resource, name, inputs in asked_of_google(path, monkeypatch)]
-    bodies = {name: body.content for name, body in asked if body is not None}
+    rest_requests = [(name, resource.body(inputs)) for resource, name, inputs in asked_of_google(path, monkeypatch)]
+    bodies = {name: body.content for name, body in rest_requests if body is not None}
     assert bodies.keys() == expected.keys()
     for name, wanted in expected.items():
         assert includes(bodies[name], wanted), (name, bodies[name])
@@ -53,7 +53,7 @@ def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
 def test_google_refuses_nothing_of_the_program(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_of_google(path, monkeypatch)
-    assert asked
-    for resource, name, inputs in asked:
+    rest_requests = asked_of_google(path, monkeypatch)
+    assert rest_requests
+    for resource, name, inputs in rest_requests:
         assert list(resource.problems(inputs)) == [], name

@@ -65,8 +65,13 @@ ZONE = {"v5e": "us-west4-a", "v5p": "us-east5-a", "v6e": "us-east5-b", "tpu7x": 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.machine_type)
 def test_machine_is_that_of_googles_table(row: Row) -> None:
-    kind = MACHINES[row.machine_type]
-    assert (kind.tpu, kind.chips, kind.vcpus, kind.memory_gb) == (*row[1:2], row.chips, row.vcpus, row.memory_gb)
+    machine_type = MACHINES[row.machine_type]
+    assert (machine_type.tpu, machine_type.chips, machine_type.vcpus, machine_type.memory_gb) == (
+        *row[1:2],
+        row.chips,
+        row.vcpus,
+        row.memory_gb,
+    )
     of_machine = {one.topology: one.hosts for one in EVERY if one.machine_type == row.machine_type}
     assert of_machine.pop(row.alone) == 1
     if row.version not in THREE_SIDES:
@@ -78,7 +83,9 @@ def test_machine_is_that_of_googles_table(row: Row) -> None:
 
 
 def test_every_machine_with_tpus_is_in_the_table() -> None:
-    assert {row.machine_type for row in ROWS} == {kind.name for kind in MACHINES.values() if kind.tpu}
+    assert {row.machine_type for row in ROWS} == {
+        machine_type.name for machine_type in MACHINES.values() if machine_type.tpu
+    }
     assert {row.machine_type for row in ROWS} == {one.machine_type for one in EVERY}
 
 
@@ -189,7 +196,7 @@ def test_every_slice_of_the_catalogue_can_be_a_pool(version: str) -> None:
     read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
     for pool, one in zip(read.tpu_pools, slices(version), strict=True):
         assert plan.pool_slice(pool) == one
-        assert plan.largest(pool, read.cluster) == one.hosts
+        assert plan.max_nodes(pool, read.cluster) == one.hosts
     if VERSIONS[version].flex_start_zones:
         assert zone in VERSIONS[version].flex_start_zones
         flexible = [pool_of(one) | {"capacity": {"mode": "flexStart"}} for one in slices(version)]
@@ -221,7 +228,7 @@ def test_every_near_miss_is_refused_with_what_there_is_instead(version: str) -> 
         assert f"{topology} is no topology of TPU {version}" in problem.cause
         ascending = "x".join(map(str, sorted(map(int, topology.split("x")))))
         meant = [ascending] if ascending in legal else legal[:12]
-        assert all(one in problem.way_out for one in meant), problem.way_out
+        assert all(one in problem.remedy for one in meant), problem.remedy
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -232,7 +239,7 @@ def test_a_machine_that_has_no_such_slice_is_refused_with_those_that_have(versio
             wanted = {"version": version, "topology": one.topology, "machineType": machine_type, "nodesPerZone": 1}
             problem = refused(wanted, ZONE[version])
             assert problem.path == "gke-ai:tpuPools[0].machineType"
-            assert all(name in problem.way_out for name in fitting)
+            assert all(name in problem.remedy for name in fitting)
         if one.chips > 64:
             break  # larger ones have the same machine
 
@@ -245,14 +252,14 @@ def test_a_machine_that_has_no_such_slice_is_refused_with_those_that_have(versio
 def test_a_multi_host_pool_has_the_nodes_of_its_slice_and_no_others(one: Slice) -> None:
     zone, pool = ZONE[one.version], pool_of(one)
     assert problems_of(stack_of(pool | {"nodesPerZone": one.hosts}, zone=zone)) == []
-    for least in (0, one.hosts):
-        whole = pool | {"autoscaling": {"minNodes": least, "maxNodes": one.hosts}}
+    for min_nodes in (0, one.hosts):
+        whole = pool | {"autoscaling": {"minNodes": min_nodes, "maxNodes": one.hosts}}
         assert problems_of(stack_of(whole, zone=zone)) == []
     for wrong in {0, 1, one.hosts - 1, one.hosts + 1, one.hosts * 2}:
         problem = refused(pool | {"nodesPerZone": wrong}, zone)
         assert problem.path == "gke-ai:tpuPools[0].nodesPerZone"
         assert f"gang mode of size {one.hosts}" in problem.cause
-        assert str(one.hosts) in problem.way_out
+        assert str(one.hosts) in problem.remedy
         if wrong > 0:
             problem = refused(pool | {"autoscaling": {"maxNodes": wrong}}, zone)
             assert problem.path == "gke-ai:tpuPools[0].autoscaling.maxNodes"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import UNKNOWN, Secret, plain
-from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Engine, Made, Rejected, Unready
+from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Created, Engine, Rejected, Unready
 
 if TYPE_CHECKING:
     from emulator.tests.kubernetes_fixtures import Cluster
@@ -380,7 +380,7 @@ def test_what_is_gone_is_dropped_by_a_refresh_and_deleted_without_ado(
 
 
 def test_what_has_lost_its_definition_is_gone(plugin: Engine) -> None:
-    made = Made(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
+    made = Created(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
     made.state["metadata"] = {"name": "q"}
     assert plugin.refresh(made) is None
     plugin.delete(made)

@@ -46,7 +46,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
     """A preview of the example, and one of a bare program that registers as many resources through the same plugins."""
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
-    listed = [
+    resources = [
         {
             "type": step["newState"]["type"],
             "name": step["urn"].rpartition("::")[2],
@@ -56,7 +56,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
         if not step["newState"]["type"].startswith("pulumi:")
     ]
     file = emulator.state / "resources.json"
-    file.write_text(json.dumps(listed))
+    file.write_text(json.dumps(resources))
     emulator.make("preview", config)  # makes the stack
     bare = Emulator(emulator.state, stack="bare", extra=(("BENCH_RESOURCES", str(file)),))
     folder = emulator.state / "bare"
@@ -67,7 +67,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
 
     def preview_bare() -> None:
         said = bare.run("pulumi", "preview", *chosen)
-        assert re.search(rf"\+ {len(listed) + 2} to create", said), said  # and the stack and its provider
+        assert re.search(rf"\+ {len(resources) + 2} to create", said), said  # and the stack and its provider
 
     return pairs(lambda: emulator.pulumi("preview"), preview_bare)
 
