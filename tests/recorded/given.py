@@ -19,7 +19,6 @@ import yaml
 from catalog.workload_identity import pool_name
 from emulator import paths
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
-from emulator.existing import DEFAULTS
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
@@ -52,7 +51,7 @@ def main() -> None:
     source.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
     cluster = config.get("gke-ai:cluster", {})
     if cluster.get("mode") == "existing":
-        project = config.get("gcp:project", DEFAULTS["gcp:project"])
+        project = config["gcp:project"]
         there = {"name": cluster["name"], "location": cluster["location"], "project": project}
         if cluster.get("existingMode") == "autopilot":
             there |= {"enableAutopilot": True}
