@@ -1,7 +1,7 @@
 # Everything runs through emulator/run, which builds what is missing and sets the emulator's environment.
 STACK ?=
 CONFIG ?=
-EMULATOR = emulator/run python -m emulator.stack
+EMULATOR = emulator/run python -m ops.emulated
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 

@@ -9,14 +9,14 @@ from typing import Any
 import yaml
 
 import settings
-from emulator.paths import ROOT
+from docs import repository
 from settings import model
 from settings.model import Section, Settings
 from settings.reading import PREFIX
 from settings.schema import plain
 
 # Where examples come from: each key is shown as one of these files uses it.
-CONFIGURATIONS = [ROOT / "Pulumi.prod.yaml", ROOT / "Pulumi.dev.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
+CONFIGURATIONS = repository.configurations()
 _UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB", "PerZone": "nodes", "Nodes": "nodes"}
 _MAX_EXAMPLE_LENGTH = 60
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from docs import repository
 from settings import BadConfiguration, Problem, Settings, load
 
 PROJECT = "my-project"
-EXAMPLES = Path(__file__).parent.parent / "examples"
 # Shaped like a token, so that a test can look for it; put together so that it looks like one nowhere else.
 TOKEN = "hf_" + "NotARealTokenButShapedLikeOne"
 
@@ -1259,7 +1259,7 @@ def test_good_configuration_has_no_problem(base: Callable[[], Configuration]) ->
     assert problems_of(base()) == []
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", repository.examples(), ids=lambda path: path.stem)
 def test_example_loads(path: Path) -> None:
     config = yaml.safe_load(path.read_text())["config"]
     values = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}

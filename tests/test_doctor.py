@@ -16,6 +16,7 @@ import yaml
 
 import settings
 from catalog import apis, features, project_quotas
+from docs import repository
 from emulator.gcp_plugin import rest
 from ops import doctor
 from ops import doctor_needs as needs
@@ -671,12 +672,7 @@ def test_versions_compare_by_their_numbers() -> None:
     )
 
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.mark.parametrize(
-    "file", [ROOT / "Pulumi.dev.yaml", ROOT / "Pulumi.prod.yaml", *sorted((ROOT / "examples").glob("*.yaml"))], ids=str
-)
+@pytest.mark.parametrize("file", repository.configurations(), ids=str)
 def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(file.read_text())
     content["config"].setdefault("gcp:project", PROJECT)  # which examples leave to their user

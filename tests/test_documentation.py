@@ -10,9 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
+from docs import repository
 from docs.__main__ import FOLDER, PAGES
+from docs.repository import ROOT
 from docs.settings_page import CONFIGURATIONS, sections
-from emulator.paths import ROOT
 from settings.reading import PREFIX, read
 from settings.schema import schema
 from tests.test_bad_configuration import MISTAKES
@@ -102,7 +103,7 @@ def test_a_key_of_a_provider_is_refused(validator: jsonschema.protocols.Validato
     validator.validate({"config": {"gcp:project": "my-project", "gke-ai:hfToken": {"secure": "v1:cipher"}}})
 
 
-PAGES_OF_PEOPLE = sorted(path for path in ROOT.rglob("*.md") if not {".local", ".git"} & set(path.parts))
+PAGES_OF_PEOPLE = repository.tracked("**/*.md")
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))

@@ -17,12 +17,13 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
-from emulator.paths import ROOT
+from docs import repository
+from docs.repository import ROOT
 from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
 from outputs.stack_outputs import StackOutputs
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
 
-EXAMPLES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "examples").glob("*.yaml"))]
+EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
 CONFIGURATIONS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", *EXAMPLES]
 MIXED = "examples/mixed-training-inference.yaml"
 # Every key of each version, as it was when that version was made. Lines are added here, never changed or taken away.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import runpy
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from pulumi.output import UNKNOWN
 
-from emulator.paths import ROOT
+from docs.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
 POOL = {
@@ -78,16 +77,6 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
     for token, found in schema["resources"].items():
         text = found["description"]
         assert not [line for line in text.splitlines() if line.startswith("    ")], token
-
-
-@pytest.fixture(autouse=True)
-def loop() -> None:
-    """An event loop, as the engine's calls have one; a test before may have taken away the thread's own."""
-    try:
-        asyncio.get_event_loop()
-    except RuntimeError:
-        # Kept for the tests after: Pulumi's root resource is bound to the loop that it was made in.
-        asyncio.set_event_loop(asyncio.new_event_loop())
 
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator import stack
-from emulator.paths import ROOT
+from docs.repository import ROOT
+from emulator.tests.harness import Project
+from ops import emulated
 from ops.stack import Stack, Stop
-from tests.test_language_host import Project
 
 TOKEN = "hf_" + "canary" * 5
 # A bucket that two policies are against, and values that must not be shown: one a secret, one not.
@@ -110,12 +110,12 @@ def test_make_up_asks_the_policies_first_where_they_are_mandatory(
         arguments_seen.extend(arguments)
         return subprocess.CompletedProcess(arguments, 1)
 
-    monkeypatch.setattr(stack, "ensure", lambda _: None)
+    monkeypatch.setattr(emulated, "ensure", lambda _: None)
     monkeypatch.setattr(Stack, "pulumi", refuse)
     config = tmp_path / "Pulumi.mine.yaml"
     config.write_text(yaml.safe_dump({"config": {"gke-ai:policies": level}}))
     with pytest.raises(Stop):
-        stack.up(Stack("mine", config))
+        emulated.up(Stack("mine", config))
     assert ("--policy-pack" in arguments_seen) == (level == "mandatory")
     assert ("--skip-preview" in arguments_seen) == (level == "advisory"), (
         "the preview is what asks before anything is made"

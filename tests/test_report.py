@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from docs import repository
 from docs.pictures.examples import resources
 from ops.stack import Stop
 from report import __main__ as command
@@ -288,7 +289,7 @@ def test_accelerators_of_each_example_are_counted_once(name: str, monkeypatch: p
 
 
 def test_every_example_has_its_accelerators_counted() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} == EXAMPLES.keys()
+    assert {path.stem for path in repository.examples()} == EXAMPLES.keys()
 
 
 def test_autoscaled_server_counts_by_the_bounds_of_its_autoscaler() -> None:

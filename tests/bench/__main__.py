@@ -58,7 +58,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
     file = emulator.state / "resources.json"
     file.write_text(json.dumps(resources))
     emulator.make("preview", config)  # makes the stack
-    bare = Emulator(emulator.state, "bare", extra=(("BENCH_RESOURCES", str(file)),))
+    bare = Emulator(emulator.state, stack="bare", extra=(("BENCH_RESOURCES", str(file)),))
     folder = emulator.state / "bare"
     shutil.copytree(BARE, folder)
     shutil.copy(emulator.state / "config" / f"Pulumi.{emulator.stack}.yaml", folder / "Pulumi.bare.yaml")
@@ -74,7 +74,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
 
 def of_any_size(emulator: Emulator) -> tuple[float, float]:
     """Seconds a resource of a preview of the generated stack at its full size, and at half of it."""
-    half = Emulator(emulator.state, "half")
+    half = Emulator(emulator.state, stack="half")
     counts = [generated(emulator, TEAMS), generated(half, TEAMS // 2)]
     times = pairs(lambda: emulator.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
     return times[0] / counts[0], times[1] / counts[1]

@@ -334,7 +334,7 @@ def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -
     assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
 
 
-@pytest.mark.parametrize("verb", ["bucket", "existing"])
+@pytest.mark.parametrize("verb", ["bucket", "chart", "existing", "ready"])
 def test_a_command_of_the_emulator_runs_from_any_folder(tmp_path: Path, verb: str) -> None:
     done = run(verb, "--help", state=tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

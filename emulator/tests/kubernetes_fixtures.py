@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.emulator import RUN, Emulator
-from tests.kubernetes_engine import NAMESPACE, Created, Engine
+from emulator.tests.harness import RUN, Emulator
+from emulator.tests.kubernetes_engine import NAMESPACE, Created, Engine
 
 MAKE = """
 import emulator.cluster as cluster

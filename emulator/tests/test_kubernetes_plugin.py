@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import Secret, plain
-from tests.end_to_end.emulator import ROOT, eventually
-from tests.kubernetes_engine import CONFIG_MAP, Created, Engine, Rejected, Unready
+from emulator.tests.harness import ROOT, eventually
+from emulator.tests.kubernetes_engine import CONFIG_MAP, Created, Engine, Rejected, Unready
 
 if TYPE_CHECKING:
-    from tests.kubernetes_fixtures import Cluster
+    from emulator.tests.kubernetes_fixtures import Cluster
 
 pytestmark = pytest.mark.cluster
-pytest_plugins = ("tests.kubernetes_fixtures",)
+pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
 
 CANARY = "hf_canary_0123456789"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
