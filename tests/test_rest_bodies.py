@@ -29,7 +29,7 @@ def includes(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-def asked_of_google(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Resource, str, dict[str, Any]]]:
+def cloud_requests(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Resource, str, dict[str, Any]]]:
     """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     return [
@@ -44,8 +44,8 @@ def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
-    rest_requests = [(name, resource.body(inputs)) for resource, name, inputs in asked_of_google(path, monkeypatch)]
-    bodies = {name: body.content for name, body in rest_requests if body is not None}
+    requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path, monkeypatch)]
+    bodies = {name: body.content for name, body in requests if body is not None}
     assert bodies.keys() == expected.keys()
     for name, wanted in expected.items():
         assert includes(bodies[name], wanted), (name, bodies[name])
@@ -53,7 +53,7 @@ def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
 def test_google_refuses_nothing_of_the_program(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rest_requests = asked_of_google(path, monkeypatch)
-    assert rest_requests
-    for resource, name, inputs in rest_requests:
+    requests = cloud_requests(path, monkeypatch)
+    assert requests
+    for resource, name, inputs in requests:
         assert list(resource.problems(inputs)) == [], name
