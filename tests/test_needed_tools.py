@@ -10,8 +10,8 @@ import pytest
 
 from emulator.paths import ROOT
 from ops.needed_tools import needed_tools
-from tests.test_outputs import CONFIGURATIONS
 from tests.recorder import configuration, run_program
+from tests.test_outputs import CONFIGURATIONS
 
 
 def images(value: object) -> set[str]:
