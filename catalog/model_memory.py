@@ -19,6 +19,13 @@ from catalog.quantities import GI
 # https://github.com/vllm-project/vllm/issues/16570
 MARGIN = round(1.26 * GI)
 
+# Share of a GPU's memory that weights, activations and KV cache may take, unless the engine is told otherwise.
+# https://docs.vllm.ai/en/stable/cli/serve.html
+VLLM_UTILIZATION = 0.9
+# TGI keeps a tenth free when it sizes the KV cache (TGI_WIGGLE_ROOM), not when it loads the weights:
+# https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/globals.py
+TGI_UTILIZATION = 0.9
+
 # Bytes per parameter by quantization method, at the least: embeddings, scales and zeros come on top. Methods whose
 # width the checkpoint decides are not listed. https://docs.vllm.ai/en/stable/features/quantization/,
 # https://huggingface.co/docs/text-generation-inference/conceptual/quantization
