@@ -1,7 +1,7 @@
 """Whether a model fits its accelerators: weights, the KV cache of one sequence and a margin for activations.
 
-Everything is counted per GPU or TPU chip, in bytes. The sum is the least that the engine needs to start: it is chosen so
-that what is refused cannot start, not so that what passes runs well.
+Everything is counted per GPU or TPU chip, in bytes. Each part is the least that an engine needs: what does not fit
+cannot start, and what fits need not run well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FOUR_BITS = (
     *("mxfp4", "modelopt_fp4", "petit_nvfp4"),
 )
 _EIGHT_BITS = ("fp8", "ptpc_fp8", "fbgemm_fp8", "modelopt", "eetq", "experts_int8", "tpu_int8", "deepspeedfp")
-_BYTES: Mapping[str, float] = MappingProxyType({name: 0.5 for name in _FOUR_BITS} | {name: 1 for name in _EIGHT_BITS})
+_BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1))
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,9 @@ def _qwen_models() -> Iterator[Model]:
 
 def _other_models() -> Iterator[Model]:
     # The multi-token prediction module of V3 and R1 is not loaded unless it is asked for.
-    names = _ids("deepseek-ai", "DeepSeek-V3", "DeepSeek-V3-Base", "DeepSeek-V3-0324", "DeepSeek-R1", "DeepSeek-R1-0528")
+    names = _ids(
+        "deepseek-ai", "DeepSeek-V3", "DeepSeek-V3-Base", "DeepSeek-V3-0324", "DeepSeek-R1", "DeepSeek-R1-0528"
+    )
     latent = 512 + 64
     yield Model(
         *(names, 671_026_419_200, 61, 128, 128, 128, 163840, _DEEPSEEK),

@@ -61,7 +61,7 @@ def _type(found: Mapping[str, Any]) -> str:
         case "object":
             return f"mapping of names to {_type(found['additionalProperties'])}"
         case kind:
-            return {"string": "text", "integer": "whole number", "boolean": "true or false"}[kind]
+            return {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}[kind]
 
 
 def _name(token: str) -> str:

@@ -517,12 +517,16 @@ class ScratchVolume(Section):
 class ModelShape(Section):
     """Dimensions of a model that the catalog does not have, as its `config.json` gives them."""
 
-    parameters: int = Field(ge=1, description="parameters in total, every expert of an MoE model included")
-    layers: int = Field(ge=1, description="hidden layers")
-    attention_heads: int = Field(ge=1, description="attention heads of a layer")
-    kv_heads: int = Field(ge=1, description="key-value heads of a layer")
-    head_size: int = Field(ge=1, description="values of a head")
-    context_length: int = Field(ge=1, description="longest sequence that the model supports, in tokens")
+    parameters: int = Field(
+        ge=1, description="parameters in total, every expert of an MoE model included", examples=[8030261248]
+    )
+    layers: int = Field(ge=1, description="hidden layers", examples=[32])
+    attention_heads: int = Field(ge=1, description="attention heads of a layer", examples=[32])
+    kv_heads: int = Field(ge=1, description="key-value heads of a layer", examples=[8])
+    head_size: int = Field(ge=1, description="values of a head", examples=[128])
+    context_length: int = Field(
+        ge=1, description="longest sequence that the model supports, in tokens", examples=[131072]
+    )
     sliding_window: int | None = Field(
         default=None, ge=1, description="tokens that a layer with a sliding window attends to", examples=[4096]
     )
@@ -534,8 +538,10 @@ class ModelShape(Section):
         "`qk_rope_head_dim`",
         examples=[576],
     )
-    bytes_per_parameter: float = Field(default=2, ge=0.25, le=4, description="bytes of a weight in the checkpoint")
-    kv_bytes: float = Field(default=2, ge=0.25, le=4, description="bytes of a value in the KV cache")
+    bytes_per_parameter: float = Field(
+        default=2, ge=0.25, le=4, description="average bytes of a parameter", examples=[1]
+    )
+    kv_bytes: float = Field(default=2, ge=0.25, le=4, description="bytes of a cached value", examples=[1])
 
 
 class Server(Workload):

@@ -24,7 +24,7 @@ from catalog.model_memory import (
 from catalog.models import Model, find_model
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
-from settings.model import GpuPool, GpuServer, JetStream, Server, Settings, Tgi, Vllm
+from settings.model import GpuPool, GpuServer, JetStream, Settings, Tgi, Vllm
 from settings.plan import gpus, pools_of, workload_slice
 
 # Begins every warning about a model that is not checked; the report finds it by this.
@@ -115,7 +115,7 @@ class Load:
         return self.shards if self.splits_heads else 1
 
 
-def places(server: Server, settings: Settings) -> list[Place]:
+def places(server: GpuServer | JetStream, settings: Settings) -> list[Place]:
     """The accelerators that a replica may get, smallest memory first.
 
     None where the configuration names none, or where no node has as many as a replica takes.
@@ -123,8 +123,6 @@ def places(server: Server, settings: Settings) -> list[Place]:
     if isinstance(server, JetStream):
         version = VERSIONS[workload_slice(server, settings).version]
         return [Place(version.accelerator, version.memory_gib * GI)]
-    if not isinstance(server, GpuServer):
-        return []
     named = dict.fromkeys(_gpu_types(server, settings))
     found = [Place(name, GPU_TYPES[name].memory_gib * GI, where) for name, where in named if name in GPU_TYPES]
     return sorted(found, key=lambda place: place.memory)
@@ -145,11 +143,11 @@ def _gpu_types(server: GpuServer, settings: Settings) -> Iterator[tuple[str, str
             if count >= server.gpus:
                 yield accelerator, ""
     elif server.accelerator is not None:
-        if any(machine.gpus >= server.gpus for machine in machines_with(server.accelerator)):
-            yield server.accelerator, ""
+        machines = machines_with(server.accelerator)
+        yield from [(server.accelerator, "")] if any(machine.gpus >= server.gpus for machine in machines) else []
 
 
-def load_of(server: Server, settings: Settings) -> Load | Unchecked:
+def load_of(server: GpuServer | JetStream, settings: Settings) -> Load | Unchecked:
     """What a replica of the server loads, or why that cannot be told."""
     model: Model | None
     if server.model_shape is not None:
@@ -165,7 +163,8 @@ def load_of(server: Server, settings: Settings) -> Load | Unchecked:
         return _vllm(server, model)
     if isinstance(server, Tgi):
         return _tgi(server, model)
-    raise TypeError(type(server).__name__)
+    reason = f"nothing is known of how much memory {server.engine} takes"
+    return Unchecked(server.at("engine"), reason, "Watch the first start of the server")
 
 
 def _vllm(server: Vllm, model: Model) -> Load | Unchecked:
@@ -210,7 +209,7 @@ def _jetstream(server: JetStream, model: Model, settings: Settings) -> Load | Un
     return Load(model, chips, server.max_target_length, 1.0, 0, sequences=server.batch_size, splits_heads=False)
 
 
-def _quantized(server: GpuServer) -> float | None | Unchecked:
+def _quantized(server: GpuServer) -> float | Unchecked | None:
     if server.quantize is None:
         return None
     size = quantized_bytes(server.quantize, server.engine)

@@ -68,11 +68,12 @@ def models_fit(settings: Settings) -> Iterator[Problem]:
             yield _does_not_fit(server, load, short[0], settings)
 
 
-def _does_not_fit(server: Server, load: Load, place: Place, settings: Settings) -> Problem:
+def _does_not_fit(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> Problem:
     need, length = load.need(), load.longest(place)
     length -= length % _MIN_USEFUL_TOKENS
-    key = "maxTargetLength" if isinstance(server, JetStream) else "maxModelLen"
-    size = "pool" if isinstance(server, JetStream) else "gpus"
+    key, size = "maxModelLen", "gpus"
+    if isinstance(server, JetStream):
+        key, size = "maxTargetLength", "pool" if server.pool else "tpu"
     parts = [f"weights {_gib(need.weights)}"]
     if need.kv_cache:
         slots = f"{load.sequences} sequences" if load.sequences > 1 else "one sequence"
@@ -84,13 +85,13 @@ def _does_not_fit(server: Server, load: Load, place: Place, settings: Settings) 
     remedy = ", or ".join(choices) if choices else "choose a smaller model or a quantized one"
     return Problem(
         server.at(key if length and load.tokens else size),
-        f"{getattr(server, 'model', '')} needs {_gib(need.total)} GiB on each {place} ({', '.join(parts)}), and "
+        f"{server.model} needs {_gib(need.total)} GiB on each {place} ({', '.join(parts)}), and "
         f"{_gib(load.available(place))} GiB can be used. The server would not start",
         remedy[0].upper() + remedy[1:],
     )
 
 
-def _more_accelerators(server: Server, load: Load, place: Place, settings: Settings) -> list[str]:
+def _more_accelerators(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> list[str]:
     """More accelerators of the same type, or as many of a larger type; else the smallest number of any type."""
     if isinstance(server, JetStream):
         own = workload_slice(server, settings)
