@@ -28,7 +28,6 @@ from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGEST = "meta-llama/Llama-3.1-405B-Instruct"
 MIXTRAL = "mistralai/Mixtral-8x7B-Instruct-v0.1"
-A100 = "nvidia-tesla-a100"
 
 
 def known(name: str) -> Model:
@@ -300,15 +299,19 @@ MISTAKES = [
         both(put("serving.0.accelerator", "nvidia-h100-80gb"), put("serving.0.gpus", 3)),
         "gke-ai:serving[0].gpus",
         "3 GPUs cannot share the 32 attention heads and 8 key-value heads",
-        "Set it to 1 or 2 or 4 or 8",
+        "Write one of: 1, 2, 4, 8",
         on_l4,
     ),
     Mistake(
         "key-value heads that TGI would have to copy",
-        both(put("serving.0.model", "Qwen/Qwen2.5-14B"), put("serving.0.gpus", 16), put("serving.0.accelerator", A100)),
+        both(
+            put("serving.0.model", "Qwen/Qwen3-235B-A22B"),
+            put("serving.0.gpus", 8),
+            put("serving.0.accelerator", "nvidia-l4"),
+        ),
         "gke-ai:serving[0].gpus",
-        "16 GPUs cannot share the 40 attention heads and 8 key-value heads",
-        "Set it to 1 or 2 or 4 or 8",
+        "8 GPUs cannot share the 64 attention heads and 4 key-value heads",
+        "Write one of: 1, 2, 4",
         tgi_on_h100,
     ),
     Mistake(

@@ -21,6 +21,8 @@ from settings.rules.common import Rule
 
 # No one serves with less; below it another remedy is needed.
 _MIN_USEFUL_TOKENS = 1024
+# Most machines have no more.
+_MAX_GPUS_SUGGESTED = 8
 
 
 def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
@@ -44,14 +46,14 @@ def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
 def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
     """The GPUs of a replica divide the heads of its model."""
     for server, load in _gpu_loads(settings):
-        possible = shards_that_divide(load.model, isinstance(server, Tgi))
+        possible = _divisors(server, load)
         if server.gpus not in possible and places(server, settings):
             heads = f"{load.model.attention_heads} attention heads and {load.model.kv_heads} key-value heads"
-            counts = [str(count) for count in possible if count <= 8]
+            counts = [str(count) for count in possible if count <= _MAX_GPUS_SUGGESTED]
             yield Problem(
                 server.at("gpus"),
                 f"{server.gpus} GPUs cannot share the {heads} of {server.model} evenly. The server would not start",
-                f"Set it to {' or '.join(counts)}",
+                f"Write one of: {', '.join(counts)}",
             )
 
 
@@ -61,7 +63,7 @@ def models_fit(settings: Settings) -> Iterator[Problem]:
         load = load_of(server, settings)
         if isinstance(load, Unchecked):
             continue
-        if not isinstance(server, JetStream) and load.shards not in shards_that_divide(load.model, False):
+        if isinstance(server, GpuServer) and server.gpus not in _divisors(server, load):
             continue  # Told already.
         short = [place for place in places(server, settings) if not load.fits(place)]
         if short:
@@ -115,8 +117,12 @@ def _more_accelerators(server: GpuServer | JetStream, load: Load, place: Place, 
 def _count_that_fits(server: Server, load: Load, place: Place, least: int) -> int | None:
     """The smallest number of GPUs that some machine has and that holds the model."""
     counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= least}
-    possible = shards_that_divide(load.model, isinstance(server, Tgi))
+    possible = _divisors(server, load)
     return next((count for count in sorted(counts) if count in possible and load.on(count).fits(place)), None)
+
+
+def _divisors(server: Server, load: Load) -> list[int]:
+    return shards_that_divide(load.model, split_kv_heads=isinstance(server, Tgi))
 
 
 def _place(kind: Gpu) -> Place:
@@ -134,7 +140,7 @@ def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
                 path = server.at({"compute_class": "computeClass"}.get(key, key))
                 cause = f"the image of {ENGINES[server.engine].title} has no kernels for {place}"
                 remedy = "Use engine: vllm, another GPU type, or an image of your own"
-                yield Problem(path, f"{cause}. The model would fail to load", remedy)
+                yield Problem(path, f"{cause}. The server would fail", remedy)
                 break
 
 
