@@ -6,7 +6,7 @@ Drivers differ by up to 0.3 GiB; the highest value reported is used, so that not
 
 Sources:
 - data sheet sizes: https://cloud.google.com/compute/docs/gpus
-- nvidia-tesla-t4: https://github.com/Zheng-Chong/CatVTON/issues/133 (14.56; 14.74 with ECC off)
+- nvidia-tesla-t4: https://github.com/Zheng-Chong/CatVTON/issues/133 (14.56; 14.74 is the highest reported)
 - nvidia-l4: https://github.com/NVIDIA/TensorRT-LLM/issues/2398
 - nvidia-tesla-a100: https://github.com/vllm-project/vllm/issues/16570 (39.38; 39.59 is the highest reported)
 - nvidia-a100-80gb: https://github.com/MoonshotAI/Kimi-VL/issues/54
