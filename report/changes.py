@@ -111,13 +111,17 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a stack has before and after, by URN, the changes between, and why there may be no plan."""
+    """What a stack has before and after, by URN, the changes between, and why there may be no plan.
+
+    `unchecked` has what the program says it did not check.
+    """
 
     stack: str
     before: Mapping[str, Resource]
     after: Mapping[str, Resource]
     changes: tuple[Change, ...]
     errors: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def component_of(self, resource: Resource) -> Resource | None:
         """The outermost component that a resource is, or is part of."""
@@ -165,7 +169,8 @@ def plan(preview: Preview) -> Plan:
     # A policy that stops the deployment makes the preview fail too, and says so itself.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
     reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
-    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(reported)))
+    unchecked = sorted({event["unchecked"] for event in preview.events if "unchecked" in event})
+    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(reported)), tuple(unchecked))
 
 
 def resource(state: State) -> Resource:
