@@ -14,7 +14,7 @@ import urllib.request
 
 import pulumi
 
-from components.asking import in_thread
+from components.cluster_client import in_thread
 
 PATIENCE_SECONDS = 300.0
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0

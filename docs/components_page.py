@@ -60,8 +60,9 @@ def _type(found: Mapping[str, Any]) -> str:
             return f"list of {_type(found['items'])}"
         case "object":
             return f"mapping of names to {_type(found['additionalProperties'])}"
-        case kind:
-            return {"string": "text", "integer": "whole number", "boolean": "true or false"}[kind]
+        case json_type:
+            names = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+            return names[json_type]
 
 
 def _name(token: str) -> str:

@@ -164,7 +164,8 @@ def make_environment(folder: Path, step: Step) -> str:
         try:
             step.run([sys.executable, "-m", "venv", str(folder)], hear=hear)
             pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-            step.run([*pip, "install", "--require-hashes", "-r", str(LOCK)], hear=hear)
+            # Python compiles what is imported, once: a small part of the Google provider's package.
+            step.run([*pip, "install", "--no-compile", "--require-hashes", "-r", str(LOCK)], hear=hear)
         except CommandFailed as failure:
             raise Stop(
                 "The Python environment could not be made. What was said last:\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ops.stack import Stack, Stop
+from settings.model_memory import NOT_CHECKED
 
 State = Mapping[str, Any]
 
@@ -87,7 +88,7 @@ def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], even
             }
             for step in steps
         ),
-        tuple(told for event in events if (told := of_interest(event))),
+        tuple(result for event in events if (result := of_interest(event))),
     )
 
 
@@ -107,13 +108,15 @@ def masked(value: Any) -> Any:
 
 
 def of_interest(event: State) -> dict[str, Any] | None:
-    """An event of a policy, an error, or a replacement; None of any other."""
-    for kind, keys in POLICY_EVENTS.items():
-        if kind in event:
-            return {kind: {key: event[kind][key] for key in keys if event[kind].get(key)}}
+    """An event of a policy, an error, a model that is not checked, or a replacement; None of any other."""
+    for event_type, keys in POLICY_EVENTS.items():
+        if event_type in event:
+            return {event_type: {key: event[event_type][key] for key in keys if event[event_type].get(key)}}
     said = event.get("diagnosticEvent") or {}
     if said.get("severity") == "error":
         return {"error": str(said["message"])}
+    if said.get("severity") == "warning" and NOT_CHECKED in said["message"]:
+        return {"unchecked": said["message"].partition(NOT_CHECKED)[2].strip()}
     metadata = (event.get("resourcePreEvent") or {}).get("metadata") or {}
     if metadata.get("op") in REPLACING:
         return {"replacing": {"op": metadata["op"], "urn": metadata["urn"]}}

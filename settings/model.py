@@ -6,9 +6,10 @@ user wants; what Google Cloud offers stands in `catalog`, and what fits together
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -81,6 +82,9 @@ class Section(BaseModel):
     """Base of every section: camelCase keys, unknown keys refused, immutable once read."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    # Former keys of this section and their new names. A former key is refused with the new name.
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
 
     # Where this section stands in the configuration; settings.reading sets it on what it reads.
     _path: str = PrivateAttr(default="")
@@ -252,6 +256,8 @@ Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart
 class GpuPool(Section):
     """A node pool with NVIDIA GPUs in a Standard cluster."""
 
+    renamed_keys = {"createFirst": "createBeforeDelete"}  # 0.4.0
+
     name: GkeName = Field(description="name of the pool")
     machine_type: str = Field(description="machine of its nodes")
     accelerator: str | None = Field(default=None, description="GPU type; none: the one that the machine type has")
@@ -268,10 +274,10 @@ class GpuPool(Section):
         default=None, description="boot disk; none: what the machine family wants", examples=["pd-ssd"]
     )
     labels: Labels = Field(default={}, description="Kubernetes labels of the nodes", examples=[{"team": "research"}])
-    create_first: bool = Field(
+    create_before_delete: bool = Field(
         default=False,
-        description="what replaces the pool comes before the pool goes: its name in Google Cloud then ends in "
-        "six digits of what its nodes are, and for a while both are paid for",
+        description="Create the replacement pool before deleting the old one. The name gets a hash suffix; "
+        "you pay for both meanwhile.",
     )
     protect: bool = Field(default=False, description="refuse to delete the pool until this is false and applied")
 
@@ -514,6 +520,36 @@ class ScratchVolume(Section):
     storage_class: DnsLabel = Field(default="premium-rwo", description="StorageClass of the disk")
 
 
+class ModelShape(Section):
+    """Dimensions of a model that the catalog does not have, as its `config.json` gives them."""
+
+    parameters: int = Field(
+        ge=1, description="parameters in total, every expert of an MoE model included", examples=[8030261248]
+    )
+    layers: int = Field(ge=1, description="hidden layers", examples=[32])
+    attention_heads: int = Field(ge=1, description="attention heads of a layer", examples=[32])
+    kv_heads: int = Field(ge=1, description="key-value heads of a layer", examples=[8])
+    head_size: int = Field(ge=1, description="values of a head", examples=[128])
+    context_length: int = Field(
+        ge=1, description="longest sequence that the model supports, in tokens", examples=[131072]
+    )
+    sliding_window: int | None = Field(
+        default=None, ge=1, description="tokens that a layer with a sliding window attends to", examples=[4096]
+    )
+    sliding_layers: int = Field(default=0, ge=0, description="layers with a sliding window", examples=[21])
+    latent_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="with multi-head latent attention: values that a layer caches per token, `kv_lora_rank` plus "
+        "`qk_rope_head_dim`",
+        examples=[576],
+    )
+    bytes_per_parameter: float = Field(
+        default=2, ge=0.25, le=4, description="average bytes of a parameter", examples=[1]
+    )
+    kv_bytes: float = Field(default=2, ge=0.25, le=4, description="bytes of a cached value", examples=[1])
+
+
 class Server(Workload):
     """A model server, whatever its engine: Deployment and Service."""
 
@@ -534,6 +570,20 @@ class Server(Workload):
         default=True, description="roll out by a pod more, which needs free quota; false: by a pod less"
     )
     ready_timeout_seconds: int = Field(default=3600, ge=1, description="how long `up` waits for the first replica")
+    model_shape: ModelShape | None = Field(
+        default=None,
+        description="dimensions of the model. Default: those in the catalog",
+        examples=[
+            {
+                "parameters": 8030261248,
+                "layers": 32,
+                "attentionHeads": 32,
+                "kvHeads": 8,
+                "headSize": 128,
+                "contextLength": 131072,
+            }
+        ],
+    )
 
 
 class GpuServer(Server, GpuWorkload):
@@ -542,6 +592,13 @@ class GpuServer(Server, GpuWorkload):
     model: str = Field(description="model id on Hugging Face")
     gpus: int = Field(default=1, ge=1, description="GPUs of one replica; the model is sharded over them")
     quantize: str | None = Field(default=None, description="quantisation method, in the engine's own words")
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="longest sequence, prompt and answer together, in tokens. Default: with vLLM the model's context "
+        "length, with TGI what the GPU memory allows",
+        examples=[16384],
+    )
 
 
 class Tgi(GpuServer):
@@ -556,7 +613,7 @@ class Vllm(GpuServer):
 
     engine: Literal["vllm"] = Field(description="vLLM")
     arguments: list[str] = Field(
-        default=[], description="further arguments of `vllm serve`", examples=[["--max-model-len=8192"]]
+        default=[], description="further arguments of `vllm serve`", examples=[["--max-num-seqs=64"]]
     )
 
 
@@ -786,17 +843,17 @@ class Waiver(Section):
 
 
 @dataclass(frozen=True)
-class Unread:
-    """What of a configuration could not be read: paths of sections and items, and the names that the items carry.
+class Unparsed:
+    """Parts of a configuration that could not be parsed: paths of sections and items, and names of the items.
 
-    Rules run on what could be read; this keeps them from blaming a reference to something that is only mistyped.
+    Rules run on the rest. This keeps them from refusing a reference to an item that is only mistyped.
     """
 
     paths: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
-    def touches(self, section: str) -> bool:
-        """Whether the section, something in it, or what it is in could not be read."""
+    def overlaps(self, section: str) -> bool:
+        """Whether the section, a part of it, or a section around it could not be parsed."""
         return any(
             path == section
             or path.startswith((f"{section}[", f"{section}."))
@@ -804,8 +861,8 @@ class Unread:
             for path in self.paths
         )
 
-    def may_have(self, section: str, name: str) -> bool:
-        """Whether something called `name` could stand in what could not be read of the section."""
+    def may_contain(self, section: str, name: str) -> bool:
+        """Whether the unparsed part of the section may contain an item called `name`."""
         return name in self.names or any(section == path or section.startswith(f"{path}.") for path in self.paths)
 
 
@@ -840,9 +897,9 @@ class Settings(Section):
     tenants: list[Tenant] = Field(default=[], description="teams with a namespace of their own")
     monitoring: Monitoring | None = Field(default=None, description="dashboards and alerts in Cloud Monitoring")
 
-    _unread: Unread = PrivateAttr(default_factory=Unread)
+    _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
 
     @property
-    def unread(self) -> Unread:
-        """What could not be read; empty in all settings that `load` returns."""
-        return self._unread
+    def unparsed(self) -> Unparsed:
+        """Parts that could not be parsed; empty in all settings that `load` returns."""
+        return self._unparsed

@@ -160,7 +160,7 @@ def record(
 
     monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
-    monkeypatch.setattr("components.draining.drained", ready_at_once)
+    monkeypatch.setattr("components.draining.drain", ready_at_once)
     # Hooks are called back by an engine; Pulumi's mocks have none.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
     monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)

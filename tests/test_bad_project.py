@@ -50,13 +50,13 @@ def test_id_that_no_project_can_have_is_refused_with_the_rule(project: str) -> N
     (problem,) = problems(project=project)
     assert problem.path == "gcp:project"
     assert "6 to 30 lowercase letters, digits and hyphens" in problem.cause
-    assert "pulumi config set gcp:project" in problem.way_out
+    assert "pulumi config set gcp:project" in problem.remedy
 
 
 def test_number_of_a_project_is_told_from_its_id() -> None:
     (problem,) = problems(project="123456789012")
     assert "the number of a project" in problem.cause
-    assert "gcloud projects describe 123456789012" in problem.way_out
+    assert "gcloud projects describe 123456789012" in problem.remedy
 
 
 def test_wrong_project_in_names_is_no_second_mistake() -> None:
@@ -82,7 +82,7 @@ def test_region_that_does_not_exist_is_refused(region: str, cause: str, remedy: 
     (problem,) = problems(region=region)
     assert problem.path == "gcp:region"
     assert cause in problem.cause
-    assert remedy in problem.way_out
+    assert remedy in problem.remedy
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Mistakes in servers and compute classes: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes in servers and compute classes: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def good() -> Configuration:
                 "model": "meta-llama/Llama-3.1-8B-Instruct",
                 "computeClass": "cheap",
                 "quantize": "awq_marlin",
-                "arguments": ["--max-model-len=4096"],
+                "maxModelLen": 4096,
+                "arguments": ["--max-num-seqs=64"],
             },
             {
                 "name": "gemma",
@@ -349,7 +350,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, good())
 
 

@@ -49,10 +49,10 @@ def test_every_engine_has_a_server_and_a_section() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
 def test_engine_is_asked_and_understood_in_its_own_way(engine: Any) -> None:
-    asked = engine.body("m", "Hello", 7)
-    assert asked["prompt"] == "Hello"
-    assert asked["max_tokens"] == 7
-    answer = {"choices": [{"text": "Hi"}]} if "model" in asked else {"response": "Hi"}
+    body = engine.body("m", "Hello", 7)
+    assert body["prompt"] == "Hello"
+    assert body["max_tokens"] == 7
+    answer = {"choices": [{"text": "Hi"}]} if "model" in body else {"response": "Hi"}
     assert engine.text(answer) == "Hi"
     without: list[dict[str, Any]] = [{}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}]
     for nothing in without:
@@ -127,7 +127,7 @@ def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> 
 
 
 def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
-    made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", arguments=["--max-model-len=4096"])
+    made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
     (container,) = pod(made)["containers"]
     assert container["command"] == ["vllm", "serve"]
     assert container["args"] == [
@@ -136,11 +136,21 @@ def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
         "--tensor-parallel-size=2",
         "--quantization=awq_marlin",
         "--max-model-len=4096",
+        "--max-num-seqs=64",
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
     assert [one["name"] for one in container["env"]] == ["HF_TOKEN"]
     assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+
+
+def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any) -> None:
+    (vllm,) = pod(serve("vllm"))["containers"]
+    assert not [argument for argument in vllm["args"] if "max-model-len" in argument]
+    (tgi,) = pod(serve("tgi"))["containers"]
+    assert "MAX_TOTAL_TOKENS" not in {variable["name"] for variable in tgi["env"]}
+    (tgi,) = pod(serve("tgi", max_model_len=4096))["containers"]
+    assert {"name": "MAX_TOTAL_TOKENS", "value": "4096"} in tgi["env"]
 
 
 def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
@@ -207,10 +217,12 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
 
 
 def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> None:
-    told = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))["containers"][0]
-    assert "ici_tensor_parallelism=8" in told["args"]
-    assert "ici_tensor_parallelism=1" not in told["args"]
-    assert told["args"][-1] == "quantization=int8"
+    container = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))[
+        "containers"
+    ][0]
+    assert "ici_tensor_parallelism=8" in container["args"]
+    assert "ici_tensor_parallelism=1" not in container["args"]
+    assert container["args"][-1] == "quantization=int8"
 
 
 def test_jetstream_is_ready_when_its_model_is_loaded(serve: Any) -> None:

@@ -56,7 +56,7 @@ def full(previous: Path) -> Iterator[Emulator]:
         config = emulator.configure(EXAMPLE, **queues(**versions))
         # The charts of then; programs go by their tags. The cluster's daemon keeps this PATH.
         path = os.pathsep.join([str(previous / "bin"), os.environ["PATH"]])
-        up = ("python", "-m", "emulator.stack", "up", "--stack", emulator.stack, "--config", str(config))
+        up = ("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
         emulator.run("env", f"GKE_AI_CHARTS={previous / 'charts'}", f"PATH={path}", *up)
         eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
         yield emulator

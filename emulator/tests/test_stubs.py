@@ -80,8 +80,8 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
 def test_completions_are_openais_and_say_that_a_stub_answers(
     started: Callable[..., int], kind: str, chunked: bool
 ) -> None:
-    asked = {"model": "m", "prompt": "Who?", "max_tokens": 3}
-    status, text = ask(started(kind), "POST", "/v1/completions", asked, chunked)
+    body = {"model": "m", "prompt": "Who?", "max_tokens": 3}
+    status, text = ask(started(kind), "POST", "/v1/completions", body, chunked)
     answer = json.loads(text)
     assert (status, answer["object"], answer["model"], answer["usage"]["completion_tokens"]) == (
         200,
@@ -112,11 +112,11 @@ def test_a_burst_of_100_fills_the_slots_waits_in_the_backlog_and_is_answered_who
     assert idle[memory.replace("used", "total")] == 1000
 
     with ThreadPoolExecutor(100) as crowd:
-        asked = [crowd.submit(ask, front, "POST", "/generate", {"prompt": "x", "max_tokens": 20}) for _ in range(100)]
+        replies = [crowd.submit(ask, front, "POST", "/generate", {"prompt": "x", "max_tokens": 20}) for _ in range(100)]
         eventually(lambda: samples(ask(metrics, "GET", "/")[1])['jetstream_prefill_backlog_size{id="p"}'] > 50)
         busy = samples(ask(metrics, "GET", "/")[1])
         used = samples(ask(device_plugin, "GET", "/metrics")[1])[memory]
-        answers = [answer.result() for answer in asked]
+        answers = [reply.result() for reply in replies]
     assert busy['jetstream_slots_used_percentage{id="p",idx="0"}'] == 1
     assert used == 900
     assert {status for status, _ in answers} == {200}

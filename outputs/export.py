@@ -22,8 +22,8 @@ DEFAULT_NODE_ACCOUNT = "default"
 
 
 @dataclass(frozen=True)
-class Made:
-    """What only the components know; lists are in the order of the settings."""
+class ComponentOutputs:
+    """Outputs of the components; lists are in the order of the settings."""
 
     cluster_name: pulumi.Input[str]
     cluster_location: pulumi.Input[str]
@@ -33,7 +33,7 @@ class Made:
     namespaces: Sequence[pulumi.Input[str]]
     node_service_account: str | None = None
     project_number: str | None = None
-    """None where the stack grants nothing, and so never asks for it."""
+    """None if the stack grants nothing: it then never looks the number up."""
     server_urls: Sequence[pulumi.Input[str]] = ()
     job_names: Sequence[pulumi.Input[str]] = ()
     buckets: Sequence[tuple[pulumi.Input[str], pulumi.Input[str]]] = ()
@@ -41,22 +41,23 @@ class Made:
     dashboards: pulumi.Input[Sequence[str]] = ()
 
 
-def outputs(stack: Settings, project: str, made: Made) -> dict[str, Any]:
+def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
     """Every output of the stack by its name: the keys of `outputs.model.Contract`."""
     return {
         "version": VERSION,
         "project": project,
-        "clusterName": made.cluster_name,
-        "clusterLocation": made.cluster_location,
+        "clusterName": components.cluster_name,
+        "clusterLocation": components.cluster_location,
         "clusterMode": "autopilot" if plan.is_autopilot(stack.cluster) else "standard",
-        "clusterEndpoint": made.cluster_endpoint,
-        "kubeconfig": made.kubeconfig,
-        "workloadPool": made.workload_pool,
-        "nodeServiceAccount": made.node_service_account or DEFAULT_NODE_ACCOUNT,
-        "namespaces": list(made.namespaces),
+        "clusterEndpoint": components.cluster_endpoint,
+        "kubeconfig": components.kubeconfig,
+        "workloadPool": components.workload_pool,
+        "nodeServiceAccount": components.node_service_account or DEFAULT_NODE_ACCOUNT,
+        "namespaces": list(components.namespaces),
         "queues": queues(stack),
         "priorityClasses": [
-            {"name": one.name, "value": one.value} for one in (stack.queues.priority_classes if stack.queues else [])
+            {"name": priority.name, "value": priority.value}
+            for priority in (stack.queues.priority_classes if stack.queues else [])
         ],
         "servers": [
             {
@@ -68,21 +69,21 @@ def outputs(stack: Settings, project: str, made: Made) -> dict[str, Any]:
                 "engine": server.engine,
                 "model": server.model,
             }
-            for server, url in zip(stack.serving, made.server_urls, strict=True)
+            for server, url in zip(stack.serving, components.server_urls, strict=True)
         ],
         "jobs": [
             {"name": name, "namespace": run.namespace, "kind": "JobSet" if isinstance(run, Multislice) else "Job"}
-            for run, name in zip([*stack.training, *stack.batch], made.job_names, strict=True)
+            for run, name in zip([*stack.training, *stack.batch], components.job_names, strict=True)
         ],
         "buckets": [
             {"name": name, "url": url, "onDestroy": bucket.on_destroy}
-            for bucket, (name, url) in zip(stack.buckets, made.buckets, strict=True)
+            for bucket, (name, url) in zip(stack.buckets, components.buckets, strict=True)
         ],
-        "identities": identities(stack, project, made.project_number),
+        "identities": identities(stack, project, components.project_number),
         "tenants": tenants(stack),
-        "computeClasses": [one.name for one in stack.compute_classes],
+        "computeClasses": [compute_class.name for compute_class in stack.compute_classes],
         "autoscalers": autoscalers(stack),
-        "dashboards": made.dashboards,
+        "dashboards": components.dashboards,
     }
 
 
@@ -94,13 +95,13 @@ def queues(stack: Settings) -> list[dict[str, Any]]:
     flavors = {flavor.name: flavor for flavor in stack.queues.flavors}
     return [
         {
-            "localQueue": one.name,
-            "namespace": one.namespace,
-            "clusterQueue": one.cluster_queue,
-            "cohort": behind[one.cluster_queue].cohort or "",
-            "quota": [grant(own, flavors[own.flavor], stack) for own in behind[one.cluster_queue].flavors],
+            "localQueue": local_queue.name,
+            "namespace": local_queue.namespace,
+            "clusterQueue": local_queue.cluster_queue,
+            "cohort": behind[local_queue.cluster_queue].cohort or "",
+            "quota": [grant(own, flavors[own.flavor], stack) for own in behind[local_queue.cluster_queue].flavors],
         }
-        for one in stack.queues.local_queues
+        for local_queue in stack.queues.local_queues
     ]
 
 
@@ -129,19 +130,19 @@ def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -
 
 def grants(stack: Settings) -> dict[tuple[str, str], list[str]]:
     """Buckets by the namespace and the service account that have a role on them."""
-    found: dict[tuple[str, str], list[str]] = {}
+    bucket_names: dict[tuple[str, str], list[str]] = {}
     for bucket in stack.buckets:
-        for one in tenancy.grants(bucket, stack):
-            found.setdefault((one.namespace, one.service_account), []).append(bucket.name)
-    return {account: list(dict.fromkeys(names)) for account, names in found.items()}
+        for grantee in tenancy.grants(bucket, stack):
+            bucket_names.setdefault((grantee.namespace, grantee.service_account), []).append(bucket.name)
+    return {account: list(dict.fromkeys(names)) for account, names in bucket_names.items()}
 
 
 def identities(stack: Settings, project: str, project_number: str | None) -> list[dict[str, Any]]:
     """Every service account that a workload or a tenant of the stack runs as."""
     granted = grants(stack)
     accounts = [
-        *((one.namespace, one.service_account) for one in plan.workloads(stack)),
-        *((one.name, one.service_account) for one in stack.tenants),
+        *((workload.namespace, workload.service_account) for workload in plan.workloads(stack)),
+        *((tenant.name, tenant.service_account) for tenant in stack.tenants),
         *granted,
     ]
     return [
@@ -159,16 +160,16 @@ def tenants(stack: Settings) -> list[dict[str, Any]]:
     """Each team's namespace, and what it may use there."""
     return [
         {
-            "namespace": one.name,
-            "serviceAccount": one.service_account,
-            "deployer": one.deployer,
-            "queues": tenancy.queues(one, stack),
-            "priorityClasses": tenancy.priority_classes(one, stack),
-            "buckets": list(one.buckets),
-            "quota": dict(one.quota),
-            "podSecurity": one.pod_security,
+            "namespace": tenant.name,
+            "serviceAccount": tenant.service_account,
+            "deployer": tenant.deployer,
+            "queues": tenancy.queues(tenant, stack),
+            "priorityClasses": tenancy.priority_classes(tenant, stack),
+            "buckets": list(tenant.buckets),
+            "quota": dict(tenant.quota),
+            "podSecurity": tenant.pod_security,
         }
-        for one in stack.tenants
+        for tenant in stack.tenants
     ]
 
 
@@ -176,13 +177,13 @@ def autoscalers(stack: Settings) -> list[dict[str, Any]]:
     """Each autoscaler: the Deployment that it scales, by what, and between which bounds."""
     return [
         {
-            "name": one.name,
+            "name": autoscaler.name,
             "namespace": deployment.namespace,
             "server": deployment.name,
-            "metrics": [metric.metric for metric in one.metrics],
-            "minReplicas": one.min_replicas,
-            "maxReplicas": one.max_replicas,
+            "metrics": [metric.metric for metric in autoscaler.metrics],
+            "minReplicas": autoscaler.min_replicas,
+            "maxReplicas": autoscaler.max_replicas,
         }
-        for one in stack.autoscaling
-        if (deployment := scaling.scaled(one, stack))
+        for autoscaler in stack.autoscaling
+        if (deployment := scaling.scaled(autoscaler, stack))
     ]

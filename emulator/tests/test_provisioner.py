@@ -420,7 +420,7 @@ def test_a_request_gets_all_its_nodes_at_once_in_one_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "pools", "out", "reason"),
+    ("provisioning", "pools", "out", "reason"),
     [
         (request(4), [QUEUED], [], "queued: it may have 3 nodes, has 0 and would need 4 more"),
         (request(1), [QUEUED], ["queuedFlexStart"], "queued: no queuedFlexStart capacity (GCE_STOCKOUT)"),
@@ -429,10 +429,10 @@ def test_a_request_gets_all_its_nodes_at_once_in_one_zone() -> None:
     ],
 )
 def test_a_request_that_can_not_be_served_gets_nothing_and_is_told_why(
-    asked: tuple[Object, dict[str, Object]], pools: list[PoolRecord], out: list[str], reason: str
+    provisioning: tuple[Object, dict[str, Object]], pools: list[PoolRecord], out: list[str], reason: str
 ) -> None:
     with pytest.raises(LookupError) as refused:
-        planner.provision(STANDARD, pools, [], *asked, out)
+        planner.provision(STANDARD, pools, [], *provisioning, out)
     assert str(refused.value) == reason
 
 

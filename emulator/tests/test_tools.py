@@ -1,4 +1,4 @@
-"""Set-up: tools are built once, whole or not at all, with a way out when they can't be; emulator/run is only a door."""
+"""Set-up: tools are built once, whole or not at all, with a remedy when they can't be; emulator/run is only a door."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compiler", "way_out"),
+    ("compiler", "remedy"),
     [
         ("write /x: no space left on device", "disk space"),
         ("reading https://proxy/x: 403 Forbidden", "GOPROXY"),
@@ -213,15 +213,15 @@ def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
         ("x.go:1: syntax error", "lines above"),
     ],
 )
-def test_a_failed_build_shows_what_go_said_and_a_way_out(
-    thing: Tool, tmp_path: Path, compiler: str, way_out: str
+def test_a_failed_build_shows_what_go_said_and_a_remedy(
+    thing: Tool, tmp_path: Path, compiler: str, remedy: str
 ) -> None:
     (thing.module.source / "broken").write_text(f"{compiler}\n")
     with pytest.raises(Stop) as stop:
         install(thing, tmp_path / "made")
     assert "thing 1.2.3 could not be built" in str(stop.value)
     assert compiler in str(stop.value)
-    assert way_out in str(stop.value)
+    assert remedy in str(stop.value)
     assert "downloading" not in str(stop.value)  # progress is no error
     assert [path for path in tmp_path.iterdir() if path.name.startswith((".made-", "made"))] == []
 
@@ -334,7 +334,7 @@ def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -
     assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
 
 
-@pytest.mark.parametrize("verb", ["bucket", "existing"])
+@pytest.mark.parametrize("verb", ["bucket", "chart", "existing", "ready"])
 def test_a_command_of_the_emulator_runs_from_any_folder(tmp_path: Path, verb: str) -> None:
     done = run(verb, "--help", state=tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -378,7 +378,7 @@ def test_a_tool_that_is_built_when_it_is_first_run_gets_the_arguments(tmp_path: 
     assert "actionlint" in done.stderr
 
 
-def test_a_tool_that_went_missing_is_noticed_and_without_go_the_way_out_is_told(tmp_path: Path) -> None:
+def test_a_tool_that_went_missing_is_noticed_and_without_go_the_remedy_is_shown(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     for part in ("tools", "venv"):

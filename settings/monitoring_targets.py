@@ -1,26 +1,26 @@
-"""What of a stack there is to watch: its servers, its Jobs, its accelerators."""
+"""What dashboards and alerts are about: the stack's servers, Jobs and accelerators."""
 
 from __future__ import annotations
 
-from catalog.dashboards import Watched
+from catalog.dashboards import MonitoredServer
 from catalog.metrics import METRICS
 from settings.model import JetStream, Multislice, Server, Settings, TpuBatch
 from settings.plan import autoscaler_of, namespaces, workloads
 from settings.scaling import scaled
 
 
-def servers(settings: Settings) -> list[Watched]:
+def servers(settings: Settings) -> list[MonitoredServer]:
     """The Deployments of servers that are to have a ready replica; those that an autoscaler scales, too, whoever made
     them."""
     own = [
-        Watched(one.namespace, one.name, one.engine if _collected(one, settings) else None)
-        for one in settings.serving
-        if one.replicas
+        MonitoredServer(server.namespace, server.name, server.engine if _collected(server, settings) else None)
+        for server in settings.serving
+        if server.replicas
     ]
     others = [
-        Watched(target.namespace, target.name, "jetstream")
-        for one in settings.autoscaling
-        if one.deployment is not None and (target := scaled(one, settings))
+        MonitoredServer(target.namespace, target.name, "jetstream")
+        for autoscaler in settings.autoscaling
+        if autoscaler.deployment is not None and (target := scaled(autoscaler, settings))
     ]
     return [*own, *others]
 
@@ -53,6 +53,6 @@ def tpus(settings: Settings) -> bool:
 
 
 def anything(settings: Settings) -> bool:
-    """Whether there is something to watch at all."""
+    """Whether the stack has anything to monitor."""
     queues = bool(settings.queues and settings.queues.cluster_queues)
     return queues or bool(servers(settings) or job_namespaces(settings) or accelerators(settings))

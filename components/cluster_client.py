@@ -1,4 +1,4 @@
-"""How the program asks a cluster while resources are being made: on threads of its own, over one connection."""
+"""Calls to a cluster's API while Pulumi creates resources: on our own threads, over one connection per cluster."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,14 +15,13 @@ from catalog.versions import KUEUE_API
 
 T = TypeVar("T")
 
-# Pulumi's own threads are at times all taken by resources, some of which wait for the very answer: on those it would
-# never be asked.
-_THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="asking")
+# Use our own threads: Pulumi's may all be blocked waiting for this reply.
+_THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="cluster-client")
 
 
-async def in_thread(call: Callable[..., T], *args: Any) -> T:
-    """The result of a call that blocks, from a thread that no resource can hold up."""
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, call, *args)
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run a blocking function on one of our own threads and return its result."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *args)
 
 
 @cache
@@ -36,16 +35,16 @@ def load_client() -> None:
 
 
 class Connection:
-    """A client of one cluster, shared by all threads. Connects at the first question; questions block."""
+    """A client of one cluster, shared by all threads. It connects at the first call; calls block."""
 
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
         self._api: Any = None
         self._connecting = Lock()
 
-    def ask(self, question: Callable[[Any], T]) -> T:
-        """What `question` finds with the client; it raises what the client raises."""
-        # Half a second to import, which only an `up` that has something to ask has to spend.
+    def call(self, request: Callable[[Any], T]) -> T:
+        """Return `request(client)`. Raises what the client raises."""
+        # The import takes half a second: only an `up` that calls the cluster pays for it.
         from kubernetes import client, config
 
         with self._connecting:
@@ -54,16 +53,16 @@ class Connection:
                 self._api = connect(yaml.safe_load(self._kubeconfig))
             api = self._api
         try:
-            return question(api)
+            return request(api)
         except client.ApiException as error:
-            if error.status == 401:  # the plugin's token has run out: ask it again
+            if error.status == 401:  # the token has expired: connect again for a new one
                 self._api = None
             raise
 
 
 @cache
 def connection(kubeconfig: str) -> Connection:
-    """The connection of a kubeconfig: the same for all who ask, as each would start the exec plugin anew."""
+    """The one connection of a kubeconfig: each further connection would run the exec plugin again."""
     return Connection(kubeconfig)
 
 
@@ -72,6 +71,6 @@ def workloads(api: Any, namespace: str) -> list[Any]:
     from kubernetes import client
 
     group, version = KUEUE_API.split("/")
-    listed: Any = client.CustomObjectsApi(api).list_namespaced_custom_object(group, version, namespace, "workloads")
-    found: list[Any] = listed["items"]
-    return found
+    response: Any = client.CustomObjectsApi(api).list_namespaced_custom_object(group, version, namespace, "workloads")
+    items: list[Any] = response["items"]
+    return items

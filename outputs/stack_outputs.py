@@ -6,7 +6,7 @@
         opts=ResourceOptions(provider=platform.provider()))
 
 Everything is a pulumi.Output: of a queue, a server and the like `output.some_key` is an Output of that key. What a
-stack doesn't have stops the program with a message that names it, the version that brought it, and the way out.
+stack doesn't have stops the program with a message that names it, the version that brought it, and the remedy.
 """
 
 from __future__ import annotations
@@ -160,39 +160,39 @@ class StackOutputs:
     def queue(self, namespace: str, name: str | None = None) -> pulumi.Output[Queue]:
         """The local queue of a namespace: the one called `name`, or the only one."""
         wanted = f"local queue {name}" if name else "local queue (by its name, if there are several)"
-        return self._one(
+        return self._find(
             self.queues,
-            lambda one: one.namespace == namespace and name in (None, one.local_queue),
+            lambda item: item.namespace == namespace and name in (None, item.local_queue),
             f"{wanted} in namespace {namespace}",
-            lambda one: f"{one.namespace}/{one.local_queue}",
+            lambda item: f"{item.namespace}/{item.local_queue}",
         )
 
     def server(self, name: str, namespace: str | None = None) -> pulumi.Output[Server]:
         """The server called `name`; `namespace` where several have the name."""
-        return self._one(
+        return self._find(
             self.servers,
-            lambda one: one.name == name and namespace in (None, one.namespace),
+            lambda item: item.name == name and namespace in (None, item.namespace),
             f"server {name}" + (f" in namespace {namespace}" if namespace else ""),
-            lambda one: f"{one.namespace}/{one.name}",
+            lambda item: f"{item.namespace}/{item.name}",
         )
 
     def bucket(self, name: str) -> pulumi.Output[Bucket]:
         """The bucket called `name`."""
-        return self._one(self.buckets, lambda one: one.name == name, f"bucket {name}", lambda one: one.name)
+        return self._find(self.buckets, lambda item: item.name == name, f"bucket {name}", lambda item: item.name)
 
     def identity(self, namespace: str, service_account: str = "default") -> pulumi.Output[Identity]:
         """Who a service account of a namespace is to Google Cloud."""
-        return self._one(
+        return self._find(
             self.identities,
-            lambda one: (one.namespace, one.service_account) == (namespace, service_account),
+            lambda item: (item.namespace, item.service_account) == (namespace, service_account),
             f"identity of service account {service_account} in namespace {namespace}",
-            lambda one: f"{one.namespace}/{one.service_account}",
+            lambda item: f"{item.namespace}/{item.service_account}",
         )
 
     def tenant(self, namespace: str) -> pulumi.Output[Tenant]:
         """The tenant whose namespace it is."""
-        return self._one(
-            self.tenants, lambda one: one.namespace == namespace, f"tenant {namespace}", lambda one: one.namespace
+        return self._find(
+            self.tenants, lambda item: item.namespace == namespace, f"tenant {namespace}", lambda item: item.namespace
         )
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -207,21 +207,21 @@ class StackOutputs:
             lambda found: value(found[0], name, found[1])
         )
 
-    def _one(
-        self, found: pulumi.Output[list[I]], fits: Callable[[I], bool], what: str, named: Callable[[I], str]
+    def _find(
+        self, output: pulumi.Output[list[I]], fits: Callable[[I], bool], description: str, named: Callable[[I], str]
     ) -> pulumi.Output[I]:
         def pick(items: list[I]) -> I:
-            fitting = [one for one in items if fits(one)]
+            fitting = [item for item in items if fits(item)]
             if len(fitting) == 1:
                 return fitting[0]
             there = ", ".join(map(named, items)) or "none at all"
             count = "several" if fitting else "no"
             raise pulumi.RunError(
-                f"{self.stack} has {count} {what}. It has: {there}. Ask for one of these, or let the stack's owners "
-                "add it to their configuration."
+                f"{self.stack} has {count} {description}. It has: {there}. Ask for one of these, or let the stack's "
+                "owners add it to their configuration."
             )
 
-        return found.apply(pick)
+        return output.apply(pick)
 
 
 def producer(stack: str, version: object) -> Producer:
@@ -241,14 +241,14 @@ def producer(stack: str, version: object) -> Producer:
     return Producer(stack, str(version))
 
 
-def value(producer: Producer, name: str, found: object) -> Any:
+def value(producer: Producer, name: str, output: object) -> Any:
     """A key of the contract, of what a stack has under it. Raises RunError where that is nothing, or something else."""
     field = Contract.model_fields[name]
-    if found is None:
+    if output is None:
         raise producer.missing(str(field.alias), since_of(Contract, name))
-    kind: Any = field.annotation
+    expected_type: Any = field.annotation
     try:
-        return TypeAdapter(kind).validate_python(found, context=producer)
+        return TypeAdapter(expected_type).validate_python(output, context=producer)
     except ValidationError as error:
         # Where and what, never the value: it isn't known to be what it should.
         problems = "; ".join(

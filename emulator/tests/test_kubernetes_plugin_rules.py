@@ -1,7 +1,7 @@
 """The rules of the official kubernetes plugin that the program counts on.
 
 They run against whichever `pulumi-resource-kubernetes` comes first under `emulator/run`: the official one where it is
-installed, else the emulator. Where the emulator is stricter, tests/test_kubernetes_plugin.py says so.
+installed, else the emulator. Where the emulator is stricter, test_kubernetes_plugin.py says so.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import UNKNOWN, Secret, plain
-from tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Engine, Made, Rejected, Unready
+from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Created, Engine, Rejected, Unready
 
 if TYPE_CHECKING:
-    from tests.kubernetes_fixtures import Cluster
+    from emulator.tests.kubernetes_fixtures import Cluster
 
 pytestmark = pytest.mark.cluster
-pytest_plugins = ("tests.kubernetes_fixtures",)
+pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
 
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
@@ -380,7 +380,7 @@ def test_what_is_gone_is_dropped_by_a_refresh_and_deleted_without_ado(
 
 
 def test_what_has_lost_its_definition_is_gone(plugin: Engine) -> None:
-    made = Made(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
+    made = Created(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
     made.state["metadata"] = {"name": "q"}
     assert plugin.refresh(made) is None
     plugin.delete(made)

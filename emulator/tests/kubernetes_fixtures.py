@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.emulator import RUN, Emulator
-from tests.kubernetes_engine import NAMESPACE, Engine, Made
+from emulator.tests.harness import RUN, Emulator
+from emulator.tests.kubernetes_engine import NAMESPACE, Created, Engine
 
 MAKE = """
 import emulator.cluster as cluster
@@ -94,5 +94,5 @@ def plugin(cluster: Cluster) -> Iterator[Engine]:
 def namespace(plugin: Engine) -> str:
     """A new namespace; it goes with the cluster."""
     name = f"t-{uuid.uuid4().hex[:8]}"
-    made: Made = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
+    made: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
     return made.id

@@ -57,7 +57,7 @@ def page() -> str:
     for subject in SUBJECTS:
         assert subject.__doc__
         title = subject.__doc__.strip().rstrip(".")
-        text += f"\n## {title}\n\n| policy | what holds | way out | asked of |\n| --- | --- | --- | --- |\n"
+        text += f"\n## {title}\n\n| policy | what holds | remedy | asked of |\n| --- | --- | --- | --- |\n"
         policies: tuple[Policy, ...] = subject.POLICIES
         text += "".join(f"{row(policy)}\n" for policy in policies)
     return text
@@ -65,7 +65,7 @@ def page() -> str:
 
 def row(policy: Policy) -> str:
     """A policy as a line of a table."""
-    asked = "the stack" if policy.whole_stack else "each resource"
-    asked += ", *mandatory stacks*" if policy.only_mandatory else ""
-    cells = [f"`{policy.name}`", policy.description, policy.way_out, asked]
+    scope = "the stack" if policy.whole_stack else "each resource"
+    scope += ", *mandatory stacks*" if policy.only_mandatory else ""
+    cells = [f"`{policy.name}`", policy.description, policy.remedy, scope]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

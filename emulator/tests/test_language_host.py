@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from emulator.paths import ROOT
+from emulator.tests.harness import Project
 
 WAITS = """
 import json, os, subprocess, time
@@ -24,53 +22,6 @@ with open("running.part", "w") as file:
 os.rename("running.part", "running")
 time.sleep(600)
 """
-
-
-@dataclass(frozen=True)
-class Project:
-    """A Pulumi project with a stack on an emulator of its own."""
-
-    folder: Path
-    state: Path
-
-    def write(self, path: str, text: str) -> None:
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = os.environ | {"GKE_AI_STATE": str(self.state)}
-        return subprocess.Popen(
-            [ROOT / "emulator" / "run", "pulumi", *arguments],
-            cwd=self.folder,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-
-    def pulumi(self, *arguments: str) -> tuple[int, str]:
-        process = self.start(*arguments)
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said
-
-    def up(self) -> tuple[int, str]:
-        return self.pulumi("up", "--yes", "--skip-preview", "--color=never")
-
-    def output(self, name: str) -> str:
-        status, said = self.pulumi("stack", "output", name)
-        assert status == 0, said
-        return said.strip()
-
-    def running(self) -> list[int]:
-        """Process ids of the host, the program and what the program started, once `WAITS` runs."""
-        file = self.folder / "running"
-        for _ in range(200):
-            if file.exists():
-                host, program, started = json.loads(file.read_text())
-                return [host, program, started]
-            time.sleep(0.1)
-        raise AssertionError("the program didn't start within 20 s")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from emulator.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
 from emulator.gcp_plugin.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
 from emulator.gcp_plugin.services import PROJECT_SERVICE
 from emulator.plugin import Refused
-from tests.test_gcp_plugin import (
+from emulator.tests.test_gcp_plugin import (
     AUTOPILOT,
     CLUSTER,
     CLUSTER_ID,

@@ -47,8 +47,8 @@ def command(given: Container) -> list[str]:
 
 def stub(given: Container) -> tuple[str, Object]:
     """The kind and the settings of the stub that a container gets."""
-    *_, kind, settings = command(given)
-    return kind, json.loads(settings)
+    *_, stub_type, settings = command(given)
+    return stub_type, json.loads(settings)
 
 
 # --------------------------------------------------------------------------------------------------------------- images
@@ -104,9 +104,9 @@ def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
     chips = {"limits": {"google.com/tpu": "8"}}
     engine = {"name": "e", "image": versions.JETSTREAM_IMAGE, "args": arguments, "resources": chips}
     selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
-    kind, settings = stub(container(tmp_path, engine, ports, nodeSelector=selector))
+    stub_type, settings = stub(container(tmp_path, engine, ports, nodeSelector=selector))
     _, front = stub(container(tmp_path, {"name": "h", "image": versions.JETSTREAM_HTTP_IMAGE}, ports))
-    assert (kind, settings["slots"], settings["chips"]["memory"]) == ("maxengine", 32, 32 * 2**30)
+    assert (stub_type, settings["slots"], settings["chips"]["memory"]) == ("maxengine", 32, 32 * 2**30)
     assert front["engine_port"] == settings["port"] == ports[9000]
     assert settings["metrics_port"] == ports[9100]
 

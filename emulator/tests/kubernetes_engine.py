@@ -30,14 +30,14 @@ class Rejected(Exception):
 class Unready(Exception):
     """The object exists but isn't ready: what the engine would record, and why."""
 
-    def __init__(self, made: Made, reasons: list[str]) -> None:
+    def __init__(self, made: Created, reasons: list[str]) -> None:
         super().__init__("\n".join(reasons))
         self.made = made
         self.reasons = reasons
 
 
 @dataclass(frozen=True)
-class Made:
+class Created:
     """A resource as the engine's state has it."""
 
     token: str
@@ -129,7 +129,9 @@ class Engine:
             raise Rejected("\n".join(f"{failure.property} {failure.reason}".strip() for failure in answer.failures))
         return decode(answer.inputs)
 
-    def create(self, token: str, name: str, inputs: Properties, *, preview: bool = False, timeout: float = 0) -> Made:
+    def create(
+        self, token: str, name: str, inputs: Properties, *, preview: bool = False, timeout: float = 0
+    ) -> Created:
         checked = self.check(token, name, inputs)
         request = provider_pb2.CreateRequest(
             urn=_urn(token, name), properties=encode(checked), preview=preview, timeout=timeout
@@ -137,10 +139,10 @@ class Engine:
         try:
             answer = self.call("Create", request)
         except _Unready as unready:
-            raise unready.told(token, name, checked) from None
-        return Made(token, name, answer.id, checked, decode(answer.properties))
+            raise unready.with_inputs(token, name, checked) from None
+        return Created(token, name, answer.id, checked, decode(answer.properties))
 
-    def diff(self, made: Made, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
+    def diff(self, made: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
         checked = self.check(made.token, made.name, inputs, made.inputs)
         request = provider_pb2.DiffRequest(
             id=made.id,
@@ -153,19 +155,19 @@ class Engine:
         answer: provider_pb2.DiffResponse = self.call("Diff", request)
         return answer
 
-    def changes(self, made: Made, inputs: Properties, ignore: Sequence[str] = ()) -> list[str]:
+    def changes(self, made: Created, inputs: Properties, ignore: Sequence[str] = ()) -> list[str]:
         """The properties that an update would change."""
         return sorted(self.diff(made, inputs, ignore).detailedDiff)
 
     def update(
         self,
-        made: Made,
+        made: Created,
         inputs: Properties,
         *,
         preview: bool = False,
         ignore: Sequence[str] = (),
         timeout: float = 0,
-    ) -> Made:
+    ) -> Created:
         checked = self.check(made.token, made.name, inputs, made.inputs)
         request = provider_pb2.UpdateRequest(
             id=made.id,
@@ -180,10 +182,10 @@ class Engine:
         try:
             answer = self.call("Update", request)
         except _Unready as unready:
-            raise unready.told(made.token, made.name, checked) from None
-        return Made(made.token, made.name, made.id, checked, decode(answer.properties))
+            raise unready.with_inputs(made.token, made.name, checked) from None
+        return Created(made.token, made.name, made.id, checked, decode(answer.properties))
 
-    def refresh(self, made: Made) -> Made | None:
+    def refresh(self, made: Created) -> Created | None:
         """The resource as it is now, None if it is gone."""
         request = provider_pb2.ReadRequest(
             id=made.id,
@@ -194,16 +196,16 @@ class Engine:
         try:
             answer = self.call("Read", request)
         except _Unready as unready:
-            raise unready.told(made.token, made.name, made.inputs) from None
+            raise unready.with_inputs(made.token, made.name, made.inputs) from None
         if not answer.id:
             return None
-        return Made(made.token, made.name, answer.id, decode(answer.inputs), decode(answer.properties))
+        return Created(made.token, made.name, answer.id, decode(answer.inputs), decode(answer.properties))
 
-    def read(self, token: str, name: str, object_id: str) -> Made | None:
+    def read(self, token: str, name: str, object_id: str) -> Created | None:
         """An import: nothing is known but the id."""
-        return self.refresh(Made(token, name, object_id, {}, {}))
+        return self.refresh(Created(token, name, object_id, {}, {}))
 
-    def delete(self, made: Made, *, timeout: float = 0) -> None:
+    def delete(self, made: Created, *, timeout: float = 0) -> None:
         request = provider_pb2.DeleteRequest(
             id=made.id,
             urn=_urn(made.token, made.name),
@@ -222,9 +224,9 @@ class _Unready(Exception):
         super().__init__()
         self._failed = failed
 
-    def told(self, token: str, name: str, inputs: Properties) -> Unready:
+    def with_inputs(self, token: str, name: str, inputs: Properties) -> Unready:
         known = decode(self._failed.inputs) if self._failed.inputs.fields else inputs
-        made = Made(token, name, self._failed.id, known, decode(self._failed.properties))
+        made = Created(token, name, self._failed.id, known, decode(self._failed.properties))
         return Unready(made, list(self._failed.reasons))
 
 

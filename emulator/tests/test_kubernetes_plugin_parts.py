@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pulumi_gcp as gcp
 import pytest
-from pulumi_gcp.container.cluster import ClusterArgs
 from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
@@ -60,12 +60,12 @@ def test_names_come_from_the_urn_and_the_seed() -> None:
 @pytest.mark.parametrize(
     ("cls", "value", "path"),
     [
-        (ClusterArgs, {"nodeConfig": {"flexxStart": True}}, "nodeConfig.flexxStart"),
-        (ClusterArgs, {"initialNodeCount": "3"}, "initialNodeCount"),
-        (ClusterArgs, {"initialNodeCount": True}, "initialNodeCount"),
-        (ClusterArgs, {"resourceLabels": {"a": 1}}, 'resourceLabels["a"]'),
-        (ClusterArgs, {"nodeLocations": "us-central1-a"}, "nodeLocations"),
-        (ClusterArgs, {"enableAutopilot": Secret("yes")}, "enableAutopilot"),
+        (gcp.container.ClusterArgs, {"nodeConfig": {"flexxStart": True}}, "nodeConfig.flexxStart"),
+        (gcp.container.ClusterArgs, {"initialNodeCount": "3"}, "initialNodeCount"),
+        (gcp.container.ClusterArgs, {"initialNodeCount": True}, "initialNodeCount"),
+        (gcp.container.ClusterArgs, {"resourceLabels": {"a": 1}}, 'resourceLabels["a"]'),
+        (gcp.container.ClusterArgs, {"nodeLocations": "us-central1-a"}, "nodeLocations"),
+        (gcp.container.ClusterArgs, {"enableAutopilot": Secret("yes")}, "enableAutopilot"),
         (ServiceInitArgs, {"spec": {"ports": [{"port": 1}, {"prt": 1, "port": 2}]}}, "spec.ports[1].prt"),
         (ServiceInitArgs, {"spec": {"ports": [{"port": 1, "targetPort": []}]}}, "spec.ports[0].targetPort"),
         (ServiceInitArgs, {"apiVersion": "v2"}, "apiVersion"),
@@ -80,7 +80,7 @@ def test_a_mistake_is_found_where_it_stands(cls: type, value: dict[str, Any], pa
     ("cls", "value"),
     [
         (ServiceInitArgs, {"spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8081}]}}),
-        (ClusterArgs, {"initialNodeCount": UNKNOWN, "location": Secret("us-central1"), "network": None}),
+        (gcp.container.ClusterArgs, {"initialNodeCount": UNKNOWN, "location": Secret("us-central1"), "network": None}),
     ],
 )
 def test_what_is_right_unknown_or_absent_passes(cls: type, value: dict[str, Any]) -> None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import Secret, plain
-from tests.end_to_end.emulator import ROOT, eventually
-from tests.kubernetes_engine import CONFIG_MAP, Engine, Made, Rejected, Unready
+from emulator.tests.harness import ROOT, eventually
+from emulator.tests.kubernetes_engine import CONFIG_MAP, Created, Engine, Rejected, Unready
 
 if TYPE_CHECKING:
-    from tests.kubernetes_fixtures import Cluster
+    from emulator.tests.kubernetes_fixtures import Cluster
 
 pytestmark = pytest.mark.cluster
-pytest_plugins = ("tests.kubernetes_fixtures",)
+pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
 
 CANARY = "hf_canary_0123456789"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
@@ -139,7 +139,7 @@ def test_a_custom_resource_with_an_unknown_field_is_refused(plugin: Engine, clus
     assert plugin.changes(made, {"metadata": metadata, "spec": {"size": 2}}) == ["spec.size"]
 
 
-def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Made:
+def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Created:
     """A definition is served a moment after it was made; until then a preview knows only the inputs."""
     for _ in range(20):
         made = plugin.create(WIDGET, "w", inputs, preview=preview)
@@ -185,7 +185,7 @@ def test_what_is_secret_in_the_inputs_is_secret_in_the_state(plugin: Engine, nam
 
 
 # ---------------------------------------------------------------------------------------------------- cluster and login
-def test_an_unreachable_cluster_is_told_with_its_way_out(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_unreachable_cluster_is_told_with_its_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
     made = plugin.create(CONFIG_MAP, "c", inputs)
     nobody = cluster.kubeconfig.replace("https://127.0.0.1:", "https://127.0.0.2:")

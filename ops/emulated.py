@@ -1,17 +1,19 @@
-"""What `make up`, `preview`, `report`, `status`, `smoke` and so on do on the emulator, on copies of configurations.
+"""What `make up`, `preview`, `report`, `status`, `smoke` and so on run: a command on one stack of the emulator.
 
-    emulator/run python -m emulator.stack up [--stack dev] [--config examples/x.yaml]
+    emulator/run python -m ops.emulated up [--stack dev] [--config examples/x.yaml]
 
 Pulumi writes into the configuration file that it is given, so every command works on a copy under the emulator's state.
+The emulator itself is used by its commands only.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import sys
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,52 +21,78 @@ from typing import Any
 import yaml
 
 from catalog.versions import JOBSET_CHART
-from emulator import cluster, paths
-from emulator.existing import DEFAULTS, missing
-from emulator.kubernetes_plugin.helm import chart
 from ops import crds, down, recover, smoke, status
-from ops.stack import Stack, Stop
-from report import __main__ as reports
+from ops.stack import ROOT, Stack, Stop, on_emulator, run
 
-POLICIES = ["--policy-pack", str(paths.ROOT / "policy")]
+POLICIES = ["--policy-pack", str(ROOT / "policy")]
+# Commands for which all that the configuration expects to exist must be there.
+DEPLOYING = {"up", "preview", "policies", "preview-json", "report"}
 
 
 def main() -> None:
     """Runs one command on one stack."""
-    parser = argparse.ArgumentParser(prog="emulator.stack", description=__doc__)
+    parser = argparse.ArgumentParser(prog="ops.emulated", description=__doc__)
     parser.add_argument("command", choices=[*COMMANDS, "report"])
     parser.add_argument("--stack", default="", help="name of the stack (dev, or the configuration's name)")
     parser.add_argument("--config", default="", help="its configuration (Pulumi.<stack>.yaml)")
     parser.add_argument("--prices", type=Path, help="price table for the report")
     options = parser.parse_args()
+    if not on_emulator():
+        raise Stop(f"Run this on the emulator:  emulator/run python -m ops.emulated {options.command}")
     name = options.stack or (Path(options.config).stem if options.config else "dev")
+    source = Path(options.config) if options.config else None
+    stack = prepare(name, source, deploying=options.command in DEPLOYING)
     command = partial(make_report, prices=options.prices) if options.command == "report" else COMMANDS[options.command]
-    command(prepare(name, Path(options.config) if options.config else None))
+    command(stack)
 
 
-def prepare(name: str, source: Path | None) -> Stack:
-    """A stack and its fresh copy of `source`, else of the configuration it had before, else of Pulumi.<name>.yaml."""
-    for made in cluster.names():
-        cluster.start(made)  # a cluster of the emulator doesn't survive a restart of the machine by itself
-    copy = paths.CONFIG / f"Pulumi.{name}.yaml"
-    remembered = paths.CONFIG / f"{name}.source"
+def emulator(*command: str) -> str:
+    """What a command of the emulator prints; where it fails, this one ends with its message."""
+    done = subprocess.run([str(ROOT / "emulator" / "run"), *command], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def ready(config: Path) -> dict[str, Any]:
+    """What the emulator says of a configuration, its clusters running: `emulator/run ready --help`."""
+    answer: dict[str, Any] = json.loads(emulator("ready", str(config)))
+    return answer
+
+
+def copies() -> Path:
+    """Folder of the configurations' copies."""
+    return Path(os.environ["GKE_AI_STATE"]) / "config"
+
+
+def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
+    """A stack and its fresh copy of `source`, else of the configuration it had before, else of Pulumi.<name>.yaml.
+
+    `deploying` refuses a configuration that expects what the emulator lacks, such as an existing cluster.
+    """
+    copy = copies() / f"Pulumi.{name}.yaml"
+    remembered = copies() / f"{name}.source"
     if source is None:
-        source = Path(remembered.read_text()) if remembered.exists() else paths.ROOT / f"Pulumi.{name}.yaml"
-    if source.exists():
-        write_copy(source, copy)
-        remembered.write_text(str(source.absolute()))
-    elif not copy.exists():
+        source = Path(remembered.read_text()) if remembered.exists() else ROOT / f"Pulumi.{name}.yaml"
+    if not source.exists() and not copy.exists():
         raise Stop(f"There is no configuration {source}. Give one: CONFIG=examples/mixed-training-inference.yaml")
+    answer = ready(source if source.exists() else copy)
+    if source.exists():
+        write_copy(source, copy, answer["defaults"])
+        remembered.write_text(str(source.absolute()))
+    if deploying and (missing := answer["missing"]):
+        what, command = missing["what"], missing["command"]
+        raise Stop(f"{what}; nothing was changed.\nNext, to make it:  {command}\nThen run this again.")
     return Stack(name, copy)
 
 
-def write_copy(source: Path, copy: Path) -> None:
+def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
     """Copies a configuration, with the emulator's project, and with what Pulumi has encrypted into an earlier copy."""
     content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
     stated = content.get("config") or {}
     earlier = yaml.safe_load(copy.read_text()) if copy.exists() else {}
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
-    content["config"] = {**DEFAULTS, **secrets, **stated}
+    content["config"] = {**defaults, **secrets, **stated}
     content |= {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier}
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(yaml.safe_dump(content, sort_keys=False))
@@ -76,15 +104,11 @@ def is_secret(value: object) -> bool:
 
 
 def ensure(stack: Stack) -> None:
-    """Creates the stack where there is none yet; refuses one whose configuration counts on what isn't there."""
-    assert stack.config_file
-    if found := missing(yaml.safe_load(stack.config_file.read_text())["config"]):
-        what, command = found
-        raise Stop(f"{what}; nothing was changed.\nNext, to make it:  {command}\nThen run this again.")
+    """Creates the stack where there is none yet."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
         # `stack init` takes no configuration file: it writes into that of its folder, so it runs where the copy is.
-        (paths.CONFIG / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")
-        done = stack.pulumi("stack", "init", "-C", str(paths.CONFIG), quiet=True)
+        (copies() / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")
+        done = stack.pulumi("stack", "init", "-C", str(copies()), quiet=True)
         if done.returncode:
             raise Stop(done.stderr.strip())
 
@@ -109,9 +133,8 @@ def up(stack: Stack) -> None:
             "Mend what is said above and run make up again; after a kill, "
             f"make recover STACK={stack.name} first."
         )
-    paths.KUBECONFIG.write_text(
-        stack.outputs()["kubeconfig"]
-    )  # of the latest stack: what `emulator/run kubectl` talks to
+    # Of the latest stack: what `emulator/run kubectl` talks to.
+    Path(os.environ["KUBECONFIG"]).write_text(stack.outputs()["kubeconfig"])
     status.show(stack)
 
 
@@ -141,8 +164,10 @@ def preview_json(stack: Stack) -> None:
 
 def make_report(stack: Stack, prices: Path | None) -> None:
     """Writes the page of a preview for reviewers, and its picture; ends with 1 where the stack can't be deployed so."""
+    from report import __main__ as reports  # the other commands start faster without it
+
     ensure(stack)
-    output = paths.STATE / "reports" / f"{stack.name}.md"
+    output = Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{stack.name}.md"
     options = ["--stack", stack.name, "--config-file", str(stack.config_file), "--output", str(output)]
     options += ["--prices", str(prices)] if prices else []
     raise SystemExit(reports.report(reports.parser().parse_args(options)))
@@ -161,13 +186,13 @@ def take_down(stack: Stack) -> None:
     down.down(stack)
     stack.pulumi("stack", "rm", "--yes", "--preserve-config", quiet=True)
     for name in (f"Pulumi.{stack.name}.yaml", f"{stack.name}.source"):
-        (paths.CONFIG / name).unlink(missing_ok=True)
+        (copies() / name).unlink(missing_ok=True)
     print(f"{stack.name} is down.")
 
 
 def upgrade_crds(stack: Stack) -> None:
-    """Applies the CRD of JobSet's chart, which lies among the tools here."""
-    crds.crds(stack, str(chart(JOBSET_CHART, crds.wanted(stack)).folder))
+    """Applies the CRD of JobSet's chart, from the emulator's folder of it."""
+    crds.crds(stack, emulator("chart", JOBSET_CHART, crds.wanted(stack)).strip())
 
 
 COMMANDS: dict[str, Callable[[Stack], None]] = {
@@ -183,7 +208,4 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
 }
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Stop as stop:
-        sys.exit(str(stop))
+    run(main)

@@ -1,78 +1,16 @@
-"""Copies of configurations: what would be ignored, lost or written where it doesn't belong."""
+"""What a configuration expects to exist: named with the command that creates it, and created by that command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from emulator import cluster, existing, paths, stack
+from emulator import cluster, existing, ready
 from emulator.gcp_plugin.secrets import make_secret
 from emulator.gcp_plugin.store import Record, Store
-from ops.stack import Stack, Stop
-
-
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
-    monkeypatch.setattr(cluster, "names", list)
-
-
-def write(path: Path, **config: object) -> Path:
-    """A configuration file."""
-    path.write_text(yaml.safe_dump({"config": config}))
-    return path
-
-
-def copied(name: str) -> dict[str, object]:
-    """The configuration in the copy of a stack."""
-    content: dict[str, object] = yaml.safe_load((paths.CONFIG / f"Pulumi.{name}.yaml").read_text())["config"]
-    return content
-
-
-def test_edited_configuration_is_read_again_without_naming_it_again(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    stack.prepare("mine", source)
-    write(source, size=2)
-    stack.prepare("mine", None)
-    assert copied("mine")["size"] == 2
-
-
-def test_source_is_never_written_to(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    before = source.read_text()
-    made = stack.prepare("mine", source)
-    assert made.config_file
-    assert made.config_file != source
-    assert source.read_text() == before
-
-
-def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    made = stack.prepare("mine", source)
-    assert made.config_file
-    content = yaml.safe_load(made.config_file.read_text())
-    content["encryptionsalt"] = "v1:salt"
-    content["config"]["gke-ai:hfToken"] = {"secure": "v1:cipher"}
-    made.config_file.write_text(yaml.safe_dump(content))
-    stack.prepare("mine", None)
-    assert copied("mine")["gke-ai:hfToken"] == {"secure": "v1:cipher"}
-    assert yaml.safe_load(made.config_file.read_text())["encryptionsalt"] == "v1:salt"
-
-
-def test_project_of_the_configuration_goes_before_that_of_the_emulator(tmp_path: Path) -> None:
-    stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
-    assert copied("mine")["gcp:project"] == "acme"
-    stack.prepare("other", write(tmp_path / "other.yaml", size=1))
-    assert copied("other")["gcp:project"] == existing.DEFAULTS["gcp:project"]
-
-
-def test_missing_configuration_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="There is no configuration"):
-        stack.prepare("mine", tmp_path / "nowhere.yaml")
-
 
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
 
@@ -139,12 +77,43 @@ def test_secret_that_a_configuration_counts_on_is_made_by_one_command(
         assert existing.missing(config)
 
 
-@pytest.mark.parametrize("command", [stack.up, stack.preview])
-def test_missing_existing_cluster_stops_before_pulumi_is_run(
-    command: Callable[[Stack], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The clusters that are started, of an emulator that has two."""
+    names: list[str] = []
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path / "cloud"))
-    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
-    made = stack.prepare("mine", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
-    with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
-        command(made)
+    monkeypatch.setattr(cluster, "names", lambda: ["one", "two"])
+    monkeypatch.setattr(cluster, "start", names.append)
+    return names
+
+
+def run_ready(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`emulator/run ready FILE`."""
+    monkeypatch.setattr("sys.argv", ["ready", str(file)])
+    ready.main()
+
+
+def test_ready_starts_the_clusters_and_prints_defaults_and_what_is_missing(
+    started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({"config": {"gke-ai:cluster": EXISTING}}))
+    run_ready(file, monkeypatch)
+    assert started == ["one", "two"]
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["defaults"].keys() == {"gcp:project", "gcp:region"}
+    command = "emulator/run existing create team --mode standard --location us-east5"
+    assert answer["missing"]["command"] == command
+    assert "the emulator has no such cluster" in answer["missing"]["what"]
+
+    file.write_text("")
+    run_ready(file, monkeypatch)
+    assert json.loads(capsys.readouterr().out)["missing"] is None
+
+
+@pytest.mark.usefixtures("started")
+def test_ready_names_the_file_that_is_not_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("config: [")
+    with pytest.raises(SystemExit, match=r"mine\.yaml is not valid YAML"):
+        run_ready(file, monkeypatch)

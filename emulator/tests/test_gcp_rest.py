@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.gcp_plugin import rest
-from emulator.gcp_plugin.clusters import LocalClusters
-from emulator.gcp_plugin.plugin import RESOURCES
-from emulator.gcp_plugin.resource import Cloud, Resource
-from emulator.gcp_plugin.store import Store
-from emulator.plugin import UNKNOWN, decode, encode
-from tests.recorder import PROJECT, configuration, run_program
+from emulator.plugin import UNKNOWN
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -228,46 +223,3 @@ def test_every_renamed_property_leads_to_a_field_that_google_s_description_has()
             for name in target.split("."):
                 assert name in found["properties"], f"{key}: {target}"
                 found, at = described.child(found, at, name)
-
-
-EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
-CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
-
-
-def includes(whole: Any, part: Any) -> bool:
-    """Whether all of `part` is in `whole`, which may say more."""
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(name in whole and includes(whole[name], part[name]) for name in part)
-    if isinstance(part, list):
-        return isinstance(whole, list) and len(whole) == len(part) and all(map(includes, whole, part))
-    return bool(whole == part)
-
-
-def asked_of_google(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Resource, str, dict[str, Any]]]:
-    """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
-    cloud = Cloud(Store(), LocalClusters(), PROJECT)
-    return [
-        (RESOURCES[one.type](cloud), one.object_name, decode(encode(one.inputs)))
-        for one in run_program(configuration(path), False, monkeypatch).resources.values()
-        if one.type in RESOURCES
-    ]
-
-
-@pytest.mark.parametrize("path", EXAMPLES)
-def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
-    asked = [(name, resource.body(inputs)) for resource, name, inputs in asked_of_google(path, monkeypatch)]
-    bodies = {name: body.content for name, body in asked if body is not None}
-    assert bodies.keys() == expected.keys()
-    for name, wanted in expected.items():
-        assert includes(bodies[name], wanted), (name, bodies[name])
-
-
-@pytest.mark.parametrize("path", CONFIGURATIONS)
-def test_google_refuses_nothing_of_the_program(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_of_google(path, monkeypatch)
-    assert asked
-    for resource, name, inputs in asked:
-        assert list(resource.problems(inputs)) == [], name
