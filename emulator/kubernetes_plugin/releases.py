@@ -63,7 +63,7 @@ def unsupported(news: Properties) -> list[tuple[str, str]]:
 
 
 def changes(state: Properties, news: Properties) -> dict[Path, Change]:
-    old = plain(state.get("__inputs")) or {}
+    old = plain(_stated(state)) or {}
     return differences({k: v for k, v in old.items() if k != "resourceNames"}, plain(news), typed=False)
 
 
@@ -73,6 +73,21 @@ def replaces(path: Path) -> bool:
 
 def previewed(inputs: Properties) -> Properties:
     return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
+
+
+def _stated(state: Properties) -> Properties | None:
+    """The inputs that a state was made of; None in an import.
+
+    Raises:
+        Refused: They lack the secret wrapper that the engine records them with; the official plugin breaks on that.
+    """
+    known = state.get("__inputs")
+    if known is None:
+        return None
+    if not isinstance(known, Secret):
+        raise Refused("__inputs of a Helm release is no secret in the state, and the kubernetes plugin can't read it")
+    inputs: Properties = known.value
+    return inputs
 
 
 def _state(inputs: Properties, status: Status) -> Properties:
@@ -150,8 +165,7 @@ class Releases:
     def read(self, release_id: str, state: Properties, inputs: Properties) -> tuple[Properties, Properties] | None:
         """(state, inputs) as they are now; None if the release is gone.
 
-        Raises:
-            InitFailed: Its last change was killed or failed.
+        Whatever its status, as the official plugin has it: one that failed or was killed half-way is read as it is.
         """
         namespace, name = parse_id(release_id)
         status = self._recorded(namespace, name)
@@ -160,6 +174,10 @@ class Releases:
         known = state.get("__inputs")
         if isinstance(known, Secret):
             inputs = known.value
+        elif known is not None:
+            raise Refused(
+                f"Helm release {release_id}: __inputs in the state is no secret; the engine records it as one"
+            )
         elif not inputs:
             inputs = {
                 "name": name,
@@ -169,10 +187,7 @@ class Releases:
                 "values": Secret(dict(status.values)),  # nobody says which of them are secret
                 "timeout": DEFAULT_TIMEOUT_SECONDS,
             }
-        live = _state(inputs, status)
-        if status.state != "deployed":
-            raise InitFailed(release_id, live, [f"Helm release {release_id} is {status.state}"], inputs)
-        return live, inputs
+        return _state(inputs, status), inputs
 
     def delete(self, state: Properties) -> None:
         release = plain(state)
