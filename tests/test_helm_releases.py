@@ -197,7 +197,7 @@ def test_a_recorded_release_that_is_unfinished_is_updated_by_the_next_up(monkeyp
 def test_a_helm_that_is_still_at_work_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = [[revision(1, "pending-install").secret], [DEPLOYED.secret]]
     monkeypatch.setattr(helm_releases, "list_objects", lambda *_, **__: looks.pop(0))
-    monkeypatch.setattr(helm_releases.time, "sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     (found,) = helm_releases.revisions_of(object(), INPUTS)  # type: ignore[arg-type]
     assert found.status == "deployed"
 
