@@ -564,7 +564,7 @@ def _refused_create(urn: str, inputs: Properties, error: ApiError) -> Refused:
 def _refused_update(inputs: Properties, error: ApiError) -> Refused:
     text = f"{_named(inputs)} was not updated by the Kubernetes API server: "
     if error.code == 404:
-        return Refused(f"{text}it is gone. Run `pulumi refresh`, then `pulumi up`: that creates it again")
+        return Refused(f"{text}{error.message}. Run `pulumi refresh`, then `pulumi up`: that creates it again")
     owners = [cause for cause in error.causes if cause.get("reason") == "FieldManagerConflict"]
     if not owners:
         return Refused(text + objects.redacted(error.message, inputs))

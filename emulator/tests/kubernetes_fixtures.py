@@ -26,6 +26,27 @@ end = cluster.endpoint("rules")
 print(end.host, end.ca_certificate)
 """
 
+RELEASE = "kubernetes:helm.sh/v3:Release"
+CHART = {
+    "Chart.yaml": "{apiVersion: v2, name: app, version: 1.2.3, appVersion: '7'}",
+    "templates/app.yaml": """
+{{- if .Values.refuse }}{{ fail (printf "refused: %s" .Values.refuse) }}{{ end }}
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: app}
+spec:
+  selector: {matchLabels: {app: app}}
+  template:
+    metadata: {labels: {app: app}}
+    spec:
+      {{- with .Values.nodeSelector }}
+      nodeSelector: {{ toJson . }}
+      {{- end }}
+      containers: [{name: main, image: registry.example/app}]
+""",
+}
+NOWHERE = {"values": {"nodeSelector": {"no": "where"}}}
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -96,3 +117,18 @@ def namespace(plugin: Engine) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     made: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
     return made.id
+
+
+@pytest.fixture(scope="session")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a small chart."""
+    folder = tmp_path_factory.mktemp("charts") / "app"
+    (folder / "templates").mkdir(parents=True)
+    for name, text in CHART.items():
+        (folder / name).write_text(text)
+    return str(folder)
+
+
+def release(chart: str, namespace: str, **more: Any) -> dict[str, Any]:
+    """Inputs of a Release of that chart."""
+    return {"name": "app", "namespace": namespace, "chart": chart, "timeout": 60, **more}

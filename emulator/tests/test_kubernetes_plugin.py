@@ -17,6 +17,7 @@ import pytest
 from emulator.plugin import Secret, plain
 from emulator.tests.harness import ROOT, eventually
 from emulator.tests.kubernetes_engine import CONFIG_MAP, Created, Engine, Rejected, Unready
+from emulator.tests.kubernetes_fixtures import NOWHERE, RELEASE, release
 
 if TYPE_CHECKING:
     from emulator.tests.kubernetes_fixtures import Cluster
@@ -28,7 +29,6 @@ CANARY = "hf_canary_0123456789"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
 SECRET = "kubernetes:core/v1:Secret"
-RELEASE = "kubernetes:helm.sh/v3:Release"
 WIDGET = "kubernetes:example.com/v1:Widget"
 Inputs = dict[str, Any]
 
@@ -210,41 +210,6 @@ def test_a_login_that_is_not_installed_is_told(cluster: Cluster) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- Helm
-CHART = {
-    "Chart.yaml": "{apiVersion: v2, name: app, version: 1.2.3, appVersion: '7'}",
-    "templates/app.yaml": """
-{{- if .Values.refuse }}{{ fail (printf "refused: %s" .Values.refuse) }}{{ end }}
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: app}
-spec:
-  selector: {matchLabels: {app: app}}
-  template:
-    metadata: {labels: {app: app}}
-    spec:
-      {{- with .Values.nodeSelector }}
-      nodeSelector: {{ toJson . }}
-      {{- end }}
-      containers: [{name: main, image: registry.example/app}]
-""",
-}
-NOWHERE = {"values": {"nodeSelector": {"no": "where"}}}
-
-
-@pytest.fixture(scope="module")
-def chart(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a small chart."""
-    folder = tmp_path_factory.mktemp("charts") / "app"
-    (folder / "templates").mkdir(parents=True)
-    for name, text in CHART.items():
-        (folder / name).write_text(text)
-    return str(folder)
-
-
-def release(chart: str, namespace: str, **more: Any) -> Inputs:
-    return {"name": "app", "namespace": namespace, "chart": chart, "timeout": 60, **more}
-
-
 def test_a_release_is_installed_upgraded_read_and_removed(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
