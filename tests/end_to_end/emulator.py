@@ -21,6 +21,7 @@ from emulator.tests import harness
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
+from ops.stack import client_of, list_objects
 
 
 @dataclass(frozen=True)
@@ -134,10 +135,11 @@ def objects_of(emulator: Emulator) -> frozenset[tuple[str, str, str]]:
 ENDS_SECONDS, OFFICIAL_ENDS_SECONDS = 15, 330
 
 
-def killed_up(emulator: Emulator, config: Path, point: str, when: Callable[[], Any] = lambda: True) -> None:
+def killed_up(emulator: Emulator, config: Path, point: str, release: str | None = None) -> None:
     """Begins an `up`, and kills its engine while the first resource of the type `point` is being created.
 
-    The engine stands still from then until `when` is true: what is under way goes on, and nothing of it is recorded.
+    With `release`, that is a Helm release, and the kill comes when Helm has recorded this status. The engine stands
+    still from the beginning of the installation: Helm goes on, and what becomes of it is in no state.
     """
     up = begin_up(emulator, config)
     assert up.stdout
@@ -147,11 +149,26 @@ def killed_up(emulator: Emulator, config: Path, point: str, when: Callable[[], A
     else:
         raise AssertionError(f"the up ended before {point} was being created")
     engine = engine_of(emulator)
-    os.kill(engine, signal.SIGSTOP)
-    eventually(when, "what the kill waits for")
+    if release:
+        statuses = helm_statuses(emulator)
+        eventually(lambda: "pending-install" in statuses(), "Helm begins to install the release")
+        os.kill(engine, signal.SIGSTOP)
+        eventually(lambda: release in statuses(), f"Helm has the release as {release}")
     os.kill(engine, signal.SIGKILL)
     up.communicate()
     until_update_ends(emulator)
+
+
+def helm_statuses(emulator: Emulator) -> Callable[[], list[str]]:
+    """Asks for the status of every revision that Helm has recorded, in a stack that has no outputs yet."""
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    api = client_of(kubeconfig.read_text(), 1)
+
+    def ask() -> list[str]:
+        secrets = list_objects(api, "/api/v1/secrets", labelSelector="owner=helm")
+        return [secret["metadata"]["labels"]["status"] for secret in secrets]
+
+    return ask
 
 
 def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) -> str:
@@ -198,13 +215,6 @@ def of_an_update(emulator: Emulator) -> dict[int, str]:
     """The processes of the emulator that belong to an update, not to its cluster."""
     parts = ("pulumi ", "pulumi-", "language_host", "emulator.gcp_plugin", "emulator.kubernetes_plugin", "bin/helm")
     return {pid: command for pid, command in emulator.processes().items() if any(part in command for part in parts)}
-
-
-def helm_has(emulator: Emulator, status: str) -> bool:
-    """Whether Helm has recorded a release with this status, in a stack that has no outputs yet."""
-    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
-    selector = f"owner=helm,status={status}"
-    return bool(emulator.run("kubectl", "--kubeconfig", str(kubeconfig), "get", "secrets", "-Al", selector, "-oname"))
 
 
 def recovered(emulator: Emulator, config: Path) -> None:

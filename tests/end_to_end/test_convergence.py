@@ -17,7 +17,6 @@ from tests.end_to_end.emulator import (
     ROOT,
     Emulator,
     eventually,
-    helm_has,
     killed_at_random,
     killed_up,
     recovered,
@@ -138,7 +137,7 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
 ) -> None:
     emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     config = emulator.configure(EXAMPLE)
-    killed_up(emulator, config, point, lambda: release is None or helm_has(emulator, release))
+    killed_up(emulator, config, point, release)
     recovered(emulator, config)
     assert len(emulator.get("deployments,jobs,services", "-n", "llm")) == 4
     if release:
