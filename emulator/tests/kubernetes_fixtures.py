@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from emulator.tests.harness import RUN, Emulator
-from emulator.tests.kubernetes_engine import NAMESPACE, Created, Engine
+from emulator.tests.kubernetes_engine import CHART, NAMESPACE, Created, Engine
 
 MAKE = """
 import emulator.cluster as cluster
@@ -25,27 +25,6 @@ cluster.set_pool("rules", cluster.PoolRecord("system", "e2-standard-32", zones, 
 end = cluster.endpoint("rules")
 print(end.host, end.ca_certificate)
 """
-
-RELEASE = "kubernetes:helm.sh/v3:Release"
-CHART = {
-    "Chart.yaml": "{apiVersion: v2, name: app, version: 1.2.3, appVersion: '7'}",
-    "templates/app.yaml": """
-{{- if .Values.refuse }}{{ fail (printf "refused: %s" .Values.refuse) }}{{ end }}
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: app}
-spec:
-  selector: {matchLabels: {app: app}}
-  template:
-    metadata: {labels: {app: app}}
-    spec:
-      {{- with .Values.nodeSelector }}
-      nodeSelector: {{ toJson . }}
-      {{- end }}
-      containers: [{name: main, image: registry.example/app}]
-""",
-}
-NOWHERE = {"values": {"nodeSelector": {"no": "where"}}}
 
 
 @dataclass(frozen=True)
@@ -127,8 +106,3 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> str:
     for name, text in CHART.items():
         (folder / name).write_text(text)
     return str(folder)
-
-
-def release(chart: str, namespace: str, **more: Any) -> dict[str, Any]:
-    """Inputs of a Release of that chart."""
-    return {"name": "app", "namespace": namespace, "chart": chart, "timeout": 60, **more}

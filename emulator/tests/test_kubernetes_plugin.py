@@ -16,8 +16,7 @@ import pytest
 
 from emulator.plugin import Secret, plain
 from emulator.tests.harness import ROOT, eventually
-from emulator.tests.kubernetes_engine import CONFIG_MAP, Created, Engine, Rejected, Unready
-from emulator.tests.kubernetes_fixtures import NOWHERE, RELEASE, release
+from emulator.tests.kubernetes_engine import CONFIG_MAP, NOWHERE, RELEASE, Created, Engine, Rejected, Unready, release
 
 if TYPE_CHECKING:
     from emulator.tests.kubernetes_fixtures import Cluster

@@ -23,8 +23,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import UNKNOWN, Secret, plain
-from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Created, Engine, Rejected, Unready
-from emulator.tests.kubernetes_fixtures import NOWHERE, RELEASE, release
+from emulator.tests.kubernetes_engine import (
+    CONFIG_MAP,
+    NAMESPACE,
+    NOWHERE,
+    RELEASE,
+    Created,
+    Engine,
+    Rejected,
+    Unready,
+    release,
+)
 
 if TYPE_CHECKING:
     from emulator.tests.kubernetes_fixtures import Cluster
@@ -425,10 +434,12 @@ def test_an_import_reads_what_is_there(plugin: Engine, cluster: Cluster, namespa
 def test_a_cluster_that_did_not_answer_at_first_stays_unreachable_for_that_process(
     cluster: Cluster, namespace: str
 ) -> None:
-    found = re.search(r"https://127\.0\.0\.1:(\d+)", cluster.kubeconfig)
+    # The administrator's: the login of Google Cloud is for the cluster's own address.
+    kubeconfig = (cluster.emulator.state / "clusters" / "rules" / "kubeconfig").read_text()
+    found = re.search(r"https://127\.0\.0\.1:(\d+)", kubeconfig)
     assert found
     port = free_port()
-    late = cluster.kubeconfig.replace(found[0], f"https://127.0.0.1:{port}")
+    late = kubeconfig.replace(found[0], f"https://127.0.0.1:{port}")
     with cluster.plugin(kubeconfig=late) as early, forwarded(port, int(found[1])):
         with pytest.raises(Rejected, match="configured Kubernetes cluster is unreachable"):
             early.create(CONFIG_MAP, "c", config_map(namespace))
