@@ -29,6 +29,7 @@ from components import (
     TgiServerArgs,
     VllmServerArgs,
     WorkloadNamespace,
+    cluster_client,
     readiness,
 )
 from components.runs import hooks
@@ -553,6 +554,20 @@ def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
     wait(cluster)
     assert cluster.looked == 1
     assert clock == []
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
+    preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
+    threads = SimpleNamespace(submit=lambda _, module: loaded.append(module))
+    monkeypatch.setattr("components.cluster_client._THREADS", threads)
+    cluster_client.load_client.cache_clear()
+    for _ in range(2):
+        cluster_client.load_client()
+    assert loaded == ([] if preview else ["kubernetes.client"])
 
 
 def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
