@@ -13,6 +13,7 @@ from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.resource import Cloud, Resource
+from emulator.gcp_plugin.schema import schema_of
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import UNKNOWN, decode, encode
 from tests.recorder import PROJECT, configuration, run_program
@@ -50,7 +51,6 @@ CASES: list[tuple[str, Callable[[dict[str, Any]], rest.Body], dict[str, Any]]] =
             "initialNodeCount": 1,
             "removeDefaultNodePool": True,
             "deletionProtection": False,
-            "enableAutopilot": False,
             "releaseChannel": {"channel": "RAPID"},
             "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
             "addonsConfig": {
@@ -150,6 +150,8 @@ def test_a_body_is_what_google_s_reference_asks_for(
     body = write(inputs)
     assert body.content == expected["body"]
     assert body.problems("body") == []
+    token = next(token for token, kind in RESOURCES.items() if kind.__name__ == body.type)
+    assert list(schema_of(token).conflicts(inputs)) == [], "the provider would refuse these inputs"
 
 
 def problems(

@@ -55,8 +55,6 @@ class ServiceAccount(Resource):
 
     token = SERVICE_ACCOUNT
     arguments = ("pulumi_gcp.serviceaccount", "AccountArgs")
-    # ForceNew in google/services/resourcemanager/resource_google_service_account.go of the provider.
-    replaces = ("accountId", "project")
     decided = ("email", "member", "name", "project", "uniqueId")
     named = False
 
@@ -140,7 +138,6 @@ class ServiceAccountIAMMember(_Member):
 
     token = SERVICE_ACCOUNT_IAM_MEMBER
     arguments = ("pulumi_gcp.serviceaccount", "IAMMemberArgs")
-    replaces = ("serviceAccountId", "role", "member", "condition.*")
 
     def _target(self, inputs: Properties) -> str:
         return str(inputs["serviceAccountId"])
@@ -163,7 +160,6 @@ class ProjectIAMMember(_Member):
 
     token = PROJECT_IAM_MEMBER
     arguments = ("pulumi_gcp.projects", "IAMMemberArgs")
-    replaces = ("project", "role", "member", "condition.*")
 
     def _target(self, inputs: Properties) -> str:
         return str(inputs["project"])
