@@ -111,13 +111,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a stack has before and after, by URN, the changes between, and why there may be no plan."""
+    """What a stack has before and after, by URN, the changes between, why there may be no plan, and warnings."""
 
     stack: str
     before: Mapping[str, Resource]
     after: Mapping[str, Resource]
     changes: tuple[Change, ...]
     errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def component_of(self, resource: Resource) -> Resource | None:
         """The outermost component that a resource is, or is part of."""
@@ -165,7 +166,8 @@ def plan(preview: Preview) -> Plan:
     # A policy that stops the deployment makes the preview fail too, and says so itself.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
     told = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
-    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(told)))
+    warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
+    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(told)), tuple(warnings))
 
 
 def resource(state: State) -> Resource:

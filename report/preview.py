@@ -25,6 +25,8 @@ POLICY_EVENTS = {
     "policyAnalyzeSummaryEvent": ("resourceUrn", "passed", "failed"),
     "policyAnalyzeStackSummaryEvent": ("passed", "failed"),
 }
+# How a warning of this program begins: with a key of the configuration. Those of Pulumi and its plugins are not shown.
+WARNING = "gke-ai:"
 # The order of the two says whether the old one goes first.
 REPLACING = ("create-replacement", "delete-replaced")
 
@@ -107,13 +109,15 @@ def masked(value: Any) -> Any:
 
 
 def of_interest(event: State) -> dict[str, Any] | None:
-    """An event of a policy, an error, or a replacement; None of any other."""
+    """An event of a policy, an error, a warning of this program, or a replacement; None of any other."""
     for kind, keys in POLICY_EVENTS.items():
         if kind in event:
             return {kind: {key: event[kind][key] for key in keys if event[kind].get(key)}}
     said = event.get("diagnosticEvent") or {}
     if said.get("severity") == "error":
         return {"error": str(said["message"])}
+    if said.get("severity") == "warning" and str(said["message"]).startswith(WARNING):
+        return {"warning": str(said["message"])}
     metadata = (event.get("resourcePreEvent") or {}).get("metadata") or {}
     if metadata.get("op") in REPLACING:
         return {"replacing": {"op": metadata["op"], "urn": metadata["urn"]}}

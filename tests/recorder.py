@@ -16,6 +16,7 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
+from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
 
 from catalog.zones import is_zone, node_zones
@@ -115,12 +116,14 @@ def trigger(request: Any) -> Any:
     """The value whose change replaces the resource; None without one."""
     if not request.HasField("replacement_trigger"):
         return None
-    return rpc.deserialize_property(request.replacement_trigger)
+    return rpc.deserialize_property(json_format.MessageToDict(request.replacement_trigger))
 
 
 class Cloud(mocks.Mocks):
     """A cloud that answers with what it was asked for, and with made-up endpoints; in a preview it knows no ids."""
 
+    # What the cloud has kept of a cluster's former settings.
+    kept: Mapping[str, object] = {}
     # The DNS name of a cluster that is there.
     by_name: Mapping[str, object] = {"endpoint": "gke-1.example.com", "allowExternalTraffic": True}
 
@@ -131,7 +134,7 @@ class Cloud(mocks.Mocks):
         state = dict(args.inputs)
         if args.typ == "gcp:container/cluster:Cluster" and not self.preview:
             state |= {"endpoint": "192.0.2.1", "masterAuth": pulumi.Output.secret({"clusterCaCertificate": "Q0E="})}
-            state |= {"nodeLocations": list(node_zones(args.inputs["location"]))}
+            state |= {"nodeLocations": list(node_zones(args.inputs["location"])), **self.kept}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         if args.typ == "gcp:serviceaccount/account:Account":
