@@ -1,13 +1,16 @@
 # Everything runs through emulator/run, which builds what is missing and sets the emulator's environment.
 STACK ?=
 CONFIG ?=
-EMULATOR = emulator/run python -m emulator.stack
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
+NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
+# What the stack needs is built before the first command on it, beside the Python environment.
+TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
+EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 
-.PHONY: setup up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
-setup:  ## build tools and the Python environment
-	emulator/run true
+.PHONY: setup check up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+setup:  ## create the Python environment and build every tool; other targets build what they need
+	emulator/run --tools all true
 up:  ## deploy to the emulated cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
 status:  ## what runs, what waits and why
@@ -33,11 +36,17 @@ recover:  ## after a killed up
 	@$(EMULATOR) recover $(PICK)
 down:  ## take a stack down
 	@$(EMULATOR) down $(PICK)
+# Formatting, style, types, and every test that needs no cluster.
+check:  ## within two minutes
+	emulator/run ruff format --check --quiet .
+	emulator/run ruff check --quiet .
+	emulator/run mypy --strict $(CODE)
+	emulator/run pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
 # By file, side by side: most of its time a test waits for a cluster of its own.
 test:  ## everything CI runs
-	emulator/run pytest -m "not long" -n 2 --dist loadfile --durations 12
+	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
 test-long:  ## more repetitions, more kill points
-	emulator/run pytest
+	emulator/run --tools all pytest
 lint:  ## formatter, linter, strict types, workflows, sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .

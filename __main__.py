@@ -40,7 +40,7 @@ from components import (
 )
 from components.base import arguments
 from components.identity import project_number
-from outputs.produced import Made, outputs
+from outputs.export import ComponentOutputs, outputs
 from settings import BadConfiguration, Problem, Settings, plan, tenancy
 from settings.model import (
     FineTune,
@@ -236,7 +236,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         jobs.append(latest[line])
 
     granted = any(tenancy.grants(bucket, stack) for bucket in stack.buckets)
-    known = Made(
+    component_outputs = ComponentOutputs(
         cluster_name=cluster.cluster_name,
         cluster_location=cluster.location,
         cluster_endpoint=cluster.endpoint,
@@ -250,7 +250,7 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         buckets=[(bucket.bucket_name, bucket.url) for bucket in buckets.values()],
         dashboards=monitoring.dashboard_ids if monitoring else [],
     )
-    for name, value in outputs(stack, project, known).items():
+    for name, value in outputs(stack, project, component_outputs).items():
         pulumi.export(name, value)
 
 

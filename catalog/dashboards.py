@@ -1,4 +1,4 @@
-"""What is watched: charts and alerts as PromQL, and dashboards as Cloud Monitoring's API takes them. Pure functions.
+"""Monitoring: charts and alerts as PromQL, and dashboards as Cloud Monitoring's API takes them. Pure functions.
 
 Where each metric is said to exist, and what it carries:
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-# Packages of metrics of a Standard cluster that is watched: what GKE turns on in new clusters, since a list replaces
+# Packages of metrics of a monitored Standard cluster: what GKE turns on in new clusters, since a list replaces
 # that. https://docs.cloud.google.com/kubernetes-engine/docs/how-to/configure-metrics
 PACKAGES = (
     *("SYSTEM_COMPONENTS", "STORAGE", "POD", "DEPLOYMENT", "STATEFULSET", "DAEMONSET", "HPA", "JOBSET"),
@@ -58,8 +58,8 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A server that is watched: its Deployment, and its engine if the engine's own metrics are collected."""
+class MonitoredServer:
+    """A monitored server: its Deployment, and its engine if the engine's own metrics are collected."""
 
     namespace: str
     name: str
@@ -101,7 +101,7 @@ def queue_charts(cluster: str) -> list[Chart]:
     ]
 
 
-def server_charts(cluster: str, servers: Sequence[Watched]) -> list[Chart]:
+def server_charts(cluster: str, servers: Sequence[MonitoredServer]) -> list[Chart]:
     """Of servers: replicas, and what each engine says of its load."""
     every = selector(
         cluster,
@@ -225,7 +225,7 @@ def preempted(cluster: str, an_hour: int) -> str:
     return f"round(sum by (cluster_queue) (increase(kueue_evicted_workloads_total{here}[1h]))) >= {an_hour}"
 
 
-def down(cluster: str, server: Watched) -> str:
+def down(cluster: str, server: MonitoredServer) -> str:
     """Whether the server has no replica that is ready; one that nothing is known of has none."""
     here = selector(cluster, namespace=server.namespace, deployment=server.name)
     return f"(max(kube_deployment_status_replicas_available{here}) or vector(0)) < 1"

@@ -64,8 +64,8 @@ class Engine:
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
         """The JSON of a request for at most `max_tokens` tokens."""
-        asked = {"prompt": prompt, "max_tokens": max_tokens}
-        return {"model": model, **asked} if self.form == "completions" else asked
+        prompt_fields = {"prompt": prompt, "max_tokens": max_tokens}
+        return {"model": model, **prompt_fields} if self.form == "completions" else prompt_fields
 
     def text(self, answer: Mapping[str, Any]) -> str:
         """The generated text of an answer; KeyError, IndexError or TypeError where it is none of this engine's."""

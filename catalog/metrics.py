@@ -31,7 +31,7 @@ TOLERANCE = Fraction(1, 10)
 # Managed collection scrapes system metrics no more often: https://cloud.google.com/stackdriver/docs/managed-prometheus
 SYSTEM_SCRAPE_SECONDS = 15
 # A model that is loaded takes more of its TPUs' memory than this: an assumption, and a low one.
-LEAST_MEMORY = Fraction(1, 100)
+MIN_MEMORY = Fraction(1, 100)
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def in_bytes(metric: str, adapter: str) -> bool:
 
 @dataclass(frozen=True)
 class Range:
-    """Values that one replica can have: the least while it does something, and the most; None where nobody knows."""
+    """Values that one replica can have: the minimum while it is busy, and the maximum; None where unknown."""
 
-    least: Fraction | None
-    most: Fraction | None
+    min: Fraction | None
+    max: Fraction | None
 
 
 def range_of(metric: str, adapter: str, slots: int | None, memory: int | None) -> Range:
@@ -87,8 +87,8 @@ def range_of(metric: str, adapter: str, slots: int | None, memory: int | None) -
     if metric == "slotsUsed":
         return Range(Fraction(1, slots) if slots else None, Fraction(1))
     if not in_bytes(metric, adapter):
-        return Range(LEAST_MEMORY, Fraction(1))
-    return Range(LEAST_MEMORY * memory, Fraction(memory)) if memory else Range(None, None)
+        return Range(MIN_MEMORY, Fraction(1))
+    return Range(MIN_MEMORY * memory, Fraction(memory)) if memory else Range(None, None)
 
 
 def replicas(now: int, value: Fraction, target: Fraction) -> int:

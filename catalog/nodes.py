@@ -92,17 +92,17 @@ class NodeShape:
 
 def node_labels(shape: NodeShape) -> dict[str, str]:
     """The labels that GKE puts on such a node, the user's own included; the hostname is the node's own business."""
-    kind = machine(shape.machine_type)
+    machine_type = machine(shape.machine_type)
     mode = MODES[shape.capacity]
     labels = {
         **shape.labels,
-        ARCH: kind.arch,
+        ARCH: machine_type.arch,
         OS: "linux",
-        INSTANCE_TYPE: kind.name,
+        INSTANCE_TYPE: machine_type.name,
         REGION: region_of(shape.zone),
         ZONE: shape.zone,
         GKE_NODEPOOL: shape.pool,
-        MACHINE_FAMILY: kind.family,
+        MACHINE_FAMILY: machine_type.family,
         GKE_OS_DISTRIBUTION: "cos",
         GKE_MAX_PODS_PER_NODE: str(MAX_PODS),
         GKE_PROVISIONING: mode.provisioning,
@@ -110,11 +110,11 @@ def node_labels(shape: NodeShape) -> dict[str, str]:
     }
     if shape.gpu is not None:
         labels |= {GKE_ACCELERATOR: shape.gpu, GKE_GPU_DRIVER_VERSION: shape.driver}
-    if kind.tpu is not None and shape.topology is not None:
+    if machine_type.tpu is not None and shape.topology is not None:
         labels |= {
-            GKE_TPU_ACCELERATOR: kind.tpu,
+            GKE_TPU_ACCELERATOR: machine_type.tpu,
             GKE_TPU_TOPOLOGY: shape.topology,
-            GKE_ACCELERATOR_COUNT: str(kind.chips),
+            GKE_ACCELERATOR_COUNT: str(machine_type.chips),
         }
     if shape.compute_class is not None:
         labels[COMPUTE_CLASS] = shape.compute_class
@@ -174,48 +174,62 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
     Google doesn't say which machine Autopilot takes; this is the cheapest that would do. Raises LookupError, in the
     user's language, where no machine is large enough.
     """
-    kinds = (
+    machine_types = (
         machines_with(gpu) if gpu is not None else sorted((m for m in MACHINES.values() if m.family == "e2"), key=size)
     )
-    for kind in kinds:
-        shape = _bare_shape(kind)
+    for machine_type in machine_types:
+        shape = _bare_shape(machine_type)
         free = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
-        if kind.gpus >= gpus and free["cpu"] >= cpu and free["memory"] >= memory:
-            return kind
+        if machine_type.gpus >= gpus and free["cpu"] >= cpu and free["memory"] >= memory:
+            return machine_type
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""
     wanted += f"{readable('cpu', cpu)} CPU and {readable('memory', memory)} of memory"
-    if not kinds:
+    if not machine_types:
         raise LookupError(f"no machine has {gpu}")
-    raise LookupError(f"no machine has {wanted}; the largest, {kinds[-1].name}, has {_size_of(kinds[-1])}")
+    raise LookupError(
+        f"no machine has {wanted}; the largest, {machine_types[-1].name}, has {_size_of(machine_types[-1])}"
+    )
 
 
-def _size_of(kind: Machine) -> str:
+def _size_of(machine_type: Machine) -> str:
     free = {
-        resource: readable(resource, parse_quantity(text)) for resource, text in allocatable(_bare_shape(kind)).items()
+        resource: readable(resource, parse_quantity(text))
+        for resource, text in allocatable(_bare_shape(machine_type)).items()
     }
-    gpus = f"{kind.gpus} {kind.gpu}, " if kind.gpu else ""
+    gpus = f"{machine_type.gpus} {machine_type.gpu}, " if machine_type.gpu else ""
     return f"{gpus}{free['cpu']} CPU and {free['memory']} of memory"
 
 
-def _bare_shape(kind: Machine) -> NodeShape:
-    return NodeShape("", kind.name, kind.gpu, kind.gpus, "default", "onDemand", "", 100, MappingProxyType({}), True)
+def _bare_shape(machine_type: Machine) -> NodeShape:
+    return NodeShape(
+        "",
+        machine_type.name,
+        machine_type.gpu,
+        machine_type.gpus,
+        "default",
+        "onDemand",
+        "",
+        100,
+        MappingProxyType({}),
+        True,
+    )
 
 
 def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, Fraction]:
-    kind = machine(machine_type)
-    if (gpu, gpus) != (kind.gpu, kind.gpus) and gpus not in ATTACHABLE.get(kind.name, {}).get(gpu or "", ()):
-        raise ValueError(f"{kind.name} can't have {gpus} of {gpu}")
-    memory = Fraction(kind.memory_gb) * GI * (1 - _KERNEL_SHARE)
+    spec = machine(machine_type)
+    if (gpu, gpus) != (spec.gpu, spec.gpus) and gpus not in ATTACHABLE.get(spec.name, {}).get(gpu or "", ()):
+        raise ValueError(f"{spec.name} can't have {gpus} of {gpu}")
+    memory = Fraction(spec.memory_gb) * GI * (1 - _KERNEL_SHARE)
     have = {
-        "cpu": Fraction(kind.vcpus),
+        "cpu": Fraction(spec.vcpus),
         "memory": memory // KI * Fraction(KI),
         "ephemeral-storage": Fraction(disk_gb) * GI,
         "pods": Fraction(MAX_PODS),
     }
     if gpus:
         have[NVIDIA_GPU] = Fraction(gpus)
-    if kind.chips:
-        have[GOOGLE_TPU] = Fraction(kind.chips)
+    if spec.chips:
+        have[GOOGLE_TPU] = Fraction(spec.chips)
     return have
 
 

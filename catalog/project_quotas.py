@@ -27,12 +27,12 @@ ON_DEMAND: Mapping[str, str] = MappingProxyType(
 # Spot and flex-start draw on this one: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#quota
 PREEMPTIBLE: Mapping[str, str] = MappingProxyType(
     {
-        **{kind: f"PREEMPTIBLE_{metric}" for kind, metric in ON_DEMAND.items()},
+        **{accelerator: f"PREEMPTIBLE_{metric}" for accelerator, metric in ON_DEMAND.items()},
         "nvidia-h100-80gb": "PREEMPTIBLE_NVIDIA_H100_GPUS",
     }
 )
 
 
-def metric(kind: str, capacity: str) -> str | None:
+def metric(accelerator: str, capacity: str) -> str | None:
     """The quota that accelerators of a kind draw on; none that a region has where there is one for the family."""
-    return (ON_DEMAND if capacity == "onDemand" else PREEMPTIBLE).get(kind)
+    return (ON_DEMAND if capacity == "onDemand" else PREEMPTIBLE).get(accelerator)

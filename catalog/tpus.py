@@ -59,7 +59,7 @@ _SINGLE_HOST_3D = "2x2x1"
 # The small ones; larger ones have multiples of 4 on each side, in ascending order.
 _MULTI_HOST_3D = ("2x2x2", "2x2x4", "2x4x4")
 # The most chips that one slice may train on.
-MOST_CHIPS_3D = 6144
+MAX_CHIPS_3D = 6144
 _CHIPS_OF_A_MULTI_HOST_MACHINE = 4
 
 
@@ -154,9 +154,9 @@ def _topologies(machine: Machine) -> Iterator[str]:
         return
     yield _SINGLE_HOST_3D
     yield from _MULTI_HOST_3D
-    sides = range(4, MOST_CHIPS_3D // 16 + 1, 4)
+    sides = range(4, MAX_CHIPS_3D // 16 + 1, 4)
     for a, b, c in combinations_with_replacement(sides, 3):
-        if a * b * c <= MOST_CHIPS_3D:
+        if a * b * c <= MAX_CHIPS_3D:
             yield f"{a}x{b}x{c}"
 
 

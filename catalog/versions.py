@@ -7,7 +7,7 @@ PROJECT_VERSION = "0.3.0"
 
 # https://kueue.sigs.k8s.io/docs/installation/#install-by-helm
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
-KUEUE_VERSION = "0.18.2"
+KUEUE_VERSION = "0.18.4"
 # The chart of the release names this image; the chart in the source repository names a staging one.
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 KUEUE_IMAGE_TAG = f"v{KUEUE_VERSION}"

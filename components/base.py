@@ -5,6 +5,7 @@ from typing import Any, TypedDict, TypeVar
 
 import pulumi
 from pydantic import ValidationError
+from pydantic.alias_generators import to_snake
 
 from settings.model import Section
 
@@ -54,6 +55,10 @@ def read(model: type[S], component: str, args: Mapping[str, Any]) -> S:
 
     Raises InputPropertiesError with the path and the reason of each argument that the section refuses.
     """
+    for former, present in model.renamed_keys.items():
+        if (argument := to_snake(former)) in args:
+            reason = f"{argument} was renamed: write {to_snake(present)}"
+            raise pulumi.InputPropertiesError(f"{component}: {reason}", [{"property_path": former, "reason": reason}])
     try:
         return model.model_validate({key: value for key, value in args.items() if key in model.model_fields})
     except ValidationError as error:

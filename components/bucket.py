@@ -7,7 +7,7 @@ import pulumi_gcp as gcp
 
 from catalog.workload_identity import principal
 from components.base import Component, read
-from components.identity import once_there_is_a_pool, project_number
+from components.identity import after_workload_pool, project_number
 from settings.model import Bucket
 
 DAY_SECONDS = 86400
@@ -98,7 +98,7 @@ class ModelBucket(Component):
                     f"{spec.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}",
                     bucket=bucket.name,
                     role=grant.role,
-                    member=once_there_is_a_pool(
+                    member=after_workload_pool(
                         principal(number, project, grant.namespace, grant.service_account), args["workload_pool"]
                     ),
                     opts=pulumi.ResourceOptions(parent=self),

@@ -84,10 +84,10 @@ class GkeClusterArgs(TypedDict):
     registry_reader: NotRequired[bool]
     """Nodes pull images from Artifact Registry of the project itself, so the account that is made may."""
     network_policy: NotRequired[str]
-    """By what NetworkPolicies hold on Standard: `dataplaneV2`, `calico`, or `there`, which is what an existing cluster
-    has; none: by nothing. Autopilot always has Dataplane V2."""
-    watched: NotRequired[bool]
-    """Dashboards and alerts need the metrics that GKE makes of objects in the cluster, and managed Prometheus."""
+    """How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing`, as the existing cluster
+    does. Default: not at all. Autopilot always has Dataplane V2."""
+    managed_prometheus: NotRequired[bool]
+    """Collect the metrics that dashboards and alerts need, with Managed Service for Prometheus."""
     security_group: NotRequired[str]
     """Google Group whose groups count in RBAC, `gke-security-groups@DOMAIN`; none: no group does."""
     secret_sync: NotRequired[bool]
@@ -188,7 +188,7 @@ class GkeCluster(Component):
                 "allowed to see it. Check `name` and `location` in gke-ai:cluster and gcp:project, or leave "
                 "`mode: existing` out to have the cluster made.",
             )
-            if args.get("watched") and not collects(found):
+            if args.get("managed_prometheus") and not collects(found):
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus, of which "
                     "dashboards and alerts are made. Leave gke-ai:monitoring out, or run: gcloud container clusters "
@@ -202,7 +202,7 @@ class GkeCluster(Component):
                     "gke-ai:tenants is given nothing. Name users instead, or run: gcloud container clusters update "
                     f"{cluster.name} --location {cluster.location} --project {project} --security-group={group}"
                 )
-            if args.get("network_policy") == "there" and not enforces(found):
+            if args.get("network_policy") == "existing" and not enforces(found):
                 update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} enforces no NetworkPolicy, so pods of one of gke-ai:tenants would reach "
@@ -321,7 +321,7 @@ class GkeCluster(Component):
             node_config=None if autopilot else self._first_nodes(),
             workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
             addons_config=None if autopilot else addons(calico),
-            monitoring_config=None if autopilot else monitoring(args.get("watched", False)),
+            monitoring_config=None if autopilot else monitoring(args.get("managed_prometheus", False)),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # deletion_protection is asked only when everything in the cluster has gone; this before anything does.
@@ -463,11 +463,11 @@ def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
     return wanted
 
 
-def monitoring(watched: bool) -> "gcp.container.ClusterMonitoringConfigArgsDict":
+def monitoring(packages: bool) -> "gcp.container.ClusterMonitoringConfigArgsDict":
     """What is collected of a Standard cluster: without dashboards and alerts, GKE's own system metrics alone."""
     return {
         "managed_prometheus": {"enabled": True},
-        "enable_components": list(PACKAGES if watched else SYSTEM_PACKAGES),
+        "enable_components": list(PACKAGES if packages else SYSTEM_PACKAGES),
     }
 
 

@@ -103,8 +103,8 @@ def choice(priority: Priority) -> dict[str, Any]:
         if capacity.max_run_duration_seconds is not None:
             entry["maxRunDurationSeconds"] = capacity.max_run_duration_seconds
     if priority.driver is not None:
-        kind = machine(priority.machine_type)
-        entry["gpu"] = {"type": kind.gpu, "count": kind.gpus, "driverVersion": priority.driver}
+        machine_type = machine(priority.machine_type)
+        entry["gpu"] = {"type": machine_type.gpu, "count": machine_type.gpus, "driverVersion": priority.driver}
     return entry
 
 

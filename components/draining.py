@@ -1,9 +1,9 @@
-"""Moves what runs on a pool's earlier nodes to its present ones, under disruption budgets, before that pool goes.
+"""Drains the nodes of the old pool under disruption budgets before Pulumi deletes that pool.
 
-A pool that is replaced has two pools in Google Cloud for a while, told apart by their names alone. GKE drains a pool
-that is deleted, but without regard to disruption budgets, and its own switch for that is reported not to be one
-(hashicorp/terraform-provider-google#27427). So the program does it, through the eviction API. Pulumi deletes a replaced
-resource only after the program has ended well: a drain that fails leaves the earlier pool as it is.
+While a pool is replaced, Google Cloud has two pools of different names. GKE drains a pool that is deleted, but ignores
+disruption budgets, and its switch for that is reported not to work (hashicorp/terraform-provider-google#27427). So the
+program drains the old pool through the eviction API. Pulumi deletes a replaced resource only after the program has
+succeeded: if the drain fails, the old pool stays.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools,
 https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
@@ -16,36 +16,37 @@ from typing import Any
 import pulumi
 
 from catalog.nodes import GKE_NODEPOOL, POOL
-from components.asking import connection, in_thread
+from components.cluster_client import connection, in_thread
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 # The longest that GKE gives a node to drain, too.
 DRAIN_SECONDS = 3600
 REFUSED, GONE = 429, 404
 
 
-def moved(pool: str, made: pulumi.CustomResource, kubeconfig: pulumi.Input[str] | None) -> pulumi.Output[bool]:
-    """An output that is known once nothing runs on nodes of `pool` that another than `made` has brought.
+def drain_old_pool(
+    pool: str, new_pool: pulumi.CustomResource, kubeconfig: pulumi.Input[str] | None
+) -> pulumi.Output[bool]:
+    """An output that is known once no pod runs on nodes of `pool` except those of `new_pool`.
 
-    False where that isn't awaited: in a preview, and without a kubeconfig. Raises RunError, with the pods that are left
-    and the way out, after an hour.
+    False in a preview and without a kubeconfig, where nothing is drained. Raises RunError after an hour, with the pods
+    that are left and the remedy.
     """
     if kubeconfig is None or pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input(False)
 
-    async def watch(known: list[Any]) -> bool:
+    async def run(values: list[Any]) -> bool:
         # The id ends in the name in Google Cloud, which is the label of the nodes.
-        await drained(pool, EarlierNodes(known[0], pool, str(known[1]).rpartition("/")[2]), made)
+        await drain(pool, OldNodes(values[0], pool, str(values[1]).rpartition("/")[2]), new_pool)
         return True
 
-    return pulumi.Output.all(kubeconfig, made.id).apply(watch)
+    return pulumi.Output.all(kubeconfig, new_pool.id).apply(run)
 
 
-class EarlierNodes:
-    """The nodes of a pool that its present pool in Google Cloud, `current`, has not made.
+class OldNodes:
+    """The nodes of a pool that are not in its present pool in Google Cloud, `current`.
 
-    Those that carry the label, and those of before the label: of the pool that had the bare name. Calls block, and
-    belong into a thread.
+    Includes nodes created before the label existed, of the pool with the bare name. Calls block: run them in a thread.
     """
 
     def __init__(self, kubeconfig: str, pool: str, current: str) -> None:
@@ -53,47 +54,47 @@ class EarlierNodes:
         self._pool, self._current = pool, current
 
     def evict(self) -> list[str]:
-        """Closes the nodes to new pods and asks each pod to go; the pods that are still there, with the reason."""
+        """Cordon the nodes and evict each pod. Returns the pods that are left, with the reason."""
 
-        def evicted(api: Any) -> list[str]:
+        def evict_all(api: Any) -> list[str]:
             from kubernetes import client
 
             core = client.CoreV1Api(api)
             nodes = self._nodes(core)
-            for node in nodes:  # all first, or a pod would go from one to the next
+            for node in nodes:  # all of them first, or an evicted pod would land on the next old node
                 if not node.spec.unschedulable:
                     core.patch_node(node.metadata.name, {"spec": {"unschedulable": True}})
-            found = []
+            left = []
             for node in nodes:
-                on_it = core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={node.metadata.name}").items
-                found += [left for left in (self._asked(core, pod) for pod in on_it) if left]
-            return found
+                pods = core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={node.metadata.name}").items
+                left += [reason for reason in (self._evict_pod(core, pod) for pod in pods) if reason]
+            return left
 
-        return self._connection.ask(evicted)
+        return self._connection.call(evict_all)
 
     def open(self) -> None:
-        """Opens the nodes to pods again."""
+        """Uncordon the nodes."""
 
-        def opened(api: Any) -> None:
+        def uncordon(api: Any) -> None:
             from kubernetes import client
 
             core = client.CoreV1Api(api)
             for node in self._nodes(core):
                 core.patch_node(node.metadata.name, {"spec": {"unschedulable": None}})
 
-        self._connection.ask(opened)
+        self._connection.call(uncordon)
 
     def _nodes(self, core: Any) -> list[Any]:
-        found = {}
+        nodes = {}
         for label in (POOL, GKE_NODEPOOL):
             for node in core.list_node(label_selector=f"{label}={self._pool}").items:
                 if node.metadata.labels.get(GKE_NODEPOOL) != self._current:
-                    found[node.metadata.name] = node
-        return list(found.values())
+                    nodes[node.metadata.name] = node
+        return list(nodes.values())
 
     @staticmethod
-    def _asked(core: Any, pod: Any) -> str | None:
-        """Asks one pod to go; why it is still there, none for one that nobody waits for."""
+    def _evict_pod(core: Any, pod: Any) -> str | None:
+        """Evict one pod. Returns its name and why it is still there; none if it needs no eviction or is gone."""
         from kubernetes import client
 
         owners = [owner.kind for owner in pod.metadata.owner_references or []]
@@ -102,9 +103,9 @@ class EarlierNodes:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if pod.metadata.deletion_timestamp:
             return f"{name} (ending)"
-        whom = client.V1ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace)
+        target = client.V1ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace)
         try:
-            core.create_namespaced_pod_eviction(whom.name, whom.namespace, client.V1Eviction(metadata=whom))
+            core.create_namespaced_pod_eviction(target.name, target.namespace, client.V1Eviction(metadata=target))
         except client.ApiException as error:
             if error.status == GONE:
                 return None
@@ -114,31 +115,31 @@ class EarlierNodes:
         return f"{name} (ending)"
 
 
-async def drained(pool: str, nodes: EarlierNodes, resource: pulumi.Resource) -> None:
-    """Returns once nothing is left on the nodes; says what is when that changes."""
-    begun, said, pause = time.monotonic(), "", FIRST_PAUSE_SECONDS
+async def drain(pool: str, nodes: OldNodes, resource: pulumi.Resource) -> None:
+    """Evict until no pod is left on the nodes. Logs the pods that are left whenever they change."""
+    begun, logged, pause = time.monotonic(), "", FIRST_PAUSE_SECONDS
     while True:
         try:
             left = await in_thread(nodes.evict)
-            what = f"{len(left)} pods are still on its earlier nodes: {', '.join(sorted(left))}"
+            state = f"{len(left)} pods are still on its old nodes: {', '.join(sorted(left))}"
         except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
-            left, what = ["?"], f"the cluster doesn't answer: {str(error).strip().splitlines()[0]}"
+            left, state = ["?"], f"the cluster doesn't answer: {str(error).strip().splitlines()[0]}"
         if not left:
             return
         if time.monotonic() - begun > DRAIN_SECONDS:
             try:
                 await in_thread(nodes.open)
-                opened = "are open to pods again"
+                scheduling = "are open to pods again"
             except Exception:  # noqa: BLE001  as above, and this is the last try
-                opened = "may be closed to pods: kubectl uncordon NODE opens one"
+                scheduling = "may be closed to pods: kubectl uncordon NODE opens one"
             raise pulumi.RunError(
-                f"Pool {pool} can't be changed yet: {what}, after {DRAIN_SECONDS} s.\n"
-                f"The new nodes are there, and the earlier ones stay and {opened}. See to what keeps the "
+                f"Pool {pool} can't be changed yet: {state}, after {DRAIN_SECONDS} s.\n"
+                f"The new nodes are there, and the old ones stay and {scheduling}. See to what keeps the "
                 "pods (a disruption budget without room, or new nodes that don't come), and run up again. To have "
-                "nodes as the earlier ones again, change diskSizeGb by one too: their pool has its name until it goes."
+                "nodes like the old ones again, change diskSizeGb by one too: their pool has its name until it goes."
             )
-        if what != said:
-            pulumi.log.info(f"pool {pool}: {what}", resource=resource)
-            said = what
+        if state != logged:
+            pulumi.log.info(f"pool {pool}: {state}", resource=resource)
+            logged = state
         await asyncio.sleep(pause)
-        pause = min(pause * 1.15, LONGEST_PAUSE_SECONDS)
+        pause = min(pause * 1.15, MAX_PAUSE_SECONDS)

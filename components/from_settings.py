@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 
 from components.base import arguments
-from settings import Settings, plan, scaling, tenancy, watching
+from settings import Settings, monitoring_targets, plan, scaling, tenancy
 from settings.model import (
     Autoscaler,
     ComputeClass,
@@ -36,7 +36,7 @@ def cluster_arguments(stack: Settings, project: str) -> Any:
     if stack.hf_token_secret is not None:
         further["secret_sync"] = True
     if stack.monitoring is not None:
-        further["watched"] = True
+        further["managed_prometheus"] = True
     return arguments(stack.cluster, **further)
 
 
@@ -55,7 +55,7 @@ def pool_arguments(
         further["node_service_account"] = account
     if stack.cluster.private_nodes:
         further["private_nodes"] = True
-    if isinstance(pool, GpuPool) and pool.create_first:
+    if isinstance(pool, GpuPool) and pool.create_before_delete:
         further["kubeconfig"] = kubeconfig
     zones = pool.zones or stack.cluster.system_pool.zones
     if not zones:
@@ -63,10 +63,10 @@ def pool_arguments(
     return arguments(pool, **further, zones=zones)
 
 
-def class_arguments(one: ComputeClass, stack: Settings, account: str | None) -> Any:
-    """Arguments of a `ComputeClass`: its section, and whom nodes run as; Autopilot has been told by the cluster."""
-    told = account is None or plan.is_autopilot(stack.cluster)
-    return arguments(one) if told else arguments(one, node_service_account=account)
+def class_arguments(compute_class: ComputeClass, stack: Settings, account: str | None) -> Any:
+    """Arguments of a `ComputeClass`: its section, and whom nodes run as. In Autopilot the cluster sets that."""
+    cluster_sets_account = account is None or plan.is_autopilot(stack.cluster)
+    return arguments(compute_class) if cluster_sets_account else arguments(compute_class, node_service_account=account)
 
 
 def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
@@ -87,8 +87,8 @@ def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeco
     if seconds := plan.queued_seconds(run, stack):
         further["queued_seconds"] = seconds
     if not isinstance(run, FineTune):
-        kind = plan.workload_slice(run, stack)
-        further |= {"hosts": kind.hosts, "chips_per_host": kind.chips_per_host}
+        tpu_slice = plan.workload_slice(run, stack)
+        further |= {"hosts": tpu_slice.hosts, "chips_per_host": tpu_slice.chips_per_host}
         further["only_pools"] = plan.only_pools(run, stack)
     if isinstance(run, Multislice):
         further["pool_of_slice"] = plan.pool_of_slice(run, stack)
@@ -207,10 +207,10 @@ def monitoring_arguments(stack: Settings, project: str) -> Any:
         queues=bool(stack.queues and stack.queues.cluster_queues),
         servers=[
             {"namespace": one.namespace, "name": one.name, **({"engine": one.engine} if one.engine else {})}
-            for one in watching.servers(stack)
+            for one in monitoring_targets.servers(stack)
         ],
-        job_namespaces=watching.job_namespaces(stack),
+        job_namespaces=monitoring_targets.job_namespaces(stack),
         jobsets=bool(plan.multislices(stack)),
-        accelerators=watching.accelerators(stack),
-        tpus=watching.tpus(stack),
+        accelerators=monitoring_targets.accelerators(stack),
+        tpus=monitoring_targets.tpus(stack),
     )

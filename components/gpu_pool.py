@@ -15,7 +15,7 @@ from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES
-from components.draining import moved
+from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
 from settings.plan import gpus, labels_of
 
@@ -76,11 +76,11 @@ class GpuNodePoolArgs(TypedDict):
     """Address of the service account that nodes run as; none: Compute Engine's default account."""
     private_nodes: NotRequired[bool]
     """Nodes without external addresses."""
-    create_first: NotRequired[bool]
-    """What replaces the pool comes before the pool goes."""
+    create_before_delete: NotRequired[bool]
+    """Create the replacement pool before deleting the old one."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which pods are moved off a pool that goes, with `create_first`; none: GKE moves them, without regard to
-    disruption budgets."""
+    """With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default: GKE drains it and
+    ignores disruption budgets."""
     protect: NotRequired[bool]
 
 
@@ -89,7 +89,7 @@ class GpuNodePool(Component):
 
     Flex-start, queued or not, sets what it demands: autoscaling from zero, no reservation, no auto-repair.
 
-    With `create_first` a change of what its nodes are (machine, GPUs, driver, boot disk, capacity, service account)
+    With `create_before_delete` a change of its nodes (machine, GPUs, driver, boot disk, capacity, service account)
     makes a second pool of another name in Google Cloud, `NAME-` and six digits; then pods are moved to it under their
     disruption budgets, for up to an hour; then the first goes. A server with two replicas and a budget is never without
     one. For that time both are paid for, and quota and reservations must have room for both. A run is restarted where
@@ -137,9 +137,9 @@ class GpuNodePool(Component):
             **capacity(spec),
         }
         queued = isinstance(spec.capacity, QueuedFlexStart)
-        made = gcp.container.NodePool(
+        node_pool = gcp.container.NodePool(
             spec.name,
-            name=f"{spec.name}-{digits(nodes)}" if spec.create_first else spec.name,
+            name=f"{spec.name}-{digits(nodes)}" if spec.create_before_delete else spec.name,
             cluster=args["cluster"],
             project=args["project"],
             location=args["location"],
@@ -169,15 +169,15 @@ class GpuNodePool(Component):
                 parent=self,
                 protect=spec.protect,
                 # Its name is taken until it has gone.
-                delete_before_replace=not spec.create_first,
+                delete_before_replace=not spec.create_before_delete,
                 ignore_changes=owned_by_others(spec.autoscaling is not None),
             ),
         )
 
-        # Where moving the pods fails the program fails, and Pulumi leaves the earlier pool.
-        if spec.create_first:
-            moved(spec.name, made, args.get("kubeconfig"))
-        self.pool_name = made.name
+        # If the drain fails, the program fails and Pulumi keeps the old pool.
+        if spec.create_before_delete:
+            drain_old_pool(spec.name, node_pool, args.get("kubeconfig"))
+        self.pool_name = node_pool.name
         self.register_outputs({"poolName": self.pool_name})
 
 
@@ -198,9 +198,9 @@ def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | No
     }
 
 
-def first_size(spec: GpuPool | TpuPool, least: int, location: str) -> int:
+def first_size(spec: GpuPool | TpuPool, min_nodes: int, location: str) -> int:
     """Nodes in each zone at first, for a pool that is autoscaled: its minimum; flex-start begins with none."""
-    return 0 if MODES[spec.capacity.mode].elastic else ceil(least / len(spec.zones or node_zones(location)))
+    return 0 if MODES[spec.capacity.mode].elastic else ceil(min_nodes / len(spec.zones or node_zones(location)))
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

@@ -16,6 +16,6 @@ def project_number(project: str, whose: str, parent: pulumi.Resource) -> str:
     return found.number
 
 
-def once_there_is_a_pool(member: str, workload_pool: pulumi.Input[str]) -> pulumi.Output[str]:
-    """The member, as a value that waits for the identity pool: the name of the pool is known before there is one."""
+def after_workload_pool(member: str, workload_pool: pulumi.Input[str]) -> pulumi.Output[str]:
+    """The member, as an output that waits until the workload identity pool exists."""
     return pulumi.Output.from_input(workload_pool).apply(lambda _: member)

@@ -19,7 +19,7 @@ from catalog.versions import (
 )
 from components.base import Component
 from components.retry import kueue_hook
-from components.rollout import taken_over
+from components.rollout import wait_for_rollout
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
@@ -110,7 +110,7 @@ class KueueStackArgs(TypedDict):
     quota_metrics: NotRequired[bool]
     """Among Kueue's metrics are those of quotas and of what is used of them."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which an update waits until the manager's new pod has taken over; none: it doesn't."""
+    """By which an update waits until the manager's new pod has rolled out; none: it doesn't."""
 
 
 class KueueStack(Component):
@@ -174,7 +174,7 @@ class KueueStack(Component):
                 parent=self,
                 # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
                 depends_on=[namespace, *self._gathered_roles(), *jobset],
-                hooks=taken_over(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
+                hooks=wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
             ),
         )
         hook = kueue_hook(f"queues of {name}")
@@ -240,8 +240,8 @@ class KueueStack(Component):
             JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
         always = pulumi.ResourceHookOptions(on_dry_run=True)
-        told = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", tell_of_crd, always)
-        hook = pulumi.ResourceHookBinding(before_update=[told])
+        crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", tell_of_crd, always)
+        hook = pulumi.ResourceHookBinding(before_update=[crd_first])
         release = k8s.helm.v3.Release(
             JOBSET_RELEASE,
             name=JOBSET_RELEASE,

@@ -20,7 +20,7 @@ from catalog.versions import (
 )
 from catalog.workload_identity import pool_name, principal
 from components.base import Component
-from components.identity import once_there_is_a_pool, project_number
+from components.identity import after_workload_pool, project_number
 
 VIEWER, WORKLOAD_USER = "roles/monitoring.viewer", "roles/iam.workloadIdentityUser"
 HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
@@ -182,7 +182,7 @@ class MetricsAdapter(Component):
             STACKDRIVER_NAME,
             project=project,
             role=VIEWER,
-            member=once_there_is_a_pool(member, self._args["workload_pool"]),
+            member=after_workload_pool(member, self._args["workload_pool"]),
             opts=pulumi.ResourceOptions(parent=self),
         )
 
@@ -380,7 +380,7 @@ class MetricsAdapter(Component):
             FRONTEND_ACCOUNT,
             service_account_id=account.name,
             role=WORKLOAD_USER,
-            member=once_there_is_a_pool(
+            member=after_workload_pool(
                 f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]",
                 self._args["workload_pool"],
             ),

@@ -8,7 +8,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
 from catalog import dashboards
-from catalog.dashboards import Chart, Watched
+from catalog.dashboards import Chart, MonitoredServer
 from catalog.namespaces import METRICS_COLLECTORS
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, read
@@ -28,8 +28,8 @@ METRICS_PORT = "metrics"
 INTERVAL = "30s"
 
 
-class WatchedServerArgs(TypedDict):
-    """A server that is watched."""
+class MonitoredServerArgs(TypedDict):
+    """A monitored server."""
 
     namespace: str
     name: str
@@ -47,7 +47,7 @@ class SystemMonitoringArgs(TypedDict):
     """Name of the cluster, by which its metrics are told from those of others in the project."""
     queues: NotRequired[bool]
     """Kueue runs in the cluster."""
-    servers: NotRequired[list[WatchedServerArgs]]
+    servers: NotRequired[list[MonitoredServerArgs]]
     job_namespaces: NotRequired[list[str]]
     """Namespaces in which Jobs run."""
     jobsets: NotRequired[bool]
@@ -96,7 +96,7 @@ class SystemMonitoring(Component):
         watch = read(Monitoring, name, args)
         self._project, self._cluster = args["project"], args["cluster"]
         self._channels = watch.channels
-        servers = [Watched(one["namespace"], one["name"], one.get("engine")) for one in args.get("servers", [])]
+        servers = [MonitoredServer(one["namespace"], one["name"], one.get("engine")) for one in args.get("servers", [])]
         queues = args.get("queues", False)
 
         if queues:
@@ -270,7 +270,7 @@ class SystemMonitoring(Component):
         )
 
 
-def all_charts(args: SystemMonitoringArgs, servers: list[Watched]) -> list[tuple[str, list[Chart]]]:
+def all_charts(args: SystemMonitoringArgs, servers: list[MonitoredServer]) -> list[tuple[str, list[Chart]]]:
     """The charts of each dashboard, by topic: of what there is, and of nothing else."""
     cluster, queues = args["cluster"], args.get("queues", False)
     topics: list[tuple[str, list[Chart]]] = []

@@ -10,7 +10,7 @@ import yaml
 from catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 from catalog.workload_identity import SECRET_ACCESSOR, principal
 from components.base import Component, TokenSecretArgs, look_up
-from components.identity import once_there_is_a_pool, project_number
+from components.identity import after_workload_pool, project_number
 from components.retry import kueue_hook
 from settings.plan import DEFAULT_NAMESPACE
 
@@ -157,7 +157,7 @@ class WorkloadNamespace(Component):
             project=project,
             secret_id=secret_id,
             role=SECRET_ACCESSOR,
-            member=once_there_is_a_pool(member, token_from["workload_pool"]),
+            member=after_workload_pool(member, token_from["workload_pool"]),
             opts=pulumi.ResourceOptions(parent=self),
         )
         source = {"resourceName": f"{token_from['secret']}/versions/latest", "path": TOKEN_PATH}

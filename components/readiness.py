@@ -13,10 +13,10 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.asking import connection, in_thread, workloads
+from components.cluster_client import connection, in_thread, workloads
 from settings.model import Server
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.3, 5.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.3, 5.0
 SAY_AGAIN_SECONDS = 60
 
 Json = Mapping[str, Any]
@@ -27,7 +27,7 @@ def first_replica(
 ) -> pulumi.Output[bool]:
     """An output that is known once a replica of `server` is ready: true, or false where none is wanted or awaited.
 
-    Never waits in a preview. Raises RunError, with the reason and the way out, after `ready_timeout_seconds`.
+    Never waits in a preview. Raises RunError, with the reason and the remedy, after `ready_timeout_seconds`.
     """
     if kubeconfig is None or server.replicas == 0 or pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input(False)
@@ -60,7 +60,7 @@ class Cluster:
             waiting = workloads(api, server.namespace) if server.queue else []
             return plain(deployment), plain(pods.items), waiting
 
-        return connection(self._kubeconfig).ask(found)
+        return connection(self._kubeconfig).call(found)
 
 
 async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource) -> None:
@@ -88,7 +88,7 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
             pulumi.log.info(f"{name} waits for {reason}", resource=deployment)
             said, said_at = reason, now
         await asyncio.sleep(pause)
-        pause = min(pause * 1.15, LONGEST_PAUSE_SECONDS)
+        pause = min(pause * 1.15, MAX_PAUSE_SECONDS)
 
 
 def waits_for(deployment: Json, pods: list[Json], workloads: list[Json]) -> str | None:
@@ -139,7 +139,7 @@ def containers(pod: Json) -> list[Json]:
     return found
 
 
-def condition(item: Json, kind: str) -> Json | None:
+def condition(item: Json, condition_type: str) -> Json | None:
     """A status condition by its type."""
     conditions: list[Json] = item.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == kind), None)
+    return next((entry for entry in conditions if entry["type"] == condition_type), None)

@@ -7,8 +7,8 @@ import pulumi
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
+from components.queue_order import wait_for_workload
 from components.retry import kueue_hook
-from components.turns import place_in_line
 from components.workload import WorkloadArgs, queue_label, resources, variables
 from settings.model import FineTune, Multislice, TpuBatch
 from settings.plan import DEFAULT_NAMESPACE
@@ -81,8 +81,8 @@ def options(
     binding = hooks(run, name)
     if run.queue is not None and kubeconfig is not None:
         kind = "jobset" if isinstance(run, Multislice) else "job"
-        turn = place_in_line(f"{kind} {name}", run.namespace, kubeconfig)
-        binding = pulumi.ResourceHookBinding.merge(binding, turn)
+        order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig)
+        binding = pulumi.ResourceHookBinding.merge(binding, order)
     by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
     return pulumi.ResourceOptions(
         parent=parent,

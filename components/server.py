@@ -69,7 +69,7 @@ class ServerArgs(WorkloadArgs):
     ready_timeout_seconds: NotRequired[int]
     """How long an update waits for the first replica, in seconds."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which the first replica is watched; none: it is not awaited."""
+    """By which the first replica is awaited; none: it is not awaited."""
 
 
 class GpuServerArgs(ServerArgs, GpuWorkloadArgs):

@@ -241,9 +241,9 @@ def group_of(api_version: str) -> str:
 
 def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
     """The subject by which GKE knows a member: groups as Group, all else as User, by e-mail address."""
-    kind, _, address = member.partition(":")
+    member_type, _, address = member.partition(":")
     return {
-        "kind": "Group" if kind == "group" else "User",
+        "kind": "Group" if member_type == "group" else "User",
         "name": address,
         "api_group": "rbac.authorization.k8s.io",
     }

@@ -114,7 +114,7 @@ class FlexStartTpuPool(Component):
 
 def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.container.NodePool:
     """The pool itself, the same for every capacity mode but for what `capacity` and `grows` say of the mode."""
-    kind = pool_slice(spec)
+    tpu_slice = pool_slice(spec)
     elastic = MODES[spec.capacity.mode].elastic
     return gcp.container.NodePool(
         spec.name,
@@ -123,15 +123,15 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         project=args["project"],
         location=args["location"],
         node_locations=spec.zones or args.get("cluster_zones"),
-        node_count=None if grows(spec) else kind.hosts if kind.multi_host else spec.nodes_per_zone,
+        node_count=None if grows(spec) else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
         initial_node_count=first_size(spec, bounds(spec)[0], args["location"]) if grows(spec) else None,
         autoscaling=autoscaling(spec, args["location"]) if grows(spec) else None,
         # Stated also in their off forms: the provider keeps what is no longer stated.
         network_config={"enable_private_nodes": args.get("private_nodes", False)},
         node_config={
-            "machine_type": kind.machine_type,
+            "machine_type": tpu_slice.machine_type,
             "disk_size_gb": spec.disk_size_gb,
-            "disk_type": spec.disk_type or boot_disk_type(kind.machine_type),
+            "disk_type": spec.disk_type or boot_disk_type(tpu_slice.machine_type),
             "labels": spec.labels,
             "service_account": args.get("node_service_account") or DEFAULT_ACCOUNT,
             "oauth_scopes": NODE_SCOPES,
@@ -170,8 +170,8 @@ def autoscaling(spec: TpuPool, location: str) -> gcp.container.NodePoolAutoscali
 
     The two exclude each other, and of a multi-host slice, which is in one zone, the API reads those of the zone alone.
     """
-    least, most = bounds(spec)
+    min_nodes, max_nodes = bounds(spec)
     # TPUs are where they are: no even spread over the zones.
     if len(spec.zones or node_zones(location)) == 1:
-        return {"min_node_count": least, "max_node_count": most, "location_policy": "ANY"}
-    return {"total_min_node_count": least, "total_max_node_count": most, "location_policy": "ANY"}
+        return {"min_node_count": min_nodes, "max_node_count": max_nodes, "location_policy": "ANY"}
+    return {"total_min_node_count": min_nodes, "total_max_node_count": max_nodes, "location_policy": "ANY"}

@@ -78,13 +78,13 @@ def resources(
     workload: Workload, count: int, accelerator: str = NVIDIA_GPU
 ) -> "k8s.core.v1.ResourceRequirementsArgsDict":
     """Requests and limits of the container, equal: accelerators can't be shared, and Autopilot bills requests."""
-    asked = {
+    requests = {
         "cpu": workload.resources.cpu,
         "memory": workload.resources.memory,
         "ephemeral-storage": workload.resources.ephemeral_storage,
         accelerator: str(count),
     }
-    known = {resource: amount for resource, amount in asked.items() if amount is not None}
+    known = {resource: amount for resource, amount in requests.items() if amount is not None}
     return {"requests": known, "limits": known}
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs import components_page, outputs_page, settings_page, write
-from policy import reference as policies
+from policy import policies_page
 from settings.schema import schema
 
 FOLDER = Path(__file__).parent
 PAGES: dict[str, Callable[[], str]] = {
     "components.md": components_page.page,
     "outputs.md": outputs_page.page,
-    "policies.md": policies.page,
+    "policies.md": policies_page.page,
     "settings.md": settings_page.page,
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }

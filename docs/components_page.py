@@ -60,8 +60,8 @@ def _type(found: Mapping[str, Any]) -> str:
             return f"list of {_type(found['items'])}"
         case "object":
             return f"mapping of names to {_type(found['additionalProperties'])}"
-        case kind:
-            return {"string": "text", "integer": "whole number", "boolean": "true or false"}[kind]
+        case json_type:
+            return {"string": "text", "integer": "whole number", "boolean": "true or false"}[json_type]
 
 
 def _name(token: str) -> str:

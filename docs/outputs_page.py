@@ -18,7 +18,7 @@ so a key that is missing altogether means an older stack.
 No output is a secret, and none may become one: whoever may read a stack's outputs reads them all. `kubeconfig` holds no
 credential; who may do what in the cluster is decided by IAM and RBAC for whoever uses it.
 
-A Python program reads them typed, with an error that names what is missing, its version and the way out:
+A Python program reads them typed, with an error that names what is missing, its version and the remedy:
 
 ```python
 from outputs import StackOutputs
@@ -37,16 +37,16 @@ languages use Pulumi's `StackReference` and the names below.
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "".join(_part(kind, path) for kind, path in parts())
+    return HEAD + "".join(_part(item_type, path) for item_type, path in parts())
 
 
-def _part(kind: type[Item], path: str) -> str:
-    title = "The stack" if kind is Contract else f"`{path.removesuffix('.')}`"
+def _part(item_type: type[Item], path: str) -> str:
+    title = "The stack" if item_type is Contract else f"`{path.removesuffix('.')}`"
     rows = [
-        f"| `{field.alias}` | {_type(field.annotation)} | {since_of(kind, name)} | {field.description} |"
-        for name, field in kind.model_fields.items()
+        f"| `{field.alias}` | {_type(field.annotation)} | {since_of(item_type, name)} | {field.description} |"
+        for name, field in item_type.model_fields.items()
     ]
-    text = (kind.__doc__ or "").strip().splitlines()[0]
+    text = (item_type.__doc__ or "").strip().splitlines()[0]
     head = "| key | is a | since | meaning |\n| --- | --- | --- | --- |\n"
     return f"\n## {title}\n\n{text}\n\n{head}" + "\n".join(rows) + "\n"
 

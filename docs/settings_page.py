@@ -9,16 +9,16 @@ from typing import Any
 import yaml
 
 import settings
-from emulator.paths import ROOT
+from docs import repository
 from settings import model
 from settings.model import Section, Settings
 from settings.reading import PREFIX
 from settings.schema import plain
 
 # Where examples come from: each key is shown as one of these files uses it.
-CONFIGURATIONS = [ROOT / "Pulumi.prod.yaml", ROOT / "Pulumi.dev.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
+CONFIGURATIONS = repository.configurations()
 _UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB", "PerZone": "nodes", "Nodes": "nodes"}
-_LONGEST_EXAMPLE = 60
+_MAX_EXAMPLE_LENGTH = 60
 
 HEAD = f"""# Settings
 
@@ -37,38 +37,40 @@ must fit together is checked by `make preview`, which tells every mistake at onc
 def page() -> str:
     """The whole page."""
     examples = examples_of_keys()
-    return HEAD + "".join(_section(kind, examples) for kind in sections())
+    return HEAD + "".join(_section(section, examples) for section in sections())
 
 
 def sections() -> list[type[Section]]:
     """Every class that has keys of its own, the stack first, in the order of `settings.model`."""
     found = [
-        kind
-        for kind in vars(model).values()
-        if inspect.isclass(kind) and issubclass(kind, Section) and kind not in (Section, Settings)
+        section
+        for section in vars(model).values()
+        if inspect.isclass(section) and issubclass(section, Section) and section not in (Section, Settings)
     ]
     return [Settings, *found]
 
 
-def own_keys(kind: type[Section]) -> list[str]:
+def own_keys(section: type[Section]) -> list[str]:
     """Keys that the class itself defines, as written in YAML."""
-    return [field.alias or name for name, field in kind.model_fields.items() if name in inspect.get_annotations(kind)]
+    return [
+        field.alias or name for name, field in section.model_fields.items() if name in inspect.get_annotations(section)
+    ]
 
 
 def examples_of_keys() -> dict[tuple[str, str], str]:
     """For each class and key a value that a configuration of this project uses, else one that the model gives."""
     found: dict[tuple[str, str], str] = {}
-    for kind in sections():
-        for field in kind.model_fields.values():
+    for section_type in sections():
+        for field in section_type.model_fields.values():
             if field.examples:
-                found[kind.__name__, field.alias or ""] = _as_yaml(field.examples[0])
+                found[section_type.__name__, field.alias or ""] = _as_yaml(field.examples[0])
     for path in CONFIGURATIONS:
         config = yaml.safe_load(path.read_text())["config"]
         values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
         for section, key, value in _used(settings.load(values, "my-project")):
-            for kind in type(section).__mro__:
-                if issubclass(kind, Section) and kind is not Section and key in own_keys(kind):
-                    found.setdefault((kind.__name__, key), _as_yaml(value))
+            for base in type(section).__mro__:
+                if issubclass(base, Section) and base is not Section and key in own_keys(base):
+                    found.setdefault((base.__name__, key), _as_yaml(value))
     return found
 
 
@@ -87,27 +89,27 @@ def _as_yaml(value: object) -> str:
         return ""
     text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True, sort_keys=False)
     text = text.removesuffix("\n").removesuffix("\n...")
-    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[: _LONGEST_EXAMPLE - 1]}…"
+    return text if len(text) <= _MAX_EXAMPLE_LENGTH else f"{text[: _MAX_EXAMPLE_LENGTH - 1]}…"
 
 
-def _section(kind: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
-    keys = own_keys(kind)
-    parents = [one for one in kind.__bases__ if issubclass(one, Section) and one is not Section]
-    schema = plain(kind.model_json_schema(by_alias=True))
-    lines = [f"\n## {_title(kind)}\n", _doc(kind)]
+def _section(section: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
+    keys = own_keys(section)
+    parents = [base for base in section.__bases__ if issubclass(base, Section) and base is not Section]
+    schema = plain(section.model_json_schema(by_alias=True))
+    lines = [f"\n## {_title(section)}\n", _doc(section)]
     if parents:
-        lines.append(f"\nAlso takes the keys of {' and '.join(_link(one.__name__) for one in parents)}.")
+        lines.append(f"\nAlso takes the keys of {' and '.join(_link(base.__name__) for base in parents)}.")
     if keys:
         lines += ["", "| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
-    prefix = PREFIX if kind is Settings else ""
+    prefix = PREFIX if section is Settings else ""
     for key in keys:
         of_key = schema["properties"][key]
         required = key in schema.get("required", [])
-        name = next(name for name, field in kind.model_fields.items() if field.alias == key)
+        name = next(name for name, field in section.model_fields.items() if field.alias == key)
         default = (
-            "**required**" if required else _default(kind.model_fields[name].get_default(call_default_factory=True))
+            "**required**" if required else _default(section.model_fields[name].get_default(call_default_factory=True))
         )
-        example = examples.get((kind.__name__, key)) or _other(of_key)
+        example = examples.get((section.__name__, key)) or _other(of_key)
         cells = [
             f"`{prefix}{key}`",
             _type(of_key, key),
@@ -119,12 +121,12 @@ def _section(kind: type[Section], examples: Mapping[tuple[str, str], str]) -> st
     return "\n".join(lines) + "\n"
 
 
-def _doc(kind: type[Section]) -> str:
-    return " ".join(inspect.getdoc(kind).split()) if kind.__doc__ else ""  # type: ignore[union-attr]
+def _doc(section: type[Section]) -> str:
+    return " ".join(inspect.getdoc(section).split()) if section.__doc__ else ""  # type: ignore[union-attr]
 
 
-def _title(kind: type[Section]) -> str:
-    return "The stack" if kind is Settings else kind.__name__
+def _title(section: type[Section]) -> str:
+    return "The stack" if section is Settings else section.__name__
 
 
 def _link(name: str) -> str:
@@ -170,8 +172,8 @@ def _other(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "boolean":
         return _as_yaml(not schema.get("default"))
     choices = [value for value in schema.get("enum", []) if value != schema.get("default")]
-    least = next((one["minimum"] for one in [schema, *schema.get("anyOf", [])] if "minimum" in one), None)
-    value = next(iter(choices), schema.get("const", schema.get("default", least)))
+    minimum = next((one["minimum"] for one in [schema, *schema.get("anyOf", [])] if "minimum" in one), None)
+    value = next(iter(choices), schema.get("const", schema.get("default", minimum)))
     return "" if value is None else _as_yaml(value)
 
 
@@ -180,7 +182,7 @@ def _unit(key: str) -> str:
 
 
 def _range(schema: Mapping[str, Any]) -> str:
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if least is None and most is None:
+    minimum, maximum = schema.get("minimum"), schema.get("maximum")
+    if minimum is None and maximum is None:
         return ""
-    return f", {least} to {most}" if most is not None else f", {least} or more"
+    return f", {minimum} to {maximum}" if maximum is not None else f", {minimum} or more"

@@ -1,8 +1,9 @@
-"""Builds the command-line tools of the emulator from their Go modules, once for each version, into the user's cache.
+"""Builds the emulator's command-line tools from their Go modules, when they are first needed, into the user's cache.
 
-Each folder of `emulator/tools` is a Go module that pins one tool with everything it is made of (go.mod, go.sum); Go
-verifies every download against go.sum. A tool lands in `CACHE/tools/<name>-<key>/bin`, the key being a hash of all that
-decides the result. It is built beside that place and renamed into it, so what is there is whole. Standard library only.
+Each folder of `emulator/tools` is a Go module that pins its tools with everything they are made of (go.mod, go.sum); Go
+verifies every download against go.sum. The Kubernetes-based tools share one module, so that shared packages compile
+once. A program lands in `CACHE/tools/<module>-<key>/bin`; the key is a hash of all that decides the result. It is built
+beside that place and renamed into it, so whatever is there is whole. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,38 +25,32 @@ from emulator.paths import CACHE, ROOT
 from emulator.progress import CommandFailed, Step, Stop
 
 MODULES = ROOT / "emulator" / "tools"
-OLDEST_GO = (1, 26)
+MIN_GO = (1, 26)
 GO_FLAGS = ("-mod=readonly", "-trimpath")
 STRIPPED = "-s -w"  # without symbol tables a binary is a third smaller
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """A file or folder that a module carries beside its code."""
+    """A file or folder that a Go module carries beside its code, and where it belongs in the tool's folder."""
 
     module: str
     path: str
     to: str
 
 
-@dataclass(frozen=True)
-class Tool:
-    """A folder of `emulator/tools` and what comes out of it.
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A folder of `emulator/tools`: a Go module that pins one or more tools.
 
     Attributes:
         name: The folder.
-        module: The Go module whose version is the tool's.
-        binaries: Each program, with the arguments that make it print its version; none if it has no such arguments.
-        built_as: What Go names a program, where that isn't the name it goes by.
-        stamps: Go variables that carry the version, which a build from source leaves empty; `{version}` (v1.35.4),
-            `{major}` and `{minor}` are filled in.
-        ships: What is copied out of the module cache.
+        stamps: Go variables that carry a version, which a build from source leaves empty. `{version}` (v1.36.1),
+            `{major}` and `{minor}` are those of the Go module that follows the `@`.
+        ships: What is copied out of the module cache with the first tool that is built.
     """
 
     name: str
-    module: str
-    binaries: Mapping[str, tuple[str, ...]]
-    built_as: Mapping[str, str] = field(default_factory=dict)
     stamps: Mapping[str, str] = field(default_factory=dict)
     ships: tuple[Shipped, ...] = ()
 
@@ -63,118 +58,193 @@ class Tool:
     def source(self) -> Path:
         return MODULES / self.name
 
-    @property
-    def version(self) -> str:
-        """As go.mod pins it: `v1.35.4`."""
+    def version(self, path: str) -> str:
+        """The version of a Go module as go.mod pins it: `v1.36.1`."""
         pins = self.source / "go.mod"
-        found = re.search(rf"^\s*(?:require\s+)?{re.escape(self.module)} (v\S+)", pins.read_text(), re.M)
-        if not found:
-            raise Stop(f"{pins} doesn't require {self.module}: the checkout is damaged, restore that file.")
-        return found[1]
-
-    @property
-    def title(self) -> str:
-        return f"{self.name} {self.version.removeprefix('v')}"
+        pinned = re.search(rf"^\s*(?:require\s+)?{re.escape(path)} (v\S+)", pins.read_text(), re.M)
+        if not pinned:
+            raise Stop(f"{pins} doesn't require {path}: the checkout is damaged, restore that file.")
+        return pinned[1]
 
     def linker_flags(self) -> str:
-        major, minor = self.version.removeprefix("v").split(".")[:2]
-        stamps = (f"-X {name}={value}" for name, value in self.stamps.items())
-        return " ".join([STRIPPED, *stamps]).format(version=self.version, major=major, minor=minor)
+        stamps = []
+        for variable, value in self.stamps.items():
+            version = self.version(value.partition("@")[2])
+            major, minor = version.removeprefix("v").split(".")[:2]
+            text = value.partition("@")[0].format(version=version, major=major, minor=minor)
+            stamps.append(f"-X {variable}={text}")
+        return " ".join([STRIPPED, *stamps])
 
     def folder(self, go_version: str) -> Path:
-        """Where this very build belongs."""
-        recipe = [go_version, GO_FLAGS, self.linker_flags(), dict(self.binaries), dict(self.built_as)]
+        """Where the programs of this module, built by this Go, belong."""
         ships = [(shipped.module, shipped.path, shipped.to) for shipped in self.ships]
-        key = hashlib.sha256(json.dumps([recipe, ships]).encode())
+        key = hashlib.sha256(json.dumps([go_version, GO_FLAGS, self.linker_flags(), ships]).encode())
         for name in ("go.mod", "go.sum"):
             key.update((self.source / name).read_bytes())
         return CACHE / "tools" / f"{self.name}-{key.hexdigest()[:16]}"
 
 
-TOOLS = (
-    Tool(
-        "pulumi",
-        "github.com/pulumi/pulumi/pkg/v3",
-        {"pulumi": ("version",)},
-        stamps={"github.com/pulumi/pulumi/sdk/v3/go/common/version.Version": "{version}"},
-        ships=(
-            # What runs a Python program inside a deployment; the language host starts it.
-            Shipped(
-                "github.com/pulumi/pulumi/sdk/v3",
-                "python/cmd/pulumi-language-python-exec",
-                "bin/pulumi-language-python-exec",
-            ),
+@dataclass(frozen=True)
+class Tool:
+    """What is built at once: programs that are needed together.
+
+    Attributes:
+        name: As in `emulator/run --tools NAME`.
+        module: The module that pins it.
+        requires: The Go module whose version is the tool's.
+        packages: Each program, with the Go package that it is built from.
+        seconds: How long a build takes on two cores when nothing of it is cached. Measured 2026-11-21; for the estimate
+            of the time left.
+        version_arguments: What makes every program print its version; empty if a program has no such arguments.
+    """
+
+    name: str
+    module: Module
+    requires: str
+    packages: Mapping[str, str]
+    seconds: int
+    version_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        return self.module.version(self.requires)
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.version.removeprefix('v')}"
+
+    def programs(self, folder: Path) -> list[Path]:
+        """Its programs in the module's folder."""
+        return [folder / "bin" / program for program in self.packages]
+
+    def exists(self, folder: Path) -> bool:
+        return all(program.exists() for program in self.programs(folder))
+
+
+VISIBILITY = {
+    # Kueue writes the certificate of its visibility API there, and stops if it can't: `/visibility` would need root.
+    "sigs.k8s.io/kueue/pkg/visibility.certDir": "visibility@sigs.k8s.io/kueue"
+}
+CHARTS = (
+    Shipped("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),
+    Shipped("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),
+)
+KUBERNETES = Module(
+    "kubernetes",
+    stamps={
+        # Without these it calls itself v0.0.0-master, which clients can't parse.
+        "k8s.io/component-base/version.gitVersion": "{version}@k8s.io/kubernetes",
+        "k8s.io/component-base/version.gitMajor": "{major}@k8s.io/kubernetes",
+        "k8s.io/component-base/version.gitMinor": "{minor}@k8s.io/kubernetes",
+        "helm.sh/helm/v3/internal/version.version": "{version}@helm.sh/helm/v3",
+        **VISIBILITY,
+    },
+    ships=CHARTS,
+)
+PULUMI = Module(
+    "pulumi",
+    stamps={"github.com/pulumi/pulumi/sdk/v3/go/common/version.Version": "{version}@github.com/pulumi/pulumi/pkg/v3"},
+    ships=(
+        # Runs a Python program inside a deployment; the language host starts it.
+        Shipped(
+            "github.com/pulumi/pulumi/sdk/v3",
+            "python/cmd/pulumi-language-python-exec",
+            "bin/pulumi-language-python-exec",
         ),
     ),
+)
+TOOLS = (
     Tool(
         "kubernetes",
+        KUBERNETES,
         "k8s.io/kubernetes",
         {
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+        },
+        seconds=270,
+        version_arguments={
             "kube-apiserver": ("--version",),
             "kube-controller-manager": ("--version",),
             "kube-scheduler": ("--version",),
             "kubectl": ("version", "--client"),
         },
-        # Without these it calls itself v0.0.0-master, which clients can't parse.
-        stamps={
-            "k8s.io/component-base/version.gitVersion": "{version}",
-            "k8s.io/component-base/version.gitMajor": "{major}",
-            "k8s.io/component-base/version.gitMinor": "{minor}",
-        },
-    ),
-    Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ("--version",)}, built_as={"etcd": "server"}),
-    Tool("kwok", "sigs.k8s.io/kwok", {"kwok": ("--version",), "kwokctl": ("--version",)}),
-    Tool(
-        "kueue",
-        "sigs.k8s.io/kueue",
-        {"kueue": ()},
-        # It writes the certificate of its visibility API there, and ends where it can't: `/visibility` would want root.
-        stamps={"sigs.k8s.io/kueue/pkg/visibility.certDir": "visibility"},
-        ships=(Shipped("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),),
     ),
     Tool(
-        "jobset",
-        "sigs.k8s.io/jobset",
-        {"jobset": ()},
-        ships=(Shipped("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),),
+        "etcd",
+        KUBERNETES,
+        "go.etcd.io/etcd/server/v3",
+        {"etcd": "go.etcd.io/etcd/server/v3"},
+        seconds=10,
+        version_arguments={"etcd": ("--version",)},
     ),
-    Tool("prometheus", "github.com/prometheus/prometheus", {"prometheus": ()}),
+    Tool(
+        "kwok",
+        KUBERNETES,
+        "sigs.k8s.io/kwok",
+        {"kwok": "sigs.k8s.io/kwok/cmd/kwok", "kwokctl": "sigs.k8s.io/kwok/cmd/kwokctl"},
+        seconds=20,
+        version_arguments={"kwok": ("--version",), "kwokctl": ("--version",)},
+    ),
+    Tool(
+        "helm",
+        KUBERNETES,
+        "helm.sh/helm/v3",
+        {"helm": "helm.sh/helm/v3/cmd/helm"},
+        seconds=12,
+        version_arguments={"helm": ("version", "--short")},
+    ),
+    Tool("kueue", KUBERNETES, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=60),
+    Tool("jobset", KUBERNETES, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=5),
+    Tool(
+        "pulumi",
+        PULUMI,
+        "github.com/pulumi/pulumi/pkg/v3",
+        {"pulumi": "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"},
+        seconds=150,
+        version_arguments={"pulumi": ("version",)},
+    ),
+    Tool(
+        "prometheus",
+        Module("prometheus"),
+        "github.com/prometheus/prometheus",
+        {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
+        seconds=115,
+    ),
     Tool(
         "prometheus-adapter",
+        Module("prometheus-adapter"),
         "sigs.k8s.io/prometheus-adapter",
-        {"prometheus-adapter": ()},
-        built_as={"prometheus-adapter": "adapter"},
+        {"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
+        seconds=95,
     ),
     # Runs programs in YAML, which use the components as a package. `emulator/bin` holds it under the engine's name.
     Tool(
         "pulumi-yaml",
+        Module("pulumi-yaml"),
         "github.com/pulumi/pulumi-yaml",
-        {"yaml-language-host": ()},
-        built_as={"yaml-language-host": "pulumi-language-yaml"},
+        {"yaml-language-host": "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml"},
+        seconds=90,
     ),
+    # Checks the workflows in make lint.
     Tool(
-        "helm",
-        "helm.sh/helm/v3",
-        {"helm": ("version", "--short")},
-        stamps={"helm.sh/helm/v3/internal/version.version": "{version}"},
+        "actionlint",
+        Module("actionlint"),
+        "github.com/rhysd/actionlint",
+        {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+        seconds=15,
+        version_arguments={"actionlint": ("-version",)},
     ),
-    # Looks at the workflows in make lint.
-    Tool("actionlint", "github.com/rhysd/actionlint", {"actionlint": ("-version",)}),
-)
-
-
-# What a test upgrades from: built when it is first asked for. Two programs of one module, as they share most packages.
-PREVIOUS = Tool(
-    "previous",
-    "sigs.k8s.io/kueue",
-    {"kueue-v0.16.2": (), "jobset-v0.11.1": ()},
-    built_as={"kueue-v0.16.2": "kueue", "jobset-v0.11.1": "jobset"},
-    stamps={"sigs.k8s.io/kueue/pkg/visibility.certDir": "visibility"},
-    ships=(
-        Shipped("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),
-        Shipped("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),
+    # What a test upgrades from.
+    Tool(
+        "previous",
+        Module("previous", stamps=VISIBILITY, ships=CHARTS),
+        "sigs.k8s.io/kueue",
+        {"kueue-v0.16.2": "sigs.k8s.io/kueue/cmd/kueue", "jobset-v0.11.1": "sigs.k8s.io/jobset"},
+        seconds=160,
     ),
 )
+BY_NAME = {tool.name: tool for tool in TOOLS}
 
 
 def go_version() -> str:
@@ -183,20 +253,20 @@ def go_version() -> str:
     Raises:
         Stop: There is none, or it is too old.
     """
-    needed = ".".join(map(str, OLDEST_GO))
-    way_out = f"Install Go {needed} or newer (go.dev/doc/install, or your distribution's package) and run this again."
+    needed = ".".join(map(str, MIN_GO))
+    remedy = f"Install Go {needed} or newer (go.dev/doc/install, or your distribution's package) and run this again."
     if not shutil.which("go"):
-        raise Stop(f"Go isn't on PATH, and the emulator's tools are built with it. {way_out}")
-    asked = _go(TOOLS[0], "env", "GOVERSION")
-    version = asked.stdout.strip()
-    found = re.match(r"go(\d+)\.(\d+)", version)
-    if not found or (int(found[1]), int(found[2])) < OLDEST_GO:
-        raise Stop(f"Go {needed} or newer is needed; here is {version or asked.stderr.strip()}. {way_out}")
+        raise Stop(f"Go isn't on PATH, and the emulator's tools are built with it. {remedy}")
+    answer = _go(TOOLS[0].module, "env", "GOVERSION")
+    version = answer.stdout.strip()
+    numbers = re.match(r"go(\d+)\.(\d+)", version)
+    if not numbers or (int(numbers[1]), int(numbers[2])) < MIN_GO:
+        raise Stop(f"Go {needed} or newer is needed; this is {version or answer.stderr.strip()}. {remedy}")
     return version
 
 
 @contextmanager
-def alone(name: Path) -> Iterator[None]:
+def exclusive(name: Path) -> Iterator[None]:
     """Holds a lock beside `name`, so that two set-ups at once build once; the kernel frees it if this is killed."""
     name.parent.mkdir(parents=True, exist_ok=True)
     with (name.parent / f".{name.name}.lock").open("w") as lock:
@@ -204,40 +274,46 @@ def alone(name: Path) -> Iterator[None]:
         yield
 
 
-def install(tool: Tool, folder: Path, step: Step) -> str:
-    """Makes `folder` hold the tool: programs in `bin`, charts in `charts`. Returns how: built, copied from PATH.
+def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
+    """Makes the module's folder hold these tools, which share a module. Returns how: built, copied from PATH.
 
     Raises:
-        Stop: Go could not build it; the text has the compiler's last lines and a way out.
+        Stop: Go could not build them; the text has the compiler's last lines and a remedy.
     """
     step.note("waiting for another set-up that builds it")
-    with alone(folder):
-        if folder.exists():
+    with exclusive(folder):
+        missing = [tool for tool in tools if not tool.exists(folder)]
+        if not missing:
             return "found, built by another set-up,"
+        module = missing[0].module
         for left_over in folder.parent.glob(f".{folder.name}-*"):
             shutil.rmtree(left_over)  # of a build that was killed
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        unfinished.chmod(0o755)
         try:
-            (unfinished / "bin").mkdir()
-            how = "copied from PATH" if _copy_from_path(tool, unfinished / "bin") else "built"
-            if how == "built":
-                _build(tool, unfinished / "bin", step)
-            for shipped in tool.ships:
-                _copy_shipped(tool, shipped, unfinished / shipped.to)
-            unfinished.rename(folder)
+            (folder / "bin").mkdir(parents=True, exist_ok=True)
+            to_build = [tool for tool in missing if not _copy_from_path(tool, unfinished)]
+            if to_build:
+                _build(module, to_build, unfinished, step)
+            for shipped in module.ships:
+                if not (folder / shipped.to).exists():
+                    _copy_shipped(module, shipped, unfinished / "shipped")
+                    (folder / shipped.to).parent.mkdir(parents=True, exist_ok=True)
+                    (unfinished / "shipped").rename(folder / shipped.to)
+            for program in (program for tool in missing for program in tool.packages):
+                (unfinished / program).rename(folder / "bin" / program)
         except CommandFailed as failure:
+            names = ", ".join(tool.title for tool in missing)
             raise Stop(
-                f"{tool.title} could not be built. What Go said last:\n"
+                f"{names} could not be built. What Go said last:\n"
                 + "".join(f"    {line}\n" for line in failure.said)
-                + f"{_way_out(str(failure))} Then run this again: what is built stays."
+                + f"{_remedy(str(failure))} Then run this again: what is built stays."
             ) from None
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        return how
+        return "built" if to_build else "copied from PATH"
 
 
-def _build(tool: Tool, programs: Path, step: Step) -> None:
+def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
     compiled = 0
 
     def hear(line: str) -> str | None:
@@ -250,27 +326,36 @@ def _build(tool: Tool, programs: Path, step: Step) -> None:
         return None
 
     step.note("reading its modules")
-    # "tool" stands for all that the module's tool directives name.
-    command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", tool.linker_flags(), "-o", f"{programs}{os.sep}", "tool"]
-    step.run(command, hear=hear, cwd=tool.source, env=_go_env())
-    for name, built_as in tool.built_as.items():
-        (programs / built_as).rename(programs / name)
+    packages = {program: package for tool in tools for program, package in tool.packages.items()}
+    # One command for all of them: what they share is compiled once, and both cores stay busy while one links.
+    output = to / "go"
+    output.mkdir()
+    command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
+    step.run([*command, *packages.values()], hear=hear, cwd=module.source, env=_go_env())
+    for program, package in packages.items():
+        (output / _name_of(package)).rename(to / program)
 
 
-def _copy_from_path(tool: Tool, programs: Path) -> bool:
-    """Takes all programs of a tool from PATH if each is there at exactly the pinned version.
+def _name_of(package: str) -> str:
+    """The name that Go gives to a program: the last part of its package, a major version aside."""
+    *_, before, last = package.split("/")
+    return before if re.fullmatch(r"v\d+", last) else last
 
-    Copies: what lies elsewhere may be replaced at any time. Only real programs: a version manager's script isn't one.
+
+def _copy_from_path(tool: Tool, to: Path) -> bool:
+    """Copies all programs of a tool from PATH if each is there at exactly the pinned version.
+
+    Copies, because what lies elsewhere may be replaced at any time. Scripts, such as a version manager's, are ignored.
     """
-    found = {name: _on_path(name, arguments, tool.version) for name, arguments in tool.binaries.items()}
-    if not all(found.values()):
+    on_path = {name: _on_path(name, tool.version_arguments.get(name), tool.version) for name in tool.packages}
+    if not all(on_path.values()):
         return False
-    for name, path in found.items():
-        shutil.copy(str(path), programs / name)
+    for name, path in on_path.items():
+        shutil.copy(str(path), to / name)
     return True
 
 
-def _on_path(name: str, version_arguments: tuple[str, ...], version: str) -> Path | None:
+def _on_path(name: str, version_arguments: tuple[str, ...] | None, version: str) -> Path | None:
     ours = (CACHE, ROOT / "emulator")
     folders = [folder for folder in os.get_exec_path() if not any(Path(folder).is_relative_to(our) for our in ours)]
     path = shutil.which(name, path=os.pathsep.join(folders))
@@ -281,21 +366,20 @@ def _on_path(name: str, version_arguments: tuple[str, ...], version: str) -> Pat
             return None
     quiet = os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "true"}
     try:
-        said = subprocess.run([path, *version_arguments], env=quiet, capture_output=True, text=True, timeout=20)
+        answer = subprocess.run([path, *version_arguments], env=quiet, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     # 3.18.6 also as v3.18.6+g1234567, but not as 3.18.6-rc.1 or 3.18.60.
-    exact = re.search(rf"(?<![\w.-])v?{re.escape(version.removeprefix('v'))}(?![\w.-])", said.stdout)
-    return Path(path) if said.returncode == 0 and exact else None
+    exact = re.search(rf"(?<![\w.-])v?{re.escape(version.removeprefix('v'))}(?![\w.-])", answer.stdout)
+    return Path(path) if answer.returncode == 0 and exact else None
 
 
-def _copy_shipped(tool: Tool, shipped: Shipped, to: Path) -> None:
-    """Out of the module cache, which Go fills and verifies against go.sum."""
-    asked = _go(tool, "mod", "download", "-json", shipped.module)
-    if asked.returncode != 0:
-        raise CommandFailed((asked.stderr or asked.stdout).strip().splitlines())
-    source = Path(json.loads(asked.stdout)["Dir"]) / shipped.path
-    to.parent.mkdir(parents=True, exist_ok=True)
+def _copy_shipped(module: Module, shipped: Shipped, to: Path) -> None:
+    """Copies from the module cache, which Go fills and verifies against go.sum."""
+    answer = _go(module, "mod", "download", "-json", shipped.module)
+    if answer.returncode != 0:
+        raise CommandFailed((answer.stderr or answer.stdout).strip().splitlines())
+    source = Path(json.loads(answer.stdout)["Dir"]) / shipped.path
     if source.is_dir():
         shutil.copytree(source, to)
         for path in (to, *to.rglob("*")):  # the module cache is read-only; a read-only copy could not be removed
@@ -305,8 +389,8 @@ def _copy_shipped(tool: Tool, shipped: Shipped, to: Path) -> None:
         to.chmod(0o755)
 
 
-def _go(tool: Tool, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["go", *arguments], cwd=tool.source, env=_go_env(), capture_output=True, text=True)
+def _go(module: Module, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["go", *arguments], cwd=module.source, env=_go_env(), capture_output=True, text=True)
 
 
 def _go_env() -> dict[str, str]:
@@ -315,7 +399,7 @@ def _go_env() -> dict[str, str]:
 
 
 # What Go says, and what to do about it.
-_WAYS_OUT = {
+_REMEDIES = {
     r"no space left on device": "Free some disk space: Go's cache (`go env GOCACHE`) needs several GB.",
     r"signal: killed|cannot allocate memory": "Memory ran out: compile less at once, with GOFLAGS=-p=1.",
     r"checksum mismatch|SECURITY ERROR": "The download isn't what go.sum recorded: check `go env GOPROXY`.",
@@ -323,6 +407,6 @@ _WAYS_OUT = {
 }
 
 
-def _way_out(said: str) -> str:
+def _remedy(said: str) -> str:
     default = "The lines above name what is missing."
-    return next((way_out for sign, way_out in _WAYS_OUT.items() if re.search(sign, said)), default)
+    return next((remedy for sign, remedy in _REMEDIES.items() if re.search(sign, said)), default)

@@ -1,7 +1,7 @@
 """`make doctor STACK=…`: what is missing before a first `up` on Google Cloud, each with the command that mends it.
 
 It asks the tools of this machine, and Google's APIs with the application default credentials, which are also what
-Pulumi's provider uses. It changes nothing. Every question goes through `ask`.
+Pulumi's provider uses. It changes nothing. Every request goes through `call`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from settings import BadConfiguration, Settings, plan
 OLDEST_PYTHON = (3, 11)
 NOT_THERE = 127  # what a shell says of a command that it doesn't find
 LOG_WIDTH = 160  # columns, where there is no terminal to ask
-SECONDS = 60  # the longest that one question may take
+SECONDS = 60  # the longest that one request may take
 PREFIX = "gke-ai:"
 MISSING, ADVICE, UNCHECKED, GOOD = "missing", "advice", "not checked", "good"
 
 
-# ----------------------------------------------------------------------------------------------------------- questions
+# ------------------------------------------------------------------------------------------------------------ requests
 @dataclass(frozen=True)
 class Answer:
     """What a command or an API answers: exit code or HTTP status (0: no answer), JSON or text, and words of an error.
@@ -54,16 +54,16 @@ class Answer:
     error: str = ""
 
 
-def ask(question: str, body: Mapping[str, Any] | None = None, token: str = "", payer: str = "") -> Answer:
+def call(request: str, body: Mapping[str, Any] | None = None, token: str = "", payer: str = "") -> Answer:
     """The answer to a command line, or to `GET URL` and `POST URL` with a body; `payer` is the project that it counts
     for."""
-    method, _, url = question.partition(" ")
+    method, _, url = request.partition(" ")
     if method in ("GET", "POST"):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         return _ask_google(method, url, body, headers | ({"X-Goog-User-Project": payer} if payer else {}))
     try:
         done = subprocess.run(
-            shlex.split(question),
+            shlex.split(request),
             text=True,
             capture_output=True,
             timeout=SECONDS,
@@ -116,18 +116,18 @@ class NotCheckedError(Exception):
     """A check that can't be made, with the reason."""
 
 
-Ask = Callable[..., Answer]
+Call = Callable[..., Answer]
 
 
 @dataclass
 class Doctor:
-    """One visit: the stack that is to be deployed, its project, and how questions are asked."""
+    """One visit: the stack that is to be deployed, its project, and how commands and APIs are called."""
 
     stack: str
     project: str
     settings: Settings
     token_given: bool
-    ask: Ask = ask
+    call: Call = call
     credential: str = field(default="", repr=False)
     _heard: dict[str, Answer] = field(default_factory=dict, repr=False)
 
@@ -178,18 +178,18 @@ class Doctor:
     def answer(self, url: str, body: Mapping[str, Any] | None = None) -> Answer:
         """Google's answer, whatever it is; asked once."""
         if url not in self._heard:
-            question = f"{'GET' if body is None else 'POST'} https://{url}"
+            request = f"{'GET' if body is None else 'POST'} https://{url}"
             # A person's questions count for a project that has to be named; a service account's for its own.
             # https://cloud.google.com/docs/quotas/quota-project
             payer = self.project if self.member.startswith("user:") else ""
-            self._heard[url] = self.ask(question, body, self.credential, payer)
+            self._heard[url] = self.call(request, body, self.credential, payer)
         return self._heard[url]
 
     # --------------------------------------------------------------------------------------------------- this machine
     def pulumi(self) -> Iterator[Finding]:
         """The CLI is there, and no older than the SDK."""
         wanted = version("pulumi")
-        answer = self.ask("pulumi version")
+        answer = self.call("pulumi version")
         install = "curl -fsSL https://get.pulumi.com | sh"
         if answer.code:
             yield Finding(MISSING, "Pulumi", "the pulumi command is not on PATH", install)
@@ -198,7 +198,7 @@ class Doctor:
 
     def plugins(self) -> Iterator[Finding]:
         """The plugins are there in the versions of their SDKs."""
-        answer = self.ask("pulumi plugin ls --json")
+        answer = self.call("pulumi plugin ls --json")
         if answer.code:
             raise NotCheckedError("Pulumi has to be there first" if answer.code == NOT_THERE else answer.error)
         there = {(one["name"], one.get("version")) for one in answer.body}
@@ -210,7 +210,7 @@ class Doctor:
 
     def login(self) -> Iterator[Finding]:
         """Pulumi knows where to keep its state."""
-        answer = self.ask("pulumi whoami --json")
+        answer = self.call("pulumi whoami --json")
         if answer.code == NOT_THERE:
             raise NotCheckedError("Pulumi has to be there first")
         if answer.code:
@@ -219,7 +219,7 @@ class Doctor:
 
     def python(self) -> Iterator[Finding]:
         """The Python that Pulumi would start is new enough."""
-        answer = self.ask("python3 --version")
+        answer = self.call("python3 --version")
         wanted = ".".join(map(str, OLDEST_PYTHON))
         install = "sudo apt-get install python3 python3-venv  # or https://www.python.org/downloads/"
         if answer.code:
@@ -235,13 +235,13 @@ class Doctor:
 
     def kubectl(self) -> Iterator[Finding]:
         """What error messages and alerts tell people to use."""
-        if self.ask("kubectl version --client --output=json").code:
+        if self.call("kubectl version --client --output=json").code:
             text = "messages and alerts name kubectl commands; the program itself does without"
             yield Finding(ADVICE, "kubectl", text, "gcloud components install kubectl")
 
     def gcloud(self) -> Iterator[Finding]:
         """Google's command line is there."""
-        if self.ask("gcloud version --format=json").code:
+        if self.call("gcloud version --format=json").code:
             text = (
                 "the gcloud command is not on PATH; by it you log in, and so does everything that reaches the cluster"
             )
@@ -249,7 +249,7 @@ class Doctor:
 
     def auth_plugin(self) -> Iterator[Finding]:
         """What Pulumi and kubectl start to get into the cluster."""
-        if self.ask("gke-gcloud-auth-plugin --version").code:
+        if self.call("gke-gcloud-auth-plugin --version").code:
             text = "not on PATH; without it nothing in the cluster can be made"
             yield Finding(MISSING, "gke-gcloud-auth-plugin", text, "gcloud components install gke-gcloud-auth-plugin")
 
@@ -261,14 +261,14 @@ class Doctor:
     @cached_property
     def member(self) -> str:
         """Who is logged in, as roles name it; nothing where nobody is."""
-        answer = self.ask("gcloud auth list --filter=status:ACTIVE --format=json")
+        answer = self.call("gcloud auth list --filter=status:ACTIVE --format=json")
         who = next((str(one["account"]) for one in answer.body or []), "") if not answer.code else ""
-        kind = "serviceAccount" if who.endswith(".gserviceaccount.com") else "user"
-        return f"{kind}:{who}" if who else ""
+        member_type = "serviceAccount" if who.endswith(".gserviceaccount.com") else "user"
+        return f"{member_type}:{who}" if who else ""
 
     def credentials(self) -> Iterator[Finding]:
         """There are application default credentials, and they are good."""
-        answer = self.ask("gcloud auth application-default print-access-token")
+        answer = self.call("gcloud auth application-default print-access-token")
         if answer.code or not answer.body:
             text = "there are none, or they are no longer good; Pulumi asks Google Cloud with them"
             command = f"gcloud auth application-default login --project {self.project}"
@@ -373,8 +373,8 @@ class Doctor:
     def machines(self) -> Iterator[Finding]:
         """Each zone has the machine type that is wanted there."""
         for one in needs.machines(self.settings):
-            question = quote(f"name={one.machine_type}")
-            url = f"compute.googleapis.com/compute/v1/projects/{self.project}/aggregated/machineTypes?filter={question}"
+            query = quote(f"name={one.machine_type}")
+            url = f"compute.googleapis.com/compute/v1/projects/{self.project}/aggregated/machineTypes?filter={query}"
             items = (self.google(url) or {}).get("items", {})
             there = sorted(zone.removeprefix("zones/") for zone, has in items.items() if has.get("machineTypes"))
             lacking = [zone for zone in one.zones if zone not in there]
@@ -402,10 +402,10 @@ class Doctor:
                 yield Finding(MISSING, "cluster", text, f"gcloud container clusters list --project {self.project}")
                 return
             current = str(found["currentMasterVersion"])
-            least = max((features.MINIMUM[one] for one in wanted), key=features.ordered, default="")
+            min_version = max((features.MINIMUM[one] for one in wanted), key=features.ordered, default="")
             command = (
                 f"gcloud container clusters upgrade {cluster.name} --master --location {cluster.location} "
-                f"--project {self.project} --cluster-version={least}"
+                f"--project {self.project} --cluster-version={min_version}"
             )
             yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
         elif wanted:
@@ -473,7 +473,7 @@ class Doctor:
     @cached_property
     def _recorded(self) -> set[str]:
         """Names of the buckets that the stack has made."""
-        answer = self.ask(f"pulumi stack export --stack {self.stack}")
+        answer = self.call(f"pulumi stack export --stack {self.stack}")
         deployment = answer.body.get("deployment") if isinstance(answer.body, dict) and not answer.code else None
         return {
             str(one.get("id"))
@@ -497,7 +497,7 @@ class Doctor:
             yield Finding(MISSING, "Secret Manager", text, f"gcloud secrets versions add {where}")
 
     def channels(self) -> Iterator[Finding]:
-        """Whom alerts are to tell can be told."""
+        """Notification channels exist."""
         for channel in self.settings.monitoring.channels if self.settings.monitoring else []:
             if self.google(f"monitoring.googleapis.com/v3/{channel}") is None:
                 command = f"gcloud beta monitoring channels list --project {self.project} --format='value(name)'"
@@ -508,7 +508,7 @@ class Doctor:
 
 
 def switched_off(answer: Answer) -> bool:
-    """Whether the API that was asked is off in the project, so that it says nothing of what was asked."""
+    """Whether the API is disabled in the project, so that its answer says nothing about the request."""
     details = answer.body.get("error", {}).get("details", []) if isinstance(answer.body, dict) else []
     return answer.code == 403 and any(one.get("reason") == "SERVICE_DISABLED" for one in details)
 
@@ -525,57 +525,57 @@ def refusal(answer: Answer, url: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- command
-def main(argv: Sequence[str] | None = None, asking: Ask = ask) -> None:
+def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
     """Prints what is missing; ends with 1 where something is."""
     parser = argparse.ArgumentParser(prog="ops.doctor", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--stack", default="", help="name of the stack (dev, or the configuration's name)")
     parser.add_argument("--config", default="", help="its configuration (Pulumi.<stack>.yaml)")
     options = parser.parse_args(argv)
     stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
-    doctor = admitted(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", asking)
-    raise SystemExit(told(list(doctor.examine()), stack))
+    doctor = admitted(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
+    raise SystemExit(report_findings(list(doctor.examine()), stack))
 
 
-def admitted(stack: str, file: Path, asking: Ask = ask) -> Doctor:
+def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
     """The visit of a stack whose configuration stands in a file; Stop where it is wrong in itself."""
     if not file.exists():
         raise Stop(f"There is no configuration {file}. Give one: CONFIG=examples/mixed-training-inference.yaml")
-    given: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
-    project = str(given.get("gcp:project") or "")
-    values = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
+    config: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
+    project = str(config.get("gcp:project") or "")
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     try:
         # That there is no token is one finding among the others.
-        found = settings.load(values, project, token_given=True)
+        loaded = settings.load(values, project, token_given=True)
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
-    return Doctor(stack, project, found, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), asking)
+    return Doctor(stack, project, loaded, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
 
 
-def told(findings: Sequence[Finding], stack: str) -> int:
+def report_findings(findings: Sequence[Finding], stack: str) -> int:
     """Prints the findings; 1 where something is missing."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = LOG_WIDTH
-    shown = [one for one in findings if one.state in (MISSING, ADVICE)]
-    unchecked = [one for one in findings if one.state == UNCHECKED]
-    missing = sum(one.state == MISSING for one in findings)
+    shown = [finding for finding in findings if finding.state in (MISSING, ADVICE)]
+    unchecked = [finding for finding in findings if finding.state == UNCHECKED]
+    missing = sum(finding.state == MISSING for finding in findings)
     if shown:
         table = Table()
         for column in ("", "", "what is missing"):
             table.add_column(column, overflow="fold")
-        for number, one in enumerate(shown, 1):
-            advice = " (advice)" if one.state == ADVICE else ""
-            table.add_row(str(number), Text(one.subject + advice), Text(one.text))
+        for number, finding in enumerate(shown, 1):
+            advice = " (advice)" if finding.state == ADVICE else ""
+            table.add_row(str(number), Text(finding.subject + advice), Text(finding.text))
         console.print(table)
         console.print("The commands that mend it:")
-        for number, one in enumerate(shown, 1):
+        for number, finding in enumerate(shown, 1):
             # Whole on its line, to be copied.
-            console.print(Text(f"{number:3}  {one.command}"), soft_wrap=True)
-    for one in unchecked:
-        console.print(Text(f"not checked: {one.subject}: {one.text}"), soft_wrap=True)
-        if one.command:
-            console.print(Text(f"     {one.command}"), soft_wrap=True)
-    good = sum(one.state == GOOD for one in findings)
+            console.print(Text(f"{number:3}  {finding.command}"), soft_wrap=True)
+    for finding in unchecked:
+        console.print(Text(f"not checked: {finding.subject}: {finding.text}"), soft_wrap=True)
+        if finding.command:
+            console.print(Text(f"     {finding.command}"), soft_wrap=True)
+    good = sum(finding.state == GOOD for finding in findings)
     console.print(f"{missing} missing, {len(unchecked)} not checked, {good} as they should be.")
     if not missing:
         console.print(f"Next: pulumi preview --stack {stack}", soft_wrap=True)

@@ -82,31 +82,31 @@ def region(settings: Settings) -> str:
 def quotas(settings: Settings) -> list[QuotaNeed]:
     """Accelerators of the pools at their largest, and of workloads on nodes that Google makes, by what they draw on."""
     found: dict[tuple[str, str, str | None], QuotaNeed] = {}
-    for kind, capacity, count, user in _accelerators(settings):
-        where, metric = region(settings), project_quotas.metric(kind, capacity)
-        key = (where, kind, metric)
+    for accelerator, capacity, count, user in _accelerators(settings):
+        where, metric = region(settings), project_quotas.metric(accelerator, capacity)
+        key = (where, accelerator, metric)
         before = found.get(key)
-        of = f"{before.of}, {user}" if before else f"{kind} of {user}"
+        of = f"{before.of}, {user}" if before else f"{accelerator} of {user}"
         found[key] = QuotaNeed(where, metric, count + (before.count if before else 0), of)
     return list(found.values())
 
 
 def gpus_everywhere(settings: Settings) -> int:
     """GPUs of the stack at its largest, whatever kind they are."""
-    return sum(count for kind, _, count, _ in _accelerators(settings) if kind.startswith("nvidia-"))
+    return sum(count for accelerator, _, count, _ in _accelerators(settings) if accelerator.startswith("nvidia-"))
 
 
 def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
     """(GPU type or TPU version, capacity mode, accelerators at the most, who), those of a reservation left out."""
     for pool in plan.pools(settings):
-        nodes = plan.largest(pool, settings.cluster)
+        nodes = plan.max_nodes(pool, settings.cluster)
         if pool.capacity.mode == "reservation" or not nodes:
             continue
         if isinstance(pool, GpuPool):
-            kind, each = plan.gpus(pool)
+            accelerator, each = plan.gpus(pool)
         else:
-            kind, each = pool.version, plan.pool_slice(pool).chips_per_host
-        yield kind, pool.capacity.mode, nodes * each, f"pool {pool.name}"
+            accelerator, each = pool.version, plan.pool_slice(pool).chips_per_host
+        yield accelerator, pool.capacity.mode, nodes * each, f"pool {pool.name}"
     for workload in plan.workloads(settings):
         if plan.pools_of(workload, settings) or getattr(workload, "compute_class", None) is not None:
             continue
@@ -134,10 +134,10 @@ def machines(settings: Settings) -> list[MachineNeed]:
         zones = tuple(pool.zones or node_zones(cluster.location))
         found.append(MachineNeed(pool.machine_type, zones, f"pool {pool.name}", path, bool(pool.zones)))
     for own in plan.pools(settings):
-        kind = own.machine_type if isinstance(own, GpuPool) else plan.pool_slice(own).machine_type
-        assert kind is not None
+        machine_type = own.machine_type if isinstance(own, GpuPool) else plan.pool_slice(own).machine_type
+        assert machine_type is not None
         zones = plan.pool_zones(own, cluster)
-        found.append(MachineNeed(kind, zones, f"pool {own.name}", own.at("zones"), bool(own.zones)))
+        found.append(MachineNeed(machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones)))
     for one in settings.compute_classes:
         for index, priority in enumerate(one.priorities):
             zones, path = node_zones(cluster.location), one.at(f"priorities[{index}].machineType")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from catalog.versions import JOBSET_API
-from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, listed, run
+from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, list_objects, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -69,7 +69,7 @@ def delete_crd(api: ApiClient) -> None:
 
     crds, by_hand = ApiextensionsV1Api(api), f"{kubectl()} delete crd {JOBSET_CRD}"
     try:
-        if listed(api, f"/apis/{JOBSET_API}/jobsets"):
+        if list_objects(api, f"/apis/{JOBSET_API}/jobsets"):
             console.print(f"Kept the CRD {JOBSET_CRD}: JobSets that are not of this stack are still there.")
             return
         crds.delete_custom_resource_definition(JOBSET_CRD, _request_timeout=60)

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, listed, run
+from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, list_objects, run
 
 # https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
 UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
@@ -113,22 +113,22 @@ def adopt_pending(deployment: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> str | None:
     """The id that the cloud gives to a resource, from its inputs alone; None where a second create does no harm."""
-    kind, inputs = resource["type"], resource.get("inputs", {})
-    if kind == RELEASE:
+    type_token, inputs = resource["type"], resource.get("inputs", {})
+    if type_token == RELEASE:
         return None  # Helm keeps its own record; settle_releases reads it, and a new install takes the objects over
-    if kind.startswith("kubernetes:"):
+    if type_token.startswith("kubernetes:"):
         metadata = inputs.get("metadata", {})
         return "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-    if kind == CLUSTER:
+    if type_token == CLUSTER:
         return f"projects/{project_of(inputs, resources)}/locations/{inputs['location']}/clusters/{inputs['name']}"
-    if kind == NODE_POOL:
+    if type_token == NODE_POOL:
         cluster = inputs["cluster"]
         if not cluster.startswith("projects/"):
             cluster = f"projects/{project_of(inputs, resources)}/locations/{inputs['location']}/clusters/{cluster}"
         return f"{cluster}/nodePools/{inputs['name']}"
-    if kind == BUCKET:
+    if type_token == BUCKET:
         return str(inputs["name"])
-    if kind == SERVICE_ACCOUNT:
+    if type_token == SERVICE_ACCOUNT:
         project = project_of(inputs, resources)
         return f"projects/{project}/serviceAccounts/{inputs['accountId']}@{project}.iam.gserviceaccount.com"
     return None
@@ -151,7 +151,7 @@ def settle_releases(stack: Stack) -> None:
         return
     from kubernetes.client import CoreV1Api
 
-    for secret in listed(api, "/api/v1/secrets", labelSelector=f"owner=helm,status in ({','.join(UNFINISHED)})"):
+    for secret in list_objects(api, "/api/v1/secrets", labelSelector=f"owner=helm,status in ({','.join(UNFINISHED)})"):
         metadata = secret["metadata"]
         console.print(f"  unlocking   Helm release {metadata['namespace']}/{metadata['labels']['name']}")
         CoreV1Api(api).delete_namespaced_secret(metadata["name"], metadata["namespace"])
@@ -159,8 +159,8 @@ def settle_releases(stack: Stack) -> None:
 
 def name_of(urn: str) -> str:
     """A resource for people: its type and name."""
-    kind, name = urn.split("::")[2:4]
-    return f"{kind.rpartition(':')[2]} {name}"
+    type_token, name = urn.split("::")[2:4]
+    return f"{type_token.rpartition(':')[2]} {name}"
 
 
 if __name__ == "__main__":

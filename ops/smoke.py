@@ -24,7 +24,7 @@ from rich.table import Table
 
 from catalog.engines import ENGINES, Engine
 from ops import status
-from ops.stack import Object, Stack, Stop, arguments, kubectl, listed, run
+from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -117,13 +117,13 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
     if found := unready(api, stack, server):
         return Result(name, engine.title, problem=found[0], remedy=found[1])
     with counting(console, name, engine.burst) as answered:
-        return Result(name, engine.title, ask(api, server, answered))
+        return Result(name, engine.title, send_burst(api, server, answered))
 
 
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:
     """Why a server has no replica that could answer, and what to do; nothing where it has one."""
     path = f"/apis/apps/v1/namespaces/{server.namespace}/deployments"
-    deployment = next((one for one in listed(api, path) if one["metadata"]["name"] == server.name), None)
+    deployment = next((one for one in list_objects(api, path) if one["metadata"]["name"] == server.name), None)
     if deployment is None:
         return "its Deployment is not there", stack.next("up")
     if not deployment["spec"].get("replicas", 1):
@@ -131,7 +131,7 @@ def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | N
     if deployment.get("status", {}).get("readyReplicas", 0):
         return None
     chosen = ",".join(f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items())
-    pods = listed(api, f"/api/v1/namespaces/{server.namespace}/pods", labelSelector=chosen)
+    pods = list_objects(api, f"/api/v1/namespaces/{server.namespace}/pods", labelSelector=chosen)
     return f"no replica is ready: {why_unready(pods)}", stack.next("status")
 
 
@@ -146,7 +146,9 @@ def why_unready(pods: list[Object]) -> str:
     return "its containers run and don't answer yet: the model may still be loading" if pods else "it has no pods"
 
 
-def ask(api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS) -> list[Reply]:
+def send_burst(
+    api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS
+) -> list[Reply]:
     """Sends the burst, all of it at once; `answered` is called at the end of each request."""
     path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
     request = api.param_serialize(

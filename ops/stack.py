@@ -125,7 +125,7 @@ def client_of(kubeconfig: str, connections: int) -> ApiClient:
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 
 
-def listed(api: ApiClient, path: str, **query: str) -> list[Object]:
+def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
     """The objects under an API path, as the API gives them; none where the kind isn't installed."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -142,8 +142,8 @@ def listed(api: ApiClient, path: str, **query: str) -> list[Object]:
         raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
     except HTTPError as error:
         raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
-    found: list[Object] = answered["items"]
-    return found
+    items: list[Object] = answered["items"]
+    return items
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:

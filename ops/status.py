@@ -19,7 +19,7 @@ from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, listed, on_emulator, run
+from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -70,17 +70,17 @@ def show(stack: Stack) -> None:
 def take(stack: Stack, api: ApiClient) -> Snapshot:
     """Reads a cluster's objects, of kinds that the stack has; a kind that isn't installed counts as none."""
     has = {resource["type"] for resource in stack.resources}
-    pods = listed(api, "/api/v1/pods")
+    pods = list_objects(api, "/api/v1/pods")
     waits = any(waiting(pod) for pod in pods)
     return Snapshot(
-        nodes=listed(api, "/api/v1/nodes"),
+        nodes=list_objects(api, "/api/v1/nodes"),
         pods=pods,
-        deployments=listed(api, "/apis/apps/v1/deployments"),
-        cluster_queues=listed(api, f"{KUEUE}/clusterqueues"),
-        workloads=listed(api, f"{KUEUE}/workloads"),
-        jobsets=listed(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
-        autoscalers=listed(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
-        events=listed(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
+        deployments=list_objects(api, "/apis/apps/v1/deployments"),
+        cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
+        workloads=list_objects(api, f"{KUEUE}/workloads"),
+        jobsets=list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
+        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
+        events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
     )
 
@@ -125,28 +125,28 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         if (node_name := pod["spec"].get("nodeName")) and not ended(pod):
             used[node_name] += accelerators_of(pod)
     for name in sorted(pools.keys() | own.keys()):
-        most = f", at most {bound}" if (bound := largest(own.get(name, {}))) else ""
+        at_most = f", at most {bound}" if (bound := max_nodes(own.get(name, {}))) else ""
         members = pools.get(name)
         if not members:
             machine = own[name].get("nodeConfig", {}).get("machineType", "")
-            yield name, machine, "", f"empty{most}", "–"
+            yield name, machine, "", f"empty{at_most}", "–"
             continue
         first = members[0]
         ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
         total = sum(
-            int(node["status"].get("allocatable", {}).get(kind, 0)) for node in members for kind in ACCELERATORS
+            int(node["status"].get("allocatable", {}).get(resource, 0)) for node in members for resource in ACCELERATORS
         )
         taken = sum(used[node["metadata"]["name"]] for node in members)
         yield (
             name,
             label(first, labels.INSTANCE_TYPE),
             label(first, labels.GKE_PROVISIONING),
-            f"{ready} of {len(members)}{most}",
+            f"{ready} of {len(members)}{at_most}",
             f"{taken} of {total}" if total else "–",
         )
 
 
-def largest(pool: Mapping[str, Any]) -> int:
+def max_nodes(pool: Mapping[str, Any]) -> int:
     """Nodes that the autoscaler may make of a pool, from the pool's inputs; 0 of one that it doesn't size."""
     bounds = pool.get("autoscaling") or {}
     zones = len(pool.get("nodeLocations") or [None])
@@ -165,15 +165,16 @@ def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         for group in queue["spec"].get("resourceGroups") or []:
             for flavor in group["flavors"]:
                 for resource in flavor["resources"]:
-                    kind = resource["name"]
-                    taken = reserved.get((flavor["name"], kind), {})
+                    resource_name = resource["name"]
+                    taken = reserved.get((flavor["name"], resource_name), {})
                     used, borrowed = (parse_quantity(str(taken.get(key, 0))) for key in ("total", "borrowed"))
                     yield (
                         queue["metadata"]["name"],
                         flavor["name"],
-                        kind,
-                        readable(kind, used) + (f", {readable(kind, borrowed)} borrowed" if borrowed else ""),
-                        readable(kind, parse_quantity(str(resource["nominalQuota"]))),
+                        resource_name,
+                        readable(resource_name, used)
+                        + (f", {readable(resource_name, borrowed)} borrowed" if borrowed else ""),
+                        readable(resource_name, parse_quantity(str(resource["nominalQuota"]))),
                     )
 
 
@@ -276,8 +277,8 @@ def figure(quantity: str) -> str:
 
 def hindrance(autoscaler: Object) -> str:
     """Why an autoscaler does not scale, or not as far as its metrics ask for; nothing where it could."""
-    for kind, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
-        found = condition(autoscaler, kind)
+    for condition_type, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
+        found = condition(autoscaler, condition_type)
         if found.get("status") == hinders:
             return f"{found.get('reason', '')}: {found.get('message', '')}"
     return ""
@@ -347,10 +348,10 @@ def label(item: Object, key: str) -> str:
     return str((item["metadata"].get("labels") or {}).get(key, ""))
 
 
-def condition(item: Object, kind: str) -> Object:
+def condition(item: Object, condition_type: str) -> Object:
     """A status condition, or an empty one."""
     conditions = item.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((entry for entry in conditions if entry["type"] == condition_type), {})
 
 
 def owner(workload: Object) -> str:
@@ -369,7 +370,7 @@ def ended(pod: Object) -> bool:
 def accelerators_of(pod: Object) -> int:
     """GPUs or TPU chips that a pod or pod template asks for."""
     limits = (container.get("resources", {}).get("limits") or {} for container in pod["spec"]["containers"])
-    return int(sum(Fraction(limit.get(kind, 0)) for limit in limits for kind in ACCELERATORS))
+    return int(sum(Fraction(limit.get(resource, 0)) for limit in limits for resource in ACCELERATORS))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ older or newer than the producer reads what both know. A value that isn't there 
 
 No output is a secret, nor may become one: whoever reads a stack's outputs reads them all.
 
-This module and `outputs.reference` import nothing of the rest of the project: other teams install them alone.
+This module and `outputs.stack_outputs` import nothing of the rest of the project: other teams install them alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parsed(version: str) -> tuple[int, int]:
 
 
 class MissingOutput(RunError):
-    """What was asked for isn't among the stack's outputs; the text names it, its version and the way out."""
+    """What was asked for isn't among the stack's outputs; the text names it, its version and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,24 @@ class Item(BaseModel):
         return super().__getattr__(name)  # type: ignore[misc]  # pydantic has it, and hides it from type checkers
 
 
-def since_of(kind: type[Item], name: str) -> str:
+def since_of(item_type: type[Item], name: str) -> str:
     """The version of the contract that brought a field."""
-    extra = kind.model_fields[name].json_schema_extra
+    extra = item_type.model_fields[name].json_schema_extra
     assert isinstance(extra, dict)
     return str(extra["since"])
 
 
 @cache
-def path_of(kind: type[Item]) -> str:
+def path_of(item_type: type[Item]) -> str:
     """Where items of a kind stand among the outputs: `queues[].quota[].`; empty for the whole contract."""
-    return dict(parts())[kind]
+    return dict(parts())[item_type]
 
 
-def parts(kind: type[Item] | None = None, path: str = "") -> Iterator[tuple[type[Item], str]]:
+def parts(item_type: type[Item] | None = None, path: str = "") -> Iterator[tuple[type[Item], str]]:
     """The contract and every kind of item in it, each followed by those in it, with its path."""
-    kind = kind or Contract
-    yield kind, path
-    for field in kind.model_fields.values():
+    item_type = item_type or Contract
+    yield item_type, path
+    for field in item_type.model_fields.values():
         for inner in get_args(field.annotation):
             if isinstance(inner, type) and issubclass(inner, Item):
                 yield from parts(inner, f"{path}{field.alias}[].")

@@ -29,11 +29,13 @@ NAME = "gke-ai"
 
 def every_component() -> list[type[pulumi.ComponentResource]]:
     """The components that `components` gives out, their documentation as it is to be read."""
-    found = (getattr(components, name) for name in components.__all__)
-    kinds = [one for one in found if isinstance(one, type) and issubclass(one, pulumi.ComponentResource)]
-    for kind in kinds:
-        kind.__doc__ = inspect.getdoc(kind)
-    return kinds
+    members = (getattr(components, name) for name in components.__all__)
+    classes = [
+        member for member in members if isinstance(member, type) and issubclass(member, pulumi.ComponentResource)
+    ]
+    for component in classes:
+        component.__doc__ = inspect.getdoc(component)
+    return classes
 
 
 class Package(ComponentProvider):
@@ -74,9 +76,9 @@ class Package(ComponentProvider):
             for index, item in enumerate(value):
                 yield from self._not_plain(item, definition.items, f"{path}[{index}]")
         elif isinstance(value, dict):
-            kind = self.get_type_definition(definition) if definition.ref else None
+            type_definition = self.get_type_definition(definition) if definition.ref else None
             for key, item in value.items():
-                inner = kind.properties.get(key) if kind else definition.additional_properties
+                inner = type_definition.properties.get(key) if type_definition else definition.additional_properties
                 yield from self._not_plain(item, inner, f"{path}.{key}")
 
 

@@ -24,7 +24,7 @@ class Policy:
     Attributes:
         name: In kebab case; stable, waivers name it.
         description: What holds where the policy does.
-        way_out: What to do about a violation.
+        remedy: What to do about a violation.
         check: The violations in a stack, or those of one resource.
         whole_stack: Whether the rule needs all resources at once.
         only_mandatory: Whether it is meant for stacks whose policies are mandatory, and silent in others.
@@ -32,7 +32,7 @@ class Policy:
 
     name: str
     description: str
-    way_out: str
+    remedy: str
     check: Callable[[Stack], Iterator[Violation]]
     whole_stack: bool
     only_mandatory: bool = False
@@ -42,31 +42,29 @@ class Policy:
         return list(self.check(stack))
 
     def message(self, violation: Violation) -> str:
-        """What a person reads of one: where, cause and consequence, way out."""
+        """What a person reads of one: where, cause and consequence, remedy."""
         where = violation.resource.path if violation.resource else "The stack"
-        return f"{where}: {violation.text}. {self.way_out}."
+        return f"{where}: {violation.text}. {self.remedy}."
 
 
 Rule = Callable[[Resource], Iterator[str]]
 StackRule = Callable[[Stack], Iterator[tuple[Resource | None, str]]]
 
 
-def of_resources(
-    name: str, description: str, way_out: str, *, only_mandatory: bool = False
-) -> Callable[[Rule], Policy]:
+def of_resources(name: str, description: str, remedy: str, *, only_mandatory: bool = False) -> Callable[[Rule], Policy]:
     """A policy from a rule over one resource, which yields what is wrong with it."""
 
     def decorate(rule: Rule) -> Policy:
         def check(stack: Stack) -> Iterator[Violation]:
-            return (Violation(one, text) for one in stack.resources for text in rule(one))
+            return (Violation(resource, text) for resource in stack.resources for text in rule(resource))
 
-        return Policy(name, description, way_out, check, False, only_mandatory)
+        return Policy(name, description, remedy, check, False, only_mandatory)
 
     return decorate
 
 
 def of_stacks(
-    name: str, description: str, way_out: str, *, only_mandatory: bool = False
+    name: str, description: str, remedy: str, *, only_mandatory: bool = False
 ) -> Callable[[StackRule], Policy]:
     """A policy from a rule over all resources, which yields each that something is wrong with, and what."""
 
@@ -74,7 +72,7 @@ def of_stacks(
         def check(stack: Stack) -> Iterator[Violation]:
             return (Violation(resource, text) for resource, text in rule(stack))
 
-        return Policy(name, description, way_out, check, True, only_mandatory)
+        return Policy(name, description, remedy, check, True, only_mandatory)
 
     return decorate
 
@@ -91,4 +89,6 @@ class Waiver:
 def waived(policy: Policy, violation: Violation, waivers: Iterable[Waiver]) -> Waiver | None:
     """The waiver that lets this violation pass, if one does."""
     where = violation.resource.path if violation.resource else ""
-    return next((one for one in waivers if one.policy == policy.name and fnmatchcase(where, one.resource)), None)
+    return next(
+        (waiver for waiver in waivers if waiver.policy == policy.name and fnmatchcase(where, waiver.resource)), None
+    )

@@ -60,15 +60,15 @@ class Context:
         self.project = project
         hidden = set(secrets)
         self.configuration = {key: SECRET if key in hidden else text for key, text in configuration.items()}
-        level, listed = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
+        level, waivers_text = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
         # What is neither is no reason to let anything pass.
         self.mandatory = level not in (None, "advisory")
-        self.waivers = tuple(waivers(listed))
+        self.waivers = tuple(waivers(waivers_text))
         if level not in (None, "advisory", "mandatory"):
             self.mistakes.append(
                 f"{project}:policies is {level} — it counts as mandatory. Write mandatory or advisory."
             )
-        if listed is not None and len(self.waivers) != len(parsed(listed)):
+        if waivers_text is not None and len(self.waivers) != len(parsed(waivers_text)):
             self.mistakes.append(
                 f"{project}:waivers has entries without policy, resource or reason — they waive nothing. Write all."
             )
@@ -88,18 +88,18 @@ class Context:
 
 def waivers(text: object) -> Iterator[Waiver]:
     """The exceptions that a configuration lists; one without a reason is none."""
-    for one in parsed(text):
-        if isinstance(one, Mapping) and all(one.get(key) for key in ("policy", "resource", "reason")):
-            yield Waiver(str(one["policy"]), str(one["resource"]), str(one["reason"]))
+    for entry in parsed(text):
+        if isinstance(entry, Mapping) and all(entry.get(key) for key in ("policy", "resource", "reason")):
+            yield Waiver(str(entry["policy"]), str(entry["resource"]), str(entry["reason"]))
 
 
 def parsed(text: object) -> list[Any]:
     """The entries of a list in the configuration, which comes as JSON; what is no list is one entry."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        entries = json.loads(text) if isinstance(text, str) else None
     except ValueError:
-        found = text
-    return found if isinstance(found, list) else [] if found is None else [found]
+        entries = text
+    return entries if isinstance(entries, list) else [] if entries is None else [entries]
 
 
 def plain(props: object) -> Any:
@@ -125,7 +125,7 @@ def resource(request: Any) -> Resource:
     )
 
 
-def told(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
+def report_violation(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
     """Reports a violation, or keeps it for the list of what is waived."""
     if waiver := waived(policy, violation, context.waivers):
         context.used.append((waiver, violation))
@@ -138,13 +138,13 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
 
     def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
         for violation in policy.violations(Stack([context.inputs[args.urn]])):
-            told(policy, violation, context, report)
+            report_violation(policy, violation, context, report)
 
     def stacks(_: StackValidationArgs, report: ReportViolation) -> None:
         for violation in policy.violations(Stack(context.resources, context.configuration)):
-            told(policy, violation, context, report)
+            report_violation(policy, violation, context, report)
 
-    steps = f"{policy.way_out}."
+    steps = f"{policy.remedy}."
     if policy.whole_stack:
         return StackValidationPolicy(policy.name, policy.description, stacks, remediation_steps=steps)
     return ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)

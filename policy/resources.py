@@ -131,7 +131,7 @@ class Pod:
 
     def wants(self, resource: str) -> bool:
         """Whether a container asks for this resource."""
-        return any(not is_unset(asked(container, resource)) for container in self.containers)
+        return any(not is_unset(resource_request(container, resource)) for container in self.containers)
 
     def at(self, container: Mapping[str, Any]) -> str:
         """How a message calls one of the containers."""
@@ -181,7 +181,7 @@ def mapping(data: object, *path: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def listed(data: object, *path: str) -> list[Any]:
+def list_at(data: object, *path: str) -> list[Any]:
     """The list at the path; an empty one where there is none that can be seen."""
     found = value(data, *path)
     return found if isinstance(found, list) else []
@@ -189,7 +189,7 @@ def listed(data: object, *path: str) -> list[Any]:
 
 def items(data: object, *path: str) -> list[Mapping[str, Any]]:
     """The mappings in the list at the path, as far as they can be seen."""
-    return [one for one in listed(data, *path) if isinstance(one, Mapping)]
+    return [one for one in list_at(data, *path) if isinstance(one, Mapping)]
 
 
 def is_unset(found: object) -> bool:
@@ -202,7 +202,7 @@ def number(found: object) -> int | None:
     return int(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
-def asked(container: Mapping[str, Any], resource: str) -> Any:
+def resource_request(container: Mapping[str, Any], resource: str) -> Any:
     """What a container asks of a resource: its request, which is its limit unless stated."""
     request = value(container, "resources", "requests", resource)
     return value(container, "resources", "limits", resource) if is_unset(request) else request

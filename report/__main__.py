@@ -63,14 +63,16 @@ def parser() -> argparse.ArgumentParser:
 def report(options: argparse.Namespace) -> int:
     """Writes the page; 1 where the stack can't be deployed so."""
     table = read_prices(options.prices)  # before a preview that may take minutes
-    preview = recorded(options.source.read_text()) if options.source else asked(options)
+    preview = recorded(options.source.read_text()) if options.source else run_preview(options)
     if options.save:
         options.save.write_text(preview.written())
     planned, said = plan(preview), verdict(preview)
-    kind = options.graph or ("svg" if options.output else "mermaid")
-    if kind == "svg" and not options.output:
+    graph_format = options.graph or ("svg" if options.output else "mermaid")
+    if graph_format == "svg" and not options.output:
         raise Stop("A picture is written beside the page. Add --output report.md, or take --graph mermaid.")
-    address = {"svg": f"{options.output.stem}.svg" if options.output else "", "mermaid": "mermaid", "none": ""}[kind]
+    address = {"svg": f"{options.output.stem}.svg" if options.output else "", "mermaid": "mermaid", "none": ""}[
+        graph_format
+    ]
     text = page(planned, said, Options(table, address, options.limit))
     if not options.output:
         sys.stdout.write(text)
@@ -78,13 +80,13 @@ def report(options: argparse.Namespace) -> int:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text)
     print(f"{summary(planned, said).replace('**', '')}\nThe page is {options.output}.")
-    if kind == "svg" and not planned.errors:
+    if graph_format == "svg" and not planned.errors:
         title = f"The components of {planned.stack}, what changes marked"
         options.output.with_suffix(".svg").write_text(graph.svg(graph.of_plan(planned), title))
     return stopped(planned, said)
 
 
-def asked(options: argparse.Namespace) -> Preview:
+def run_preview(options: argparse.Namespace) -> Preview:
     """A preview of the stack now."""
     packs = options.policy_pack or [path for path in [ROOT / "policy"] if (path / "PulumiPolicy.yaml").exists()]
     return take(Stack(options.stack, options.config_file), [] if options.no_policies else packs)

@@ -41,37 +41,37 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Supply:
-    """Accelerators of one kind from one place: `least` and `most` of them, on machines `each` of which has some.
+    """Accelerators of one type from one place: from `min_count` to `max_count` of them.
 
-    `choices` are the machine types and capacity kinds that may provide them; no machine type: Google's choice.
+    `choices` are the machine types and capacity modes that may provide them; no machine type: Google's choice.
     """
 
     accelerator: str
     capacity: str
     place: str
-    least: int
-    most: int
+    min_count: int
+    max_count: int
     choices: tuple[tuple[str | None, str], ...]
 
     @property
     def key(self) -> Key:
-        """What is added up: by capacity kind, then by accelerator."""
+        """What is added up: by capacity mode, then by accelerator."""
         return self.capacity, self.accelerator
 
     def cost(self, prices: Prices) -> tuple[Decimal, Decimal] | None:
         """What an hour costs at least and at most; None without a price for each choice."""
-        hours = [one for machine, kind in self.choices for one in [self._cost(prices, machine, kind)]]
-        known = [one for one in hours if one is not None]
+        hours = [cost for machine, mode in self.choices for cost in [self._cost(prices, machine, mode)]]
+        known = [cost for cost in hours if cost is not None]
         if len(known) < len(hours) or not known:
             return None
-        return min(least for least, _ in known), max(most for _, most in known)
+        return min(cost for cost, _ in known), max(cost for _, cost in known)
 
-    def _cost(self, prices: Prices, machine: str | None, kind: str) -> tuple[Decimal, Decimal] | None:
-        if self.most == 0:
+    def _cost(self, prices: Prices, machine: str | None, mode: str) -> tuple[Decimal, Decimal] | None:
+        if self.max_count == 0:
             return Decimal(0), Decimal(0)
-        price = prices.of(machine or self.accelerator, kind)
+        price = prices.of(machine or self.accelerator, mode)
         each = accelerators_of(MACHINES[machine]) if machine else 1
-        return None if price is None else (ceil(self.least / each) * price, ceil(self.most / each) * price)
+        return None if price is None else (ceil(self.min_count / each) * price, ceil(self.max_count / each) * price)
 
 
 def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
@@ -99,15 +99,15 @@ def accelerated(pool: Resource) -> bool:
 def of_pool(pool: Resource) -> Iterator[Supply]:
     """What the bounds of a node pool come to; nothing of one without accelerators."""
     config = pool.inputs.get("nodeConfig") or {}
-    kind = MACHINES.get(config.get("machineType", ""))
+    machine_type = MACHINES.get(config.get("machineType", ""))
     attached = next(iter(config.get("guestAccelerators") or []), None)
-    accelerator = (attached or {}).get("type") or (kind and (kind.gpu or kind.tpu))
-    each = int((attached or {}).get("count") or 0) or (accelerators_of(kind) if kind else 0)
-    if kind is None or not accelerator or not each:
+    accelerator = (attached or {}).get("type") or (machine_type and (machine_type.gpu or machine_type.tpu))
+    each = int((attached or {}).get("count") or 0) or (accelerators_of(machine_type) if machine_type else 0)
+    if machine_type is None or not accelerator or not each:
         return
-    least, most = (each * nodes for nodes in node_bounds(pool.inputs))
+    min_count, max_count = (each * nodes for nodes in node_bounds(pool.inputs))
     capacity = capacity_of_pool(pool.inputs)
-    yield Supply(accelerator, capacity, pool.title, least, most, ((kind.name, capacity),))
+    yield Supply(accelerator, capacity, pool.title, min_count, max_count, ((machine_type.name, capacity),))
 
 
 def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
@@ -129,7 +129,7 @@ def zones_of(location: str) -> tuple[str, ...]:
 
 
 def capacity_of_pool(pool: Mapping[str, Any]) -> str:
-    """The capacity kind that a pool's fields come to."""
+    """The capacity mode that a pool's fields come to."""
     config = pool.get("nodeConfig") or {}
     affinity = (config.get("reservationAffinity") or {}).get("consumeReservationType")
     return mode_of(
@@ -142,14 +142,14 @@ def capacity_of_pool(pool: Mapping[str, Any]) -> str:
 
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
     """What a workload asks for that no pool of the stack is there for."""
-    for least, most, pod in pods_of(workload, resources):
-        for resource, count in asked(pod).items():
+    for min_count, max_count, pod in pods_of(workload, resources):
+        for resource, count in resource_requests(pod).items():
             selector = pod.get("nodeSelector") or {}
             choices = choices_of(selector, resources)
             label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR
             accelerator = selector.get(label) or next((of for name, _ in choices if (of := type_of(name))), resource)
-            kinds = ELSE.join(dict.fromkeys(kind for _, kind in choices))
-            yield Supply(accelerator, kinds, workload.title, least * count, most * count, choices)
+            modes = ELSE.join(dict.fromkeys(mode for _, mode in choices))
+            yield Supply(accelerator, modes, workload.title, min_count * count, max_count * count, choices)
 
 
 def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
@@ -160,18 +160,18 @@ def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[t
     elif workload.type == JOB:
         yield 0, int(spec.get("parallelism") or 1), pod_of(spec)
     elif workload.type.endswith(":JobSet"):
-        for one in spec.get("replicatedJobs") or []:
-            job = (one.get("template") or {}).get("spec") or {}
-            yield 0, int(one.get("replicas") or 1) * int(job.get("parallelism") or 1), pod_of(job)
+        for replicated_job in spec.get("replicatedJobs") or []:
+            job = (replicated_job.get("template") or {}).get("spec") or {}
+            yield 0, int(replicated_job.get("replicas") or 1) * int(job.get("parallelism") or 1), pod_of(job)
 
 
 def replicas(deployment: Resource, resources: Mapping[str, Resource]) -> tuple[int, int]:
     """Replicas of a Deployment at least and at most: its own number, or its autoscaler's bounds."""
-    for one in resources.values():
-        spec = one.inputs.get("spec") or {}
-        metadata = one.inputs.get("metadata") or {}
+    for resource in resources.values():
+        spec = resource.inputs.get("spec") or {}
+        metadata = resource.inputs.get("metadata") or {}
         target = (spec.get("scaleTargetRef") or {}).get("name")
-        if one.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
+        if resource.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
             return int(spec.get("minReplicas") or 1), int(spec.get("maxReplicas") or 1)
     stated = (deployment.inputs.get("spec") or {}).get("replicas")
     count = 1 if stated is None else int(stated)
@@ -184,7 +184,7 @@ def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def asked(pod: Mapping[str, Any]) -> dict[str, int]:
+def resource_requests(pod: Mapping[str, Any]) -> dict[str, int]:
     """Accelerators that one pod asks for, by resource."""
     total: dict[str, int] = {}
     for container in pod.get("containers") or []:
@@ -197,63 +197,63 @@ def asked(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -> tuple[tuple[str | None, str], ...]:
-    """The machine types and capacity kinds that may serve pods with a node selector, in the order of preference."""
+    """The machine types and capacity modes that may serve pods with a node selector, in the order of preference."""
     if name := selector.get(COMPUTE_CLASS):
         for one in resources.values():
             if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
                 return tuple(choice(priority) for priority in one.inputs["spec"]["priorities"])
         return ((None, THEIRS),)
-    for kind in ("spot", "flexStart"):
-        if MODES[kind].labels.items() <= selector.items():
-            return ((None, kind),)
+    for mode in ("spot", "flexStart"):
+        if MODES[mode].labels.items() <= selector.items():
+            return ((None, mode),)
     own = [one.inputs for one in resources.values() if one.type == CLUSTER]
     return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)
 
 
 def choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Machine type and capacity kind of one choice of a compute class."""
-    kind = "onDemand"
+    """Machine type and capacity mode of one choice of a compute class."""
+    mode = "onDemand"
     if priority.get("spot"):
-        kind = "spot"
+        mode = "spot"
     elif (priority.get("flexStart") or {}).get("enabled"):
-        kind = "flexStart"
+        mode = "flexStart"
     elif priority.get("reservations"):
-        kind = "reservation"
-    return priority.get("machineType"), kind
+        mode = "reservation"
+    return priority.get("machineType"), mode
 
 
-def accelerators_of(kind: Machine) -> int:
+def accelerators_of(machine_type: Machine) -> int:
     """GPUs or chips of one machine; 1 of a machine that GPUs are attached to."""
-    return kind.gpus or kind.chips or 1
+    return machine_type.gpus or machine_type.chips or 1
 
 
 def type_of(machine: str | None) -> str | None:
     """The accelerator that a machine type has."""
-    kind = MACHINES.get(machine or "")
-    return (kind.gpu or kind.tpu) if kind else None
+    machine_type = MACHINES.get(machine or "")
+    return (machine_type.gpu or machine_type.tpu) if machine_type else None
 
 
 @dataclass(frozen=True)
 class Total:
     """Accelerators and their cost for an hour, at least and at most; `unpriced` are what the cost leaves out."""
 
-    least: int = 0
-    most: int = 0
+    min_count: int = 0
+    max_count: int = 0
     cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
     unpriced: tuple[str, ...] = ()
 
 
-def total(found: Iterable[Supply], prices: Prices | None) -> Total:
+def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
     """The sum of some places."""
     sum_ = Total()
-    for one in found:
-        cost = one.cost(prices) if prices else None
-        missing = () if cost else tuple(f"{machine or one.accelerator}/{kind}" for machine, kind in one.choices)
-        least, most = cost or (Decimal(0), Decimal(0))
+    for supply in supplies:
+        cost = supply.cost(prices) if prices else None
+        missing = () if cost else tuple(f"{machine or supply.accelerator}/{mode}" for machine, mode in supply.choices)
+        min_cost, max_cost = cost or (Decimal(0), Decimal(0))
         sum_ = Total(
-            sum_.least + one.least,
-            sum_.most + one.most,
-            (sum_.cost[0] + least, sum_.cost[1] + most),
+            sum_.min_count + supply.min_count,
+            sum_.max_count + supply.max_count,
+            (sum_.cost[0] + min_cost, sum_.cost[1] + max_cost),
             tuple(dict.fromkeys([*sum_.unpriced, *missing])),
         )
     return sum_

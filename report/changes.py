@@ -37,7 +37,7 @@ _KINDS = {
     "gcp:compute/subnetwork:Subnetwork": "subnetwork",
     "kubernetes:helm.sh/v3:Release": "Helm release",
 }
-LONGEST_VALUE = 80
+MAX_VALUE_LENGTH = 80
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of one resource; `create_first` says of a replacement that the old one goes last."""
+    """What becomes of one resource; with `create_before_delete` the old one is deleted last."""
 
     operation: str
     resource: Resource
     before: Resource | None = None
     after: Resource | None = None
     differences: tuple[Difference, ...] = ()
-    create_first: bool = False
+    create_before_delete: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ def plan(preview: Preview) -> Plan:
         if operation == DELETE and known.retained:
             operation = LEAVE
         if operation in OPERATIONS:
-            create_first = first.get(known.urn) == "create-replacement"
-            changes.append(Change(operation, known, old, new, tuple(differences(step, old, new)), create_first))
+            create_before_delete = first.get(known.urn) == "create-replacement"
+            changes.append(Change(operation, known, old, new, tuple(differences(step, old, new)), create_before_delete))
     changes.sort(key=lambda one: (OPERATIONS.index(one.operation), one.resource.title, one.resource.urn))
     # A policy that stops the deployment makes the preview fail too, and says so itself.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
-    told = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
+    reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
     warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
-    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(told)), tuple(warnings))
+    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(reported)), tuple(warnings))
 
 
 def resource(state: State) -> Resource:
@@ -197,13 +197,13 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
     if old is None or new is None:
         return
     replaces = set(step.get("replaceReasons") or ())
-    told: Mapping[str, Any] = step.get("detailedDiff") or {}
-    if not told:
+    detailed: Mapping[str, Any] = step.get("detailedDiff") or {}
+    if not detailed:
         for path, was, now in sorted(compared(old.inputs, new.inputs)):
             yield Difference(path, was, now, path in replaces or path.partition(".")[0] in replaces)
         return
-    for path, kind in sorted(told.items()):
-        was = at(old.inputs, path) if kind.get("inputDiff") else at(old.outputs, path, at(old.inputs, path))
+    for path, property_diff in sorted(detailed.items()):
+        was = at(old.inputs, path) if property_diff.get("inputDiff") else at(old.outputs, path, at(old.inputs, path))
         now = at(new.inputs, path)
         # A plugin that names a whole object gets its parts compared.
         parts = (
@@ -212,7 +212,9 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
         if SECRET in (was, now):
             was = now = SECRET  # asked for as text and given back encoded, a secret is found at one of the two only
         for part, part_was, part_now in parts or [(path, shown(was), shown(now))]:
-            yield Difference(part, part_was, part_now, kind.get("kind", "").endswith("-replace") or path in replaces)
+            yield Difference(
+                part, part_was, part_now, property_diff.get("kind", "").endswith("-replace") or path in replaces
+            )
 
 
 def compared(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -252,4 +254,4 @@ def shown(value: Any) -> str:
     if UNKNOWN in text:
         return "(known afterwards)"
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"

@@ -38,7 +38,7 @@ ROW_GAP, MARGIN = 22, 24
 LINE, NAME_LINE, HEAD = 17, 18, 50
 # Between columns: less where there are many.
 GAP, SMALL_GAP, MANY = 54, 36, 5
-MOST_CHILDREN = 4
+MAX_CHILDREN = 4
 WIDEST = 1200
 # A column is as wide as its longest text, within these.
 NARROW, BROAD = 160, 250
@@ -130,7 +130,7 @@ def box(one: Resource, children: list[Resource], operations: Mapping[str, str]) 
     same = Counter(child.kind for child in children if child.urn not in operations)
     lines = [Child(f"{child.kind} {short(child.name)}", operations[child.urn]) for child in changed]
     kinds = Counter(child.kind for child in children)
-    if len(lines) > MOST_CHILDREN:
+    if len(lines) > MAX_CHILDREN:
         by_kind = Counter((operations[child.urn], child.kind) for child in changed)
         ordered = sorted(by_kind.items(), key=lambda item: (OPERATIONS.index(item[0][0]), item[0][1]))
         lines = [Child(counted(kind, count), operation) for (operation, kind), count in ordered]
@@ -138,9 +138,9 @@ def box(one: Resource, children: list[Resource], operations: Mapping[str, str]) 
         lines = [Child(counted(kind, count)) for kind, count in sorted(kinds.items())]
     elif same and lines:
         lines.append(Child(f"{sum(same.values())} more as they are"))
-    if len(lines) > MOST_CHILDREN:
-        rest = len(lines) - MOST_CHILDREN + 1
-        lines = [*lines[: MOST_CHILDREN - 1], Child(f"and {rest} kinds more")]
+    if len(lines) > MAX_CHILDREN:
+        rest = len(lines) - MAX_CHILDREN + 1
+        lines = [*lines[: MAX_CHILDREN - 1], Child(f"and {rest} kinds more")]
     name = one.logical_name if one.is_component else one.name
     return Box(one.urn, short(name), one.kind, name.rpartition("/")[0], tuple(lines), worst)
 
@@ -257,10 +257,10 @@ def column_widths(columns: list[list[str]], drawn: Graph) -> list[float]:
     """The width of each column: that of its longest text, all of them together no wider than a page has room for."""
     wanted = [max((needed(drawn.boxes[one]) for one in column if one in drawn.boxes), default=0) for column in columns]
     room = WIDEST - gap_of(columns) * (len(columns) - 1) - MARGIN * 2
-    most = float(BROAD)
-    while most > NARROW and sum(max(NARROW, min(one, most)) for one in wanted) > room:
-        most -= 5
-    return [max(NARROW, min(one, most)) for one in wanted]
+    max_width = float(BROAD)
+    while max_width > NARROW and sum(max(NARROW, min(one, max_width)) for one in wanted) > room:
+        max_width -= 5
+    return [max(NARROW, min(one, max_width)) for one in wanted]
 
 
 def gap_of(columns: list[list[str]]) -> float:

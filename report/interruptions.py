@@ -1,7 +1,7 @@
 """What a plan interrupts, in plain words, worst first.
 
 Each rule looks at one change. What it says follows from how Kubernetes, Kueue and GKE treat such a change, and from
-what the components do about it; nothing of a running cluster is asked.
+what the components do about it; the running cluster is not read.
 
 Sources: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#strategy,
 https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies,
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from report.capacity import CLUSTER, DEPLOYMENT, JOB, NODE_POOL, asked, node_bounds, pod_of, pools_of
+from report.capacity import CLUSTER, DEPLOYMENT, JOB, NODE_POOL, node_bounds, pod_of, pools_of, resource_requests
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
 
 BUCKET = "gcp:storage/bucket:Bucket"
@@ -43,33 +43,33 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
     """What one change interrupts."""
     if change.operation == CREATE or change.before is None:
         return
-    kind = change.resource.type
-    if kind == CLUSTER:
+    resource_type = change.resource.type
+    if resource_type == CLUSTER:
         yield from of_cluster(change, plan)
-    elif kind == NODE_POOL:
+    elif resource_type == NODE_POOL:
         yield from of_pool(change, plan)
-    elif kind == ACCOUNT:
+    elif resource_type == ACCOUNT:
         yield from of_account(change, plan)
-    elif kind == BUCKET:
+    elif resource_type == BUCKET:
         yield from of_bucket(change)
-    elif kind == DEPLOYMENT:
+    elif resource_type == DEPLOYMENT:
         yield from of_deployment(change)
-    elif kind == JOB or kind.endswith(":JobSet"):
+    elif resource_type == JOB or resource_type.endswith(":JobSet"):
         yield from of_run(change, plan)
-    elif kind == NAMESPACE:
+    elif resource_type == NAMESPACE:
         yield from of_namespace(change)
-    elif kind == RELEASE:
+    elif resource_type == RELEASE:
         yield from of_release(change)
-    elif kind.endswith((":ClusterQueue", ":LocalQueue")):
+    elif resource_type.endswith((":ClusterQueue", ":LocalQueue")):
         yield from of_queue(change)
-    elif kind == SECRET and change.operation in (UPDATE, REPLACE):
+    elif resource_type == SECRET and change.operation in (UPDATE, REPLACE):
         text = f"Pods read Secret {change.resource.name} when they start: what runs keeps the old value until then."
         yield Interruption(NOTE, text)
 
 
 def of_cluster(change: Change, plan: Plan) -> Iterator[Interruption]:
     """A cluster takes along everything that is in it."""
-    inside = listed(workloads(plan.before)) or "nothing of this stack"
+    inside = workload_names(workloads(plan.before)) or "nothing of this stack"
     if change.operation == REPLACE:
         text = f"Cluster {change.resource.name} is replaced{because(change)}: everything in it stops and is made anew"
         yield Interruption(OUTAGE, f"{text} ({inside}), and its address changes.")
@@ -81,12 +81,12 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
     """What runs on a pool's nodes goes with them."""
     name = change.resource.name
     on_it = [
-        one
-        for one in workloads(plan.before)
-        if change.resource.urn in {pool.urn for pool in pools_of(one, plan.before)}
+        workload
+        for workload in workloads(plan.before)
+        if change.resource.urn in {pool.urn for pool in pools_of(workload, plan.before)}
     ]
-    running = f" On it: {listed(on_it)}." if on_it else " No server or run of this stack is made for it."
-    if change.operation == REPLACE and change.create_first:
+    running = f" On it: {workload_names(on_it)}." if on_it else " No server or run of this stack is made for it."
+    if change.operation == REPLACE and change.create_before_delete:
         text = f"Node pool {name} is replaced{because(change)}, the new one first: pods move to it as their disruption "
         text += "budgets allow, runs and servers of one replica start again there, and for a while both are paid for."
         yield Interruption(WORK if on_it else NOTE, f"{text}{running}")
@@ -99,7 +99,7 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
         (_, was), (_, now) = node_bounds(change.before.inputs), node_bounds(change.after.inputs)
         if now < was:
             yield Interruption(WORK, f"Node pool {name} shrinks from {was} to {now} nodes at most: pods move.{running}")
-        nodes = [one.path for one in change.differences if one.path.startswith("nodeConfig.")]
+        nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
         if nodes:
             text = (
                 f"Node pool {name} changes its nodes ({', '.join(nodes)}): GKE may make each of them anew, one by one."
@@ -157,7 +157,7 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
     if not any(one.path.startswith("spec.template.") for one in change.differences):
         return
     surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
-    counts = ", ".join(f"{count} {resource}" for resource, count in asked(pod_of(new)).items())
+    counts = ", ".join(f"{count} {resource}" for resource, count in resource_requests(pod_of(new)).items())
     replicas = 1 if now is None else int(now)
     if surge not in (0, "0", "0%"):
         text = f"Server {name} rolls out by a pod more, which needs {counts or 'room'} free in its queue and on a node"
@@ -176,7 +176,7 @@ def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
     if change.operation == LEAVE or change.resource.retained:
         if newer:
             text = (
-                f"Run {name} changed: {listed_names(newer)} is a new run beside it, and the old one goes on to its end."
+                f"Run {name} changed: {join_names(newer)} is a new run beside it, and the old one goes on to its end."
             )
         else:
             text = f"Run {name} leaves the stack, and goes on to its end in the cluster."
@@ -223,21 +223,23 @@ def because(change: Change) -> str:
 
 def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
     """Servers and runs among resources."""
-    kinds: tuple[Any, ...] = (DEPLOYMENT, JOB)
-    found = (one for one in resources.values() if one.type in kinds or one.type.endswith(":JobSet"))
+    workload_types: tuple[Any, ...] = (DEPLOYMENT, JOB)
+    found = (one for one in resources.values() if one.type in workload_types or one.type.endswith(":JobSet"))
     return sorted((one for one in found if not is_controller(one)), key=lambda one: one.name)
 
 
 def is_controller(workload: Resource) -> bool:
     """Whether it asks for no accelerator: adapters and frontends, which are no work of the users'."""
-    return workload.type == DEPLOYMENT and not asked(pod_of(workload.inputs.get("spec") or {}))
+    return workload.type == DEPLOYMENT and not resource_requests(pod_of(workload.inputs.get("spec") or {}))
 
 
-def listed(found: list[Resource]) -> str:
+def workload_names(resources: list[Resource]) -> str:
     """Workloads by name, each with what it is."""
-    return listed_names([f"{'server' if one.type == DEPLOYMENT else 'run'} {one.name}" for one in found])
+    return join_names(
+        [f"{'server' if resource.type == DEPLOYMENT else 'run'} {resource.name}" for resource in resources]
+    )
 
 
-def listed_names(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """Names in a sentence."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -121,7 +121,7 @@ def warnings(plan: Plan) -> Section:
 
 
 def accelerators(plan: Plan, prices: Prices | None) -> Section:
-    """Accelerators by capacity kind before and after, and their cost; then where they come from."""
+    """Accelerators by capacity mode before and after, and their cost; then where they come from."""
     sides = before_and_after(plan)
     if not any(sides):
         return Section("Accelerators")
@@ -131,7 +131,7 @@ def accelerators(plan: Plan, prices: Prices | None) -> Section:
     for key in keys:
         was, now = (total((one for one in side if one.key == key), prices) for side in sides)
         costs = [cost(was, prices), cost(now, prices)] if prices else []
-        rows.append([key[0], code(key[1]), span(was.least, was.most), marked(was, now), *costs])
+        rows.append([key[0], code(key[1]), span(was.min_count, was.max_count), marked(was, now), *costs])
     sums = [total(side, prices) for side in sides]
     if prices:
         head += [f"{prices.currency} an hour before", "after"]
@@ -162,26 +162,26 @@ def place_of(one: Supply) -> tuple[tuple[str, str], str]:
 def bounds_in(side: Iterable[Supply], place: Supply) -> str:
     """What comes from a place on one side of the plan."""
     found = total((one for one in side if place_of(one) == place_of(place)), None)
-    return span(found.least, found.most)
+    return span(found.min_count, found.max_count)
 
 
 def marked(was: Total, now: Total) -> str:
     """The bounds after, emphasised where they changed."""
-    shown = span(now.least, now.most)
-    return shown if (was.least, was.most) == (now.least, now.most) else f"**{shown}**"
+    shown = span(now.min_count, now.max_count)
+    return shown if (was.min_count, was.max_count) == (now.min_count, now.max_count) else f"**{shown}**"
 
 
-def span(least: int, most: int) -> str:
+def span(min_count: int, max_count: int) -> str:
     """At least – at most."""
-    return str(least) if least == most else f"{least} – {most}"
+    return str(min_count) if min_count == max_count else f"{min_count} – {max_count}"
 
 
 def cost(sum_: Total, prices: Prices | None) -> str:
     """The cost of an hour, at least – at most; nothing where no price is known."""
     if prices is None or (sum_.unpriced and not any(sum_.cost)):
         return "?"
-    least, most = (one.quantize(Decimal("0.01"), ROUND_HALF_UP) for one in sum_.cost)
-    return f"{least:,}" if least == most else f"{least:,} – {most:,}"
+    min_cost, max_cost = (amount.quantize(Decimal("0.01"), ROUND_HALF_UP) for amount in sum_.cost)
+    return f"{min_cost:,}" if min_cost == max_cost else f"{min_cost:,} – {max_cost:,}"
 
 
 def policies(plan: Plan, verdict: Verdict) -> Section:

@@ -38,14 +38,14 @@ def verdict(preview: Preview) -> Verdict:
     rules: set[str] = set()
     resources: set[str] = set()
     for event in preview.events:
-        if told := event.get("policyEvent"):
+        if result := event.get("policyEvent"):
             # First comes what the policy is for, the same for every violation.
-            first, *rest = lines(told["message"]) or [""]
+            first, *rest = lines(result["message"]) or [""]
             message = " ".join(rest) or first
-            urn = told.get("resourceUrn") or ""
-            violations.add(Violation(told["enforcementLevel"], told["policyName"], urn, message))
-        for kind in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
-            if (summed := event.get(kind)) is not None:
+            urn = result.get("resourceUrn") or ""
+            violations.add(Violation(result["enforcementLevel"], result["policyName"], urn, message))
+        for event_type in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
+            if (summed := event.get(event_type)) is not None:
                 rules.update(summed.get("passed") or (), summed.get("failed") or ())
                 resources.update(filter(None, [summed.get("resourceUrn")]))
     ordered = sorted(violations, key=lambda one: (one.enforcement != MANDATORY, one.policy, one.urn, one.message))

@@ -89,7 +89,7 @@ def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], even
             }
             for step in steps
         ),
-        tuple(told for event in events if (told := of_interest(event))),
+        tuple(result for event in events if (result := of_interest(event))),
     )
 
 
@@ -110,9 +110,9 @@ def masked(value: Any) -> Any:
 
 def of_interest(event: State) -> dict[str, Any] | None:
     """An event of a policy, an error, a warning of this program, or a replacement; None of any other."""
-    for kind, keys in POLICY_EVENTS.items():
-        if kind in event:
-            return {kind: {key: event[kind][key] for key in keys if event[kind].get(key)}}
+    for event_type, keys in POLICY_EVENTS.items():
+        if event_type in event:
+            return {event_type: {key: event[event_type][key] for key in keys if event[event_type].get(key)}}
     said = event.get("diagnosticEvent") or {}
     if said.get("severity") == "error":
         return {"error": str(said["message"])}

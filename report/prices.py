@@ -5,10 +5,10 @@ A price table is a YAML file:
     currency: EUR
     date: 2026-11-20            # of the prices, so that a reader knows how old they are
     perHour:
-      g2-standard-24/spot: 0    # one machine for an hour, by machine type and capacity kind
+      g2-standard-24/spot: 0    # one machine for an hour, by machine type and capacity mode
       nvidia-l4/onDemand: 0     # one accelerator for an hour, where Google chooses the machine (Autopilot)
 
-Capacity kinds are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`.
+Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BadPrices(ValueError):
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of an hour, by `machine type or accelerator/capacity kind`."""
+    """Prices of an hour, by `machine type or accelerator/capacity mode`."""
 
     currency: str
     date: str
@@ -83,7 +83,7 @@ def problems(content: Any) -> Iterator[str]:
     for key, price in (prices or {}).items():
         what, _, capacity = str(key).partition("/")
         if capacity not in MODES:
-            yield f"perHour.{key}: {capacity or 'nothing'} is no capacity kind. Write one of {', '.join(MODES)}."
+            yield f"perHour.{key}: {capacity or 'nothing'} is no capacity mode. Write one of {', '.join(MODES)}."
         if what not in PRICED:
             near = ", ".join(difflib.get_close_matches(what, PRICED, n=3))
             hint = f"Did you mean {near}?" if near else "Write one such as g2-standard-24, or nvidia-l4."

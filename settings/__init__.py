@@ -46,14 +46,14 @@ def load(values: Mapping[str, object], project: str, token_given: bool = True) -
 
 def _token_problems(settings: Settings, token_stated: bool, token_given: bool) -> Iterator[Problem]:
     """Two tokens where there is place for one, or none where one is needed."""
-    named = settings.hf_token_secret is not None or settings.unread.touches(f"{PREFIX}hfTokenSecret")
+    named = settings.hf_token_secret is not None or settings.unparsed.overlaps(f"{PREFIX}hfTokenSecret")
     if named and token_stated:
         yield Problem(
             f"{PREFIX}hfTokenSecret",
             "hfToken is given too, and a Secret holds one token — nobody could say which",
             "Leave one of them out: pulumi config rm gke-ai:hfToken",
         )
-    needed = gpu_workloads(settings) or settings.unread.touches(f"{PREFIX}serving")
+    needed = gpu_workloads(settings) or settings.unparsed.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(
             f"{PREFIX}hfToken",

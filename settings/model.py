@@ -6,9 +6,10 @@ user wants; what Google Cloud offers stands in `catalog`, and what fits together
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -81,6 +82,9 @@ class Section(BaseModel):
     """Base of every section: camelCase keys, unknown keys refused, immutable once read."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    # Former keys of this section and their new names. A former key is refused with the new name.
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
 
     # Where this section stands in the configuration; settings.reading sets it on what it reads.
     _path: str = PrivateAttr(default="")
@@ -256,6 +260,8 @@ Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart
 class GpuPool(Section):
     """A node pool with NVIDIA GPUs in a Standard cluster."""
 
+    renamed_keys = {"createFirst": "createBeforeDelete"}  # 0.4.0
+
     name: GkeName = Field(description="name of the pool")
     machine_type: str = Field(description="machine of its nodes")
     accelerator: str | None = Field(default=None, description="GPU type; none: the one that the machine type has")
@@ -272,10 +278,10 @@ class GpuPool(Section):
         default=None, description="boot disk; none: what the machine family wants", examples=["pd-ssd"]
     )
     labels: Labels = Field(default={}, description="Kubernetes labels of the nodes", examples=[{"team": "research"}])
-    create_first: bool = Field(
+    create_before_delete: bool = Field(
         default=False,
-        description="what replaces the pool comes before the pool goes: its name in Google Cloud then ends in "
-        "six digits of what its nodes are, and for a while both are paid for",
+        description="Create the replacement pool before deleting the old one. The name gets a hash suffix; "
+        "you pay for both meanwhile.",
     )
     protect: bool = Field(default=False, description="refuse to delete the pool until this is false and applied")
 
@@ -790,17 +796,17 @@ class Waiver(Section):
 
 
 @dataclass(frozen=True)
-class Unread:
-    """What of a configuration could not be read: paths of sections and items, and the names that the items carry.
+class Unparsed:
+    """Parts of a configuration that could not be parsed: paths of sections and items, and names of the items.
 
-    Rules run on what could be read; this keeps them from blaming a reference to something that is only mistyped.
+    Rules run on the rest. This keeps them from refusing a reference to an item that is only mistyped.
     """
 
     paths: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
-    def touches(self, section: str) -> bool:
-        """Whether the section, something in it, or what it is in could not be read."""
+    def overlaps(self, section: str) -> bool:
+        """Whether the section, a part of it, or a section around it could not be parsed."""
         return any(
             path == section
             or path.startswith((f"{section}[", f"{section}."))
@@ -808,8 +814,8 @@ class Unread:
             for path in self.paths
         )
 
-    def may_have(self, section: str, name: str) -> bool:
-        """Whether something called `name` could stand in what could not be read of the section."""
+    def may_contain(self, section: str, name: str) -> bool:
+        """Whether the unparsed part of the section may contain an item called `name`."""
         return name in self.names or any(section == path or section.startswith(f"{path}.") for path in self.paths)
 
 
@@ -844,9 +850,9 @@ class Settings(Section):
     tenants: list[Tenant] = Field(default=[], description="teams with a namespace of their own")
     monitoring: Monitoring | None = Field(default=None, description="dashboards and alerts in Cloud Monitoring")
 
-    _unread: Unread = PrivateAttr(default_factory=Unread)
+    _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
 
     @property
-    def unread(self) -> Unread:
-        """What could not be read; empty in all settings that `load` returns."""
-        return self._unread
+    def unparsed(self) -> Unparsed:
+        """Parts that could not be parsed; empty in all settings that `load` returns."""
+        return self._unparsed

@@ -59,11 +59,11 @@ _NOT_CONTENT = {"name", "fixed_name", "kind"}
 DEFAULT_NAMESPACE = "default"
 
 
-def most_nodes(settings: Settings) -> int:
+def max_stack_nodes(settings: Settings) -> int:
     """Nodes of the stack with every pool at its largest; those that Google makes by itself not counted."""
     system, cluster = settings.cluster.system_pool, settings.cluster
     zones = len(system.zones or node_zones(cluster.location)) if cluster.mode == "standard" else 0
-    return system.nodes_per_zone * zones + sum(largest(pool, cluster) for pool in pools(settings))
+    return system.nodes_per_zone * zones + sum(max_nodes(pool, cluster) for pool in pools(settings))
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -72,7 +72,7 @@ def is_autopilot(cluster: Cluster) -> bool:
 
 
 def network_policy(settings: Settings) -> str | None:
-    """By what NetworkPolicies hold in the stack's cluster: `dataplaneV2`, `calico`, what is there already, or nothing.
+    """How the stack's cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, `existing`, or not at all.
 
     Dataplane V2 is for the life of a cluster: one with a VPC of its own gets it from the first day on. Elsewhere a
     tenant may come to a cluster that runs already, which must not be replaced for that; Calico can be turned on there.
@@ -81,7 +81,7 @@ def network_policy(settings: Settings) -> str | None:
     if is_autopilot(settings.cluster):
         return None
     if settings.cluster.mode == "existing":
-        return "there" if settings.tenants else None
+        return "existing" if settings.tenants else None
     if settings.cluster.vpc is not None:
         return "dataplaneV2"
     return "calico" if settings.tenants else None
@@ -168,8 +168,8 @@ def gpus(pool: GpuPool) -> tuple[str, int]:
 
     Raises ValueError where neither says so; `settings.rules` refuses such a pool.
     """
-    kind = machine(pool.machine_type)
-    accelerator, count = pool.accelerator or kind.gpu, pool.gpus_per_node or kind.gpus
+    machine_type = machine(pool.machine_type)
+    accelerator, count = pool.accelerator or machine_type.gpu, pool.gpus_per_node or machine_type.gpus
     if accelerator is None or not count:
         raise ValueError(f"pool {pool.name} has no GPU")
     return accelerator, count
@@ -205,7 +205,7 @@ def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
 
 def labels_of(pool: GpuPool | TpuPool) -> dict[str, str]:
     """The labels that the pool itself gives its nodes, beside GKE's own."""
-    return {**pool.labels, POOL: pool.name} if isinstance(pool, GpuPool) and pool.create_first else pool.labels
+    return {**pool.labels, POOL: pool.name} if isinstance(pool, GpuPool) and pool.create_before_delete else pool.labels
 
 
 def of_pool(pool: GpuPool | TpuPool) -> dict[str, str]:
@@ -219,14 +219,14 @@ def grows(pool: TpuPool) -> bool:
 
 
 def bounds(pool: TpuPool) -> tuple[int, int]:
-    """Least and most nodes of a TPU pool that grows: as stated, else nothing and one slice."""
+    """Minimum and maximum nodes of an autoscaled TPU pool. Default: zero to one slice."""
     if pool.autoscaling is not None:
         return pool.autoscaling.min_nodes, pool.autoscaling.max_nodes
     return 0, pool_slice(pool).hosts
 
 
-def largest(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
-    """Nodes of the pool at its largest, all zones together."""
+def max_nodes(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
+    """Maximum number of nodes of the pool, in all zones together."""
     if isinstance(pool, TpuPool):
         if pool_slice(pool).multi_host:
             return pool_slice(pool).hosts
@@ -287,23 +287,23 @@ def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
 
 
 def _tpu_selector(workload: JetStream | TpuBatch | Multislice, settings: Settings) -> dict[str, str]:
-    kind = workload_slice(workload, settings)
+    tpu_slice = workload_slice(workload, settings)
     own = pools_of(workload, settings)
     modes = {pool.capacity.mode for pool in own} or ({workload.tpu.capacity} if workload.tpu else set())
-    selector = {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology}
+    selector = {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology}
     for mode in modes if len(modes) == 1 else ():
         selector |= MODES[mode].labels
-    if len(own) == 1 and _alike(kind, settings) != own:
+    if len(own) == 1 and _alike(tpu_slice, settings) != own:
         selector |= of_pool(own[0])
     return selector
 
 
-def _alike(kind: Slice, settings: Settings) -> list[TpuPool]:
+def _alike(tpu_slice: Slice, settings: Settings) -> list[TpuPool]:
     """Pools whose nodes carry the same labels of accelerator and topology: other machines can have them too."""
     return [
         pool
         for pool in settings.tpu_pools
-        if (pool_slice(pool).accelerator, pool.topology) == (kind.accelerator, kind.topology)
+        if (pool_slice(pool).accelerator, pool.topology) == (tpu_slice.accelerator, tpu_slice.topology)
     ]
 
 
@@ -351,8 +351,8 @@ def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
     own = flavor_pools(flavor, settings)
     pool = of_pool(own[0]) if len(own) == 1 else {}
     if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
-        kind = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
-        return {GKE_TPU_ACCELERATOR: kind.accelerator, GKE_TPU_TOPOLOGY: kind.topology, **pool}
+        tpu_slice = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
+        return {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology, **pool}
     return {GKE_ACCELERATOR: gpus(own[0])[0], **pool} if own and isinstance(own[0], GpuPool) else {}
 
 
@@ -372,7 +372,7 @@ def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
     pools = [p for flavor in flavors if flavor.name == flavor_quota.flavor for p in flavor_pools(flavor, settings)]
     # Zones differ in a label alone, so one shape stands for the whole pool.
     return quotas.derive(
-        (shape(pool, pool_zones(pool, settings.cluster)[0]), largest(pool, settings.cluster)) for pool in pools
+        (shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools
     )
 
 
@@ -486,7 +486,7 @@ def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
 
 
 def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[str, dict[str, Fraction]]]:
-    """For each flavor of the queue the most that it may ever use: its quota, and what it may borrow of its cohort."""
+    """For each flavor of the queue the maximum that it may use: its quota, and what it may borrow from its cohort."""
     for own in cluster_queue.flavors:
         total = {}
         for resource, text in quota(own, settings).items():
@@ -507,7 +507,7 @@ def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> lis
 
 
 def lendable(lender: FlavorQuota, resource: str, settings: Settings) -> Fraction:
-    """The most of a resource that a quota lends to its cohort: the lending limit, else all of it."""
+    """The maximum of a resource that a quota lends to its cohort: the lending limit, else all of it."""
     nominal = parse_quantity(quota(lender, settings).get(resource, "0"))
     limit = lender.lending_limit.get(resource)
     return nominal if limit is None else min(nominal, parse_quantity(limit))

@@ -15,22 +15,22 @@ TOKEN = re.compile(r"hf_[A-Za-z0-9]{8,}")
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: where it stands in the YAML, what is wrong and what that would lead to, and the way out.
+    """One mistake: where it stands in the YAML, what is wrong and what that would lead to, and the remedy.
 
     What looks like a token is blotted out, wherever in the text it came from.
     """
 
     path: str
     cause: str
-    way_out: str
+    remedy: str
 
     def __post_init__(self) -> None:
-        for field in ("path", "cause", "way_out"):
+        for field in ("path", "cause", "remedy"):
             object.__setattr__(self, field, TOKEN.sub("hf_…", getattr(self, field)))
 
     def __str__(self) -> str:
-        end = "" if self.way_out.endswith((".", "?")) else "."
-        return f"{self.path}: {self.cause}. {self.way_out}{end}"
+        end = "" if self.remedy.endswith((".", "?")) else "."
+        return f"{self.path}: {self.cause}. {self.remedy}{end}"
 
 
 class BadConfiguration(Exception):
@@ -63,7 +63,7 @@ def unknown(
 ) -> Iterator[Problem]:
     """A problem if `name` is none of the `known` ones of a section, nor of what could not be read of it."""
     names = list(known)
-    if name in names or settings.unread.may_have(section, name):
+    if name in names or settings.unparsed.may_contain(section, name):
         return
-    way_out = nearest(name, names) or f"There is none in this stack: add {name} to {section}"
-    yield Problem(path, f"{what} {name} does not exist — {consequence}", way_out)
+    remedy = nearest(name, names) or f"There is none in this stack: add {name} to {section}"
+    yield Problem(path, f"{what} {name} does not exist — {consequence}", remedy)

@@ -54,7 +54,7 @@ from settings.model import (
     TpuBatch,
     TpuPool,
     TpuSlice,
-    Unread,
+    Unparsed,
     Vllm,
     Vpc,
     Waiver,
@@ -133,14 +133,14 @@ def read(values: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
     reader = _Reader()
     fields = reader.container(Settings, values, "")
     settings = Settings(**fields)
-    settings._unread = Unread(frozenset(reader.unread), frozenset(reader.names))
+    settings._unparsed = Unparsed(frozenset(reader.unparsed), frozenset(reader.names))
     return settings, reader.problems
 
 
 class _Reader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.unread: set[str] = set()
+        self.unparsed: set[str] = set()
         self.names: set[str] = set()
 
     def container(self, model: type[Section], raw: object, path: str) -> dict[str, Any]:
@@ -161,18 +161,18 @@ class _Reader:
 
     def _field(self, model: type[Section], name: str, value: object, path: str) -> object:
         annotation = model.model_fields[name].annotation
-        kinds = _sections(annotation)
-        if not kinds:
+        sections = _sections(annotation)
+        if not sections:
             return self._plain(model, name, value)
-        if kinds == [Queues]:
+        if sections == [Queues]:
             return Queues(**self.container(Queues, value, path))
         if get_origin(annotation) is not list:
-            return self._section(kinds[0], value, path)
+            return self._section(sections[0], value, path)
         if not isinstance(value, list):
             self._lost(path, value)
             self.problems.append(Problem(path, *_wrong_type(value, "list_type")))
             return None
-        items = [self._one_of(kinds, item, f"{path}[{index}]") for index, item in enumerate(value)]
+        items = [self._one_of(sections, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item in items if item is not None]
 
     def _plain(self, model: type[Section], name: str, value: object) -> object:
@@ -184,11 +184,11 @@ class _Reader:
             self.problems += [_problem(details, model, alone, PREFIX) for details in error.errors()]
             return None
 
-    def _one_of(self, kinds: list[type[Section]], value: object, path: str) -> Section | None:
+    def _one_of(self, sections: list[type[Section]], value: object, path: str) -> Section | None:
         """An item of a list whose entries are of several kinds, told apart by a key such as `engine`."""
-        if len(kinds) == 1 or not isinstance(value, Mapping):
-            return self._section(kinds[0], value, path)
-        key, by_name = _told_apart(kinds)
+        if len(sections) == 1 or not isinstance(value, Mapping):
+            return self._section(sections[0], value, path)
+        key, by_name = _told_apart(sections)
         name = str(value.get(key, next(iter(by_name))))
         if name not in by_name:
             self.problems.append(Problem(f"{path}.{key}", f"{_quoted(name)} is no {key}", nearest(name, by_name)))
@@ -208,31 +208,31 @@ class _Reader:
                 return self._section(model, _without(value, [details["loc"] for details in mistakes]), path)
             self._lost(path, value)
             if any(details["loc"] == ("name",) for details in mistakes):
-                self._may_have_any_name(path)
+                self._may_contain_any_name(path)
             return None
         section._path = path
         return section
 
     def _lost(self, path: str, value: object) -> None:
-        self.unread.add(path)
+        self.unparsed.add(path)
         name = value.get("name") if isinstance(value, Mapping) else None
         if isinstance(name, str):
             self.names.add(name)
         else:
-            self._may_have_any_name(path)
+            self._may_contain_any_name(path)
 
-    def _may_have_any_name(self, item: str) -> None:
-        # Whatever the item should have been called, something may refer to it: so its whole section counts as unread.
-        self.unread.add(item.rpartition("[")[0] or item)
+    def _may_contain_any_name(self, item: str) -> None:
+        # Whatever the item should have been called, something may refer to it: so its whole section counts as unparsed.
+        self.unparsed.add(item.rpartition("[")[0] or item)
 
 
-def _told_apart(kinds: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
+def _told_apart(sections: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
     """The key whose value is another one for each of these sections, and the section of each value."""
-    for key, field in kinds[0].model_fields.items():
+    for key, field in sections[0].model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
-            names = {str(get_args(kind.model_fields[key].annotation)[0]): kind for kind in kinds}
+            names = {str(get_args(section.model_fields[key].annotation)[0]): section for section in sections}
             return field.alias or key, names
-    raise TypeError(f"{kinds} have no key that tells them apart")
+    raise TypeError(f"{sections} have no key that tells them apart")
 
 
 def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
@@ -256,42 +256,42 @@ def _sections(annotation: Any) -> list[type[Section]]:
 def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) -> Problem:
     """One pydantic error in the user's words; the value is quoted only where it is one of a few words or a number."""
     owner, key, where = _locate(error, model, raw, path)
-    kind, found, context = error["type"], error["input"], error.get("ctx", {})
+    error_type, value, context = error["type"], error["input"], error.get("ctx", {})
     unit = next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
     noun = _NOUNS[owner]
-    if kind == "extra_forbidden":
+    if error_type == "extra_forbidden":
         return _unknown_key(where, key, owner)
-    if kind == "missing":
+    if error_type == "missing":
         return Problem(where, f"{key} is missing — {noun} cannot be made without it", f"Add it{_meaning(owner, key)}")
-    if kind == "union_tag_not_found":
+    if error_type == "union_tag_not_found":
         return Problem(f"{where}.mode", "mode is missing — it says how capacity is had", f"Write {_modes(owner, key)}")
-    if kind == "union_tag_invalid":
+    if error_type == "union_tag_invalid":
         return Problem(f"{where}.mode", f"{context['tag']} is no capacity mode of GKE", f"Write {_modes(owner, key)}")
-    if kind == "literal_error":
-        return Problem(where, f"{_quoted(found)} is no value of {key}", f"Write {context['expected']}")
-    if kind == "string_pattern_mismatch":
+    if error_type == "literal_error":
+        return Problem(where, f"{_quoted(value)} is no value of {key}", f"Write {context['expected']}")
+    if error_type == "string_pattern_mismatch":
         words = _PATTERNS[context["pattern"]]
-        return Problem(where, f"{_quoted(found)} is no valid name — it would be refused", f"Use {words}")
-    if kind == "string_too_long":
-        length = f"has {len(str(found))} characters — at most {context['max_length']} are allowed"
+        return Problem(where, f"{_quoted(value)} is no valid name — it would be refused", f"Use {words}")
+    if error_type == "string_too_long":
+        length = f"has {len(str(value))} characters — at most {context['max_length']} are allowed"
         return Problem(where, length, f"Shorten it to {context['max_length']} characters")
-    if kind == "greater_than_equal":
-        least = f"{context['ge']}{unit}"
-        return Problem(where, f"{found} is below the least possible, {least}", f"Set it to {least} or more")
-    if kind == "less_than_equal":
-        most = f"{context['le']}{unit}"
-        return Problem(where, f"{found} is above the most possible, {most}", f"Set it to {most} or less")
-    if kind == "too_short":
+    if error_type == "greater_than_equal":
+        minimum = f"{context['ge']}{unit}"
+        return Problem(where, f"{value} is below the minimum, {minimum}", f"Set it to {minimum} or more")
+    if error_type == "less_than_equal":
+        maximum = f"{context['le']}{unit}"
+        return Problem(where, f"{value} is above the maximum, {maximum}", f"Set it to {maximum} or less")
+    if error_type == "too_short":
         return Problem(where, f"{key} is empty — {noun} cannot be made without an entry", "Add at least one entry")
-    if kind == "network":
-        cause = f"{_quoted(found)} is no range of IPv4 addresses — Google Cloud would refuse it"
+    if error_type == "network":
+        cause = f"{_quoted(value)} is no range of IPv4 addresses — Google Cloud would refuse it"
         return Problem(where, cause, "Write for example 10.0.0.0/20, with no bit set past the prefix")
-    if kind == "value_error" and isinstance(found, str):
+    if error_type == "value_error" and isinstance(value, str):
         reason = str(context["error"])
-        cause = reason if found in reason else f"{found} {reason}"
+        cause = reason if value in reason else f"{value} {reason}"
         return Problem(where, f"{cause} — Kubernetes would refuse it", 'Write for example "4", "500m" or "30Gi"')
-    if kind in _TYPES:
-        return Problem(where, *_wrong_type(found, kind))
+    if error_type in _TYPES:
+        return Problem(where, *_wrong_type(value, error_type))
     return Problem(where, error["msg"], f"See the keys of {noun}: {', '.join(_keys(owner))}")
 
 
@@ -317,11 +317,15 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
             field = next((f for f in owner.model_fields.values() if f.alias == step), None) if fields else None
             fields = _sections(field.annotation) if field else []
         elif fields:
-            fields = [one for one in fields if step in get_args(one.model_fields["mode"].annotation)] or fields
+            fields = [
+                section for section in fields if step in get_args(section.model_fields["mode"].annotation)
+            ] or fields
     return owner, key, path
 
 
 def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
+    if new_key := model.renamed_keys.get(key):
+        return Problem(path, f"{key} was renamed — nothing would read it", f"Write {new_key} instead")
     return Problem(path, f"{key} is no key of {_NOUNS[model]} — nothing would read it", nearest(key, _keys(model)))
 
 
@@ -336,17 +340,17 @@ def _meaning(model: type[Section], key: str) -> str:
 
 def _modes(model: type[Section], key: str) -> str:
     annotation = next(f.annotation for f in model.model_fields.values() if f.alias == key)
-    names = [str(get_args(one.model_fields["mode"].annotation)[0]) for one in _sections(annotation)]
+    names = [str(get_args(section.model_fields["mode"].annotation)[0]) for section in _sections(annotation)]
     return f"mode: {' | '.join(names)}"
 
 
-def _wrong_type(found: object, kind: str) -> tuple[str, str]:
-    wanted, way_out = _TYPES[kind]
-    if isinstance(found, str) and kind in ("int_parsing", "bool_parsing"):
-        return f"{_quoted(found)} is not {wanted}", way_out
-    if kind == "string_type" and not isinstance(found, int | float):
-        way_out = "Write one text"
-    return f"is {_type_name(found)}, and {wanted} is needed", way_out
+def _wrong_type(value: object, error_type: str) -> tuple[str, str]:
+    wanted, remedy = _TYPES[error_type]
+    if isinstance(value, str) and error_type in ("int_parsing", "bool_parsing"):
+        return f"{_quoted(value)} is not {wanted}", remedy
+    if error_type == "string_type" and not isinstance(value, int | float):
+        remedy = "Write one text"
+    return f"is {_type_name(value)}, and {wanted} is needed", remedy
 
 
 def _type_name(value: object) -> str:

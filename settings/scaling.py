@@ -31,12 +31,12 @@ def values(metric: ScaledMetric, autoscaler: Autoscaler, settings: Settings) -> 
     server = server_of(autoscaler, settings)
     if server is not None:
         try:
-            kind = workload_slice(server, settings)
+            tpu_slice = workload_slice(server, settings)
         except LookupError:  # other rules say what is wrong with the server's slice
             pass
         else:
-            slots = server.batch_size * kind.chips
-            memory = kind.chips * VERSIONS[kind.version].memory_gib * GI
+            slots = server.batch_size * tpu_slice.chips
+            memory = tpu_slice.chips * VERSIONS[tpu_slice.version].memory_gib * GI
     return range_of(metric.metric, autoscaler.adapter, slots, memory)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,3 +19,13 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
         return record(lambda: component("x", {**base, **more}), False, monkeypatch)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def loop() -> None:
+    """An event loop, as the engine's calls have one; a test before may have taken away the thread's own."""
+    try:
+        asyncio.get_event_loop()
+    except RuntimeError:
+        # Kept for the tests after: Pulumi's root resource is bound to the loop that it was made in.
+        asyncio.set_event_loop(asyncio.new_event_loop())

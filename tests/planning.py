@@ -10,8 +10,8 @@ from typing import Any
 
 from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.plugin import decode, encode
+from emulator.tests.test_gcp_plugin import Engine
 from tests.recorder import Record, Registration
-from tests.test_gcp_plugin import Engine
 
 KUBERNETES = "pulumi:providers:kubernetes"
 

@@ -54,22 +54,22 @@ class Prometheus:
 
     def query(self, query: str) -> list[dict[str, Any]]:
         """What a query answers now; a query that Prometheus doesn't understand is a failure."""
-        return self._ask("query", query=query, time=self.now)
+        return self._get("query", query=query, time=self.now)
 
     def latest(self, query: str) -> list[dict[str, Any]]:
         """What a query answers at this moment."""
-        return self._ask("query", query=query)
+        return self._get("query", query=query)
 
     def fires(self, condition: Mapping[str, Any]) -> bool:
         """Whether some series has met an alert's condition at each minute of its duration, as Google evaluates it."""
         minutes = int(condition["duration"].removesuffix("s")) // 60
         start = self.now - 60 * minutes
-        found = self._ask("query_range", query=condition["query"], start=start, end=self.now, step=60)
+        found = self._get("query_range", query=condition["query"], start=start, end=self.now, step=60)
         return any(len(one["values"]) == minutes + 1 for one in found)
 
-    def _ask(self, endpoint: str, **asked: str | int) -> list[dict[str, Any]]:
-        answer = httpx.get(f"{self.url}/api/v1/{endpoint}", params=asked).json()
-        assert answer["status"] == "success", f"{asked['query']}: {answer['error']}"
+    def _get(self, endpoint: str, **parameters: str | int) -> list[dict[str, Any]]:
+        answer = httpx.get(f"{self.url}/api/v1/{endpoint}", params=parameters).json()
+        assert answer["status"] == "success", f"{parameters['query']}: {answer['error']}"
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 

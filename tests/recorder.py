@@ -171,7 +171,7 @@ def record(program: Callable[[], object], preview: bool, monkeypatch: pytest.Mon
         return asyncio.ensure_future(ready_at_once())
 
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
-    monkeypatch.setattr("components.draining.drained", ready_at_once)
+    monkeypatch.setattr("components.draining.drain", ready_at_once)
     # Hooks are called back by an engine; Pulumi's mocks have none.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
     monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)

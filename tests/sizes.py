@@ -26,10 +26,11 @@ def lines_of_code(file: Path) -> int:
 
 
 def size(*places: str) -> tuple[int, int]:
-    """Files and lines of code in these files and folders."""
+    """Files and lines of code in these files and folders, their tests left out."""
     files = [
         file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
     ]
+    files = [file for file in files if "tests" not in file.relative_to(ROOT).parts]
     return len(files), sum(lines_of_code(file) for file in files)
 
 

@@ -65,32 +65,32 @@ def test_replicas_are_those_that_the_controller_asks_for(now: int, value: str, t
     assert replicas(now, Fraction(value), Fraction(target)) == wanted
 
 
-def reached(least: int, most: int, value: Fraction, target: Fraction) -> int:
-    """Where an autoscaler ends that begins with the least and sees one value on every replica."""
-    now = least
-    while (then := max(least, min(most, replicas(now, value, target)))) != now:
+def reached(min_replicas: int, max_replicas: int, value: Fraction, target: Fraction) -> int:
+    """Where an autoscaler ends that begins with the minimum and sees one value on every replica."""
+    now = min_replicas
+    while (then := max(min_replicas, min(max_replicas, replicas(now, value, target)))) != now:
         now = then
     return now
 
 
-@pytest.mark.parametrize("most", [2, 3, 8])
+@pytest.mark.parametrize("max_replicas", [2, 3, 8])
 @pytest.mark.parametrize("metric", ["slotsUsed", "tpuMemory"])
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_target_is_refused_exactly_if_it_never_or_always_calls_for_the_most(
-    adapter: str, metric: str, most: int
+def test_target_is_refused_exactly_if_it_never_or_always_calls_for_the_maximum(
+    adapter: str, metric: str, max_replicas: int
 ) -> None:
     values = good()
     values["tpuPools"][0]["nodesPerZone"] = 8
-    values["autoscaling"] = [scaler("jetstream", adapter=adapter, maxReplicas=most)]
+    values["autoscaling"] = [scaler("jetstream", adapter=adapter, maxReplicas=max_replicas)]
     known = range_of(metric, adapter, slots=32, memory=128 * GI)
-    assert known.least is not None
-    assert known.most is not None
+    assert known.min is not None
+    assert known.max is not None
     for thousandth in (1, 3, 5, 8, 9, 15, 20, 28, 29, 31, 50, 300, 800, 909, 910, 950, 1000, 1100):
-        target = known.most * thousandth / 1000
+        target = known.max * thousandth / 1000
         text = f"{int(target)}" if in_bytes(metric, adapter) else str(float(target))
         values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": text}]
-        works = reached(1, most, known.most, Fraction(text)) == most
-        rests = replicas(1, known.least, Fraction(text)) < most
+        works = reached(1, max_replicas, known.max, Fraction(text)) == max_replicas
+        rests = replicas(1, known.min, Fraction(text)) < max_replicas
         problems = problems_of(values)
         assert (problems == []) == (works and rests), (text, problems)
 
@@ -100,7 +100,7 @@ def test_advised_target_is_one_that_works() -> None:
         values = good()
         values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": target}]
         (problem,) = problems_of(values)
-        values["autoscaling"][0]["metrics"][0]["target"] = problem.way_out.split()[-1]
+        values["autoscaling"][0]["metrics"][0]["target"] = problem.remedy.split()[-1]
         assert problems_of(values) == [], problem
 
 

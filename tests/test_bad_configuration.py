@@ -1,4 +1,4 @@
-"""Mistakes that people make in a configuration: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes that people make in a configuration: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from docs import repository
 from settings import BadConfiguration, Problem, Settings, load
 
 PROJECT = "my-project"
-EXAMPLES = Path(__file__).parent.parent / "examples"
 # Shaped like a token, so that a test can look for it; put together so that it looks like one nowhere else.
 TOKEN = "hf_" + "NotARealTokenButShapedLikeOne"
 
@@ -122,7 +122,7 @@ class Mistake(NamedTuple):
     change: Callable[[Configuration], None]
     path: str
     cause: str
-    way_out: str
+    remedy: str
     base: Callable[[], Configuration] = good
 
     def values(self) -> Configuration:
@@ -152,6 +152,13 @@ MISTAKES = [
         "gke-ai:gpuPools[0].machinType",
         "machinType is no key of a GPU pool — nothing would read it",
         "Did you mean machineType?",
+    ),
+    Mistake(
+        "a key that has a new name",
+        put("gpuPools.0.createFirst", True),
+        "gke-ai:gpuPools[0].createFirst",
+        "createFirst was renamed",
+        "Write createBeforeDelete instead",
     ),
     Mistake(
         "a key in snake_case",
@@ -262,14 +269,14 @@ MISTAKES = [
         "a port that does not exist",
         put("serving.0.port", 70000),
         "gke-ai:serving[0].port",
-        "70000 is above the most possible, 65535",
+        "70000 is above the maximum, 65535",
         "Set it to 65535 or less",
     ),
     Mistake(
         "a server without GPUs",
         put("serving.0.gpus", 0),
         "gke-ai:serving[0].gpus",
-        "0 is below the least possible, 1",
+        "0 is below the minimum, 1",
         "Set it to 1 or more",
     ),
     Mistake(
@@ -280,14 +287,14 @@ MISTAKES = [
             put("gpuPools.0.capacity", {"mode": "flexStart", "maxRunDurationSeconds": 60}),
         ),
         "gke-ai:gpuPools[0].capacity.maxRunDurationSeconds",
-        "60 is below the least possible, 600 seconds",
+        "60 is below the minimum, 600 seconds",
         "Set it to 600 seconds or more",
     ),
     Mistake(
         "a flex-start run that is too long",
         put("gpuPools.0.capacity", {"mode": "flexStart", "maxRunDurationSeconds": 700000}),
         "gke-ai:gpuPools[0].capacity.maxRunDurationSeconds",
-        "above the most possible, 604800 seconds",
+        "above the maximum, 604800 seconds",
         "Set it to 604800 seconds or less",
     ),
     Mistake(
@@ -1230,16 +1237,16 @@ MISTAKES = [
 
 
 def is_told_alone(mistake: Mistake, values: Configuration) -> None:
-    """Makes the mistake in good values: it is the one problem found, with its path, its cause and its way out."""
+    """Makes the mistake in good values: it is the one problem found, with its path, its cause and its remedy."""
     mistake.change(values)
     problems = problems_of(values)
     assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
     assert mistake.cause in problems[0].cause
-    assert mistake.way_out in problems[0].way_out
+    assert mistake.remedy in problems[0].remedy
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, mistake.base())
 
 
@@ -1252,7 +1259,7 @@ def test_good_configuration_has_no_problem(base: Callable[[], Configuration]) ->
     assert problems_of(base()) == []
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", repository.examples(), ids=lambda path: path.stem)
 def test_example_loads(path: Path) -> None:
     config = yaml.safe_load(path.read_text())["config"]
     values = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
@@ -1262,8 +1269,8 @@ def test_example_loads(path: Path) -> None:
 def test_missing_token_names_both_ways_to_give_it() -> None:
     (problem,) = problems_of(good(), token_given=False)
     assert problem.path == "gke-ai:hfToken"
-    assert "pulumi config set --secret gke-ai:hfToken" in problem.way_out
-    assert "HF_TOKEN" in problem.way_out
+    assert "pulumi config set --secret gke-ai:hfToken" in problem.remedy
+    assert "HF_TOKEN" in problem.remedy
 
 
 def test_stack_without_workloads_needs_no_token() -> None:
@@ -1275,7 +1282,7 @@ def test_stack_without_workloads_needs_no_token() -> None:
 def test_missing_project_is_no_bad_bucket_name() -> None:
     (problem,) = problems_of(good(), project="")
     assert problem.path == "gcp:project"
-    assert "pulumi config set gcp:project" in problem.way_out
+    assert "pulumi config set gcp:project" in problem.remedy
 
 
 def test_every_mistake_of_a_file_is_told_at_once() -> None:

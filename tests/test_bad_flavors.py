@@ -1,4 +1,4 @@
-"""Mistakes in flavors that name a GPU type: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes in flavors that name a GPU type: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 

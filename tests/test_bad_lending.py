@@ -1,4 +1,4 @@
-"""Mistakes in what cluster queues lend and borrow: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes in what cluster queues lend and borrow: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, good())
 
 

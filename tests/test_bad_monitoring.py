@@ -1,4 +1,4 @@
-"""Mistakes in monitoring: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes in monitoring: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANNEL = "projects/my-project/notificationChannels/1234567890"
 
 
 def good(**watch: Any) -> Configuration:
-    """The mixed stack, watched."""
+    """The mixed stack, monitored."""
     return {**mixed(), "monitoring": {"channels": [CHANNEL], **watch}}
 
 
@@ -123,11 +123,11 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_in_monitoring_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+def test_mistake_in_monitoring_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, mistake.base())
 
 
-def test_a_watched_stack_is_good() -> None:
+def test_a_monitored_stack_is_good() -> None:
     assert problems_of(good()) == []
 
 

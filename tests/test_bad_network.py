@@ -1,4 +1,4 @@
-"""Mistakes in a cluster's network: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes in a cluster's network: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, mistake.base())
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in tenants: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes in tenants: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes with batch Jobs and Multislice runs on TPUs: each is found, alone, at its path, with a way out."""
+"""Mistakes with batch Jobs and Multislice runs on TPUs: each is found, alone, at its path, with a remedy."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def on_autopilot() -> Configuration:
     return values
 
 
-def bad(id: str, change: Any, path: str, cause: str, way_out: str, base: Any = slices) -> Mistake:
-    return Mistake(id, change, f"gke-ai:{path}", cause, way_out, base)
+def bad(id: str, change: Any, path: str, cause: str, remedy: str, base: Any = slices) -> Mistake:
+    return Mistake(id, change, f"gke-ai:{path}", cause, remedy, base)
 
 
 MIXED = {"name": "gpus", "machineType": "g2-standard-24", "nodesPerZone": 1, "zones": ["us-west4-a"]}
@@ -334,7 +334,7 @@ def test_good_configuration_has_no_problem(base: Any) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_found_alone_with_its_way_out(mistake: Mistake) -> None:
+def test_mistake_is_found_alone_with_its_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, mistake.base())
 
 

@@ -1,4 +1,4 @@
-"""Mistakes with TPU slices: each is found, alone, at its path, with its cause and a way out."""
+"""Mistakes with TPU slices: each is found, alone, at its path, with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def ironwood() -> Configuration:
     return {"cluster": {"mode": "standard", "location": "us-central1"}, "tpuPools": [pool]}
 
 
-def bad(id: str, change: Any, path: str, cause: str, way_out: str, base: Any = tpus) -> Mistake:
-    return Mistake(id, change, f"gke-ai:{path}", cause, way_out, base)
+def bad(id: str, change: Any, path: str, cause: str, remedy: str, base: Any = tpus) -> Mistake:
+    return Mistake(id, change, f"gke-ai:{path}", cause, remedy, base)
 
 
 MISTAKES = [
@@ -447,7 +447,7 @@ def test_what_the_mistakes_are_made_in_is_good(base: Any) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_found_alone_with_its_way_out(mistake: Mistake) -> None:
+def test_mistake_is_found_alone_with_its_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, mistake.base())
 
 

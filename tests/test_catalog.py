@@ -34,7 +34,7 @@ from catalog.nodes import (
 from catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
 from catalog.workload_identity import pool_name, principal
 
-GPU_MACHINES = [kind for gpu in GPUS for kind in machines_with(gpu)]
+GPU_MACHINES = [machine_type for gpu in GPUS for machine_type in machines_with(gpu)]
 
 
 def shape_of(machine_type: str, gpu: str | None = None, gpus: int = 0, **changes: object) -> NodeShape:
@@ -124,17 +124,17 @@ def test_amounts_are_rounded_down_never_up() -> None:
 def test_known_machines_have_the_documented_figures() -> None:
     known = [("g2-standard-24", 24, 96, 2), ("a3-highgpu-8g", 208, 1872, 8), ("a2-megagpu-16g", 96, 1360, 16)]
     for name, vcpus, memory_gb, gpus in known:
-        kind = machine(name)
-        assert (kind.vcpus, kind.memory_gb, kind.gpus) == (vcpus, memory_gb, gpus)
+        machine_type = machine(name)
+        assert (machine_type.vcpus, machine_type.memory_gb, machine_type.gpus) == (vcpus, memory_gb, gpus)
     assert machine("n1-standard-8").memory_gb == 30
     assert machine("e2-standard-4").memory_gb == 16
 
 
 def test_every_machine_is_found_under_its_own_name_and_family() -> None:
-    for name, kind in MACHINES.items():
-        assert (kind.name, machine(name)) == (name, kind)
-        assert name.startswith(f"{kind.family}-")
-        assert (kind.gpu is None) == (kind.gpus == 0)
+    for name, machine_type in MACHINES.items():
+        assert (machine_type.name, machine(name)) == (name, machine_type)
+        assert name.startswith(f"{machine_type.family}-")
+        assert (machine_type.gpu is None) == (machine_type.gpus == 0)
 
 
 def test_unknown_machine_tells_the_nearest() -> None:
@@ -186,9 +186,9 @@ def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
     assert total[NVIDIA_GPU] == "6"
 
 
-@pytest.mark.parametrize("kind", [*GPU_MACHINES, *MACHINES.values()], ids=lambda kind: f"{kind.name}-{kind.gpus}")
-def test_no_node_gives_pods_more_than_it_has(kind: object) -> None:
-    name, gpu, gpus = (getattr(kind, key) for key in ("name", "gpu", "gpus"))
+@pytest.mark.parametrize("machine_type", [*GPU_MACHINES, *MACHINES.values()], ids=lambda one: f"{one.name}-{one.gpus}")
+def test_no_node_gives_pods_more_than_it_has(machine_type: object) -> None:
+    name, gpu, gpus = (getattr(machine_type, key) for key in ("name", "gpu", "gpus"))
     shape = shape_of(name, gpu, gpus)
     have, free = capacity_of(shape), allocatable(shape)
     assert have.keys() == free.keys()
@@ -210,9 +210,9 @@ def test_scratch_space_follows_each_branch_of_the_documented_formula(disk_gb: in
     assert parse_quantity(free["ephemeral-storage"]) == free_gi * GI
 
 
-@pytest.mark.parametrize("kind", GPU_MACHINES, ids=lambda kind: f"{kind.name}-{kind.gpus}")
-def test_gpu_node_carries_the_labels_and_the_taint_of_gke(kind: object) -> None:
-    name, gpu, gpus, arch = (getattr(kind, key) for key in ("name", "gpu", "gpus", "arch"))
+@pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda one: f"{one.name}-{one.gpus}")
+def test_gpu_node_carries_the_labels_and_the_taint_of_gke(machine_type: object) -> None:
+    name, gpu, gpus, arch = (getattr(machine_type, key) for key in ("name", "gpu", "gpus", "arch"))
     shape = shape_of(name, gpu, gpus)
     labels = node_labels(shape)
     assert labels[GKE_ACCELERATOR] == gpu

@@ -98,7 +98,7 @@ class Row:
 
 
 # What Google's provider plans: `changes-of-settings` and `mends` of its measurement, of which the emulator's table and
-# tests/expected/provider_changes.yaml are the part that is used.
+# emulator/tests/provider_changes.yaml are the part that is used.
 ROWS: dict[str, tuple[Row, ...]] = {
     # --- the cluster ---
     "cluster.name": (
@@ -244,7 +244,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "gpuPools.diskSizeGb": (Row(STANDARD, {"gpuPools.0.diskSizeGb": 300}, update("NodePool l4")),),
     "gpuPools.diskType": (Row(STANDARD, {"gpuPools.0.diskType": "pd-ssd"}, update("NodePool l4")),),
     "gpuPools.labels": (Row(STANDARD, {"gpuPools.0.labels": {"team": "a"}}, update("NodePool l4")),),
-    "gpuPools.createFirst": (Row(STANDARD, {"gpuPools.0.createFirst": True}, replace("NodePool l4")),),
+    "gpuPools.createBeforeDelete": (Row(STANDARD, {"gpuPools.0.createBeforeDelete": True}, replace("NodePool l4")),),
     "gpuPools.protect": (Row(STANDARD, {"gpuPools.0.protect": True}, SAME),),
     # --- TPU pools ---
     "tpuPools.machineType": (Row(STANDARD, {"tpuPools.0.machineType": "ct5lp-hightpu-4t"}, replace("NodePool tpus")),),

@@ -78,7 +78,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (
             GkeClusterArgs,
             model.Cluster,
-            {"project", "network_policy", "registry_reader", "security_group", "secret_sync", "watched"},
+            {"project", "network_policy", "registry_reader", "security_group", "secret_sync", "managed_prometheus"},
             set(),
         ),
         (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
@@ -100,6 +100,11 @@ def test_a_setting_that_no_component_takes_is_noticed(
 ) -> None:
     keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
     assert keys - further == section.model_fields.keys() - left_out
+
+
+def test_former_name_of_an_argument_is_refused_with_the_new_name(build: Build) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match="create_first was renamed: write create_before_delete"):
+        build(GpuNodePool, POOL, create_first=True)
 
 
 def test_refused_argument_names_its_path(build: Build) -> None:
@@ -611,7 +616,7 @@ def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
-def test_server_that_never_comes_ends_the_update_with_a_way_out(clock: list[str]) -> None:
+def test_server_that_never_comes_ends_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
         wait(Looks((deployment(), [pod(gated=True)], [workload("p", "full")])))
     assert "readyTimeoutSeconds" in str(failure.value)

@@ -16,6 +16,7 @@ import yaml
 
 import settings
 from catalog import apis, features, project_quotas
+from docs import repository
 from emulator.gcp_plugin import rest
 from ops import doctor
 from ops import doctor_needs as needs
@@ -63,28 +64,28 @@ STACK: dict[str, Any] = {
 
 
 def recorded() -> Answers:
-    """Every answer where nothing is missing, by question."""
+    """Every answer where nothing is missing, by request."""
     found: Answers = json.loads(RECORDED.read_text())
     return found
 
 
 def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool = True) -> list[Finding]:
-    """The findings where these are the answers; a question that has none is a failure."""
-    asked: list[str] = []
+    """The findings where these are the answers; a request that has none is a failure."""
+    requests: list[str] = []
 
-    def ask(question: str, _body: object = None, token: str = "", payer: str = "") -> Answer:
-        asked.append(question)
-        assert question in answers, f"there is no recorded answer to: {question}"
-        if question.startswith(("GET ", "POST ")):
+    def call(request: str, _body: object = None, token: str = "", payer: str = "") -> Answer:
+        requests.append(request)
+        assert request in answers, f"there is no recorded answer to: {request}"
+        if request.startswith(("GET ", "POST ")):
             assert token == "not-a-token"
             (who,) = answers["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] or [{"account": ""}]
             assert payer == (PROJECT if who["account"] == PERSON else "")
-        one = answers[question]
+        one = answers[request]
         return Answer(one["code"], one.get("body"), one.get("error", ""))
 
     loaded = settings.load(copy.deepcopy(dict(stack)), PROJECT, True)
-    found = list(Doctor("prod", PROJECT, loaded, token_given, ask).examine())
-    assert len(asked) == len(set(asked)), "a question is asked twice"
+    found = list(Doctor("prod", PROJECT, loaded, token_given, call).examine())
+    assert len(requests) == len(set(requests)), "a request is made twice"
     return found
 
 
@@ -97,7 +98,7 @@ def test_where_nothing_is_missing_nothing_is_found(capsys: pytest.CaptureFixture
     found = visit(recorded())
     assert {one.state for one in found} == {GOOD}
     assert len(found) >= 20
-    assert doctor.told(found, "prod") == 0
+    assert doctor.report_findings(found, "prod") == 0
     assert "0 missing, 0 not checked" in capsys.readouterr().out
 
 
@@ -132,15 +133,15 @@ TYPES = {
 
 
 def of_google(answers: Answers) -> Iterator[tuple[str, Any]]:
-    for question, answer in answers.items():
-        if question.startswith(("GET ", "POST ")) and answer["code"] == 200:
-            yield question.partition("https://")[2], answer["body"]
+    for request, answer in answers.items():
+        if request.startswith(("GET ", "POST ")) and answer["code"] == 200:
+            yield request.partition("https://")[2], answer["body"]
 
 
 def test_recorded_answers_have_the_fields_that_google_s_description_has() -> None:
     seen = 0
     for url, body in of_google(recorded()):
-        document, name = next(kind for form, kind in TYPES.items() if re.fullmatch(form, url))
+        document, name = next(schema for form, schema in TYPES.items() if re.fullmatch(form, url))
         problems = rest.Body(rest.api(document), name, body, {}).problems("answer")
         assert [text for _, text in problems if "set by Google alone" not in text] == [], url
         seen += 1
@@ -167,29 +168,29 @@ NO_COMMAND = {"code": 127}
 Change = Callable[[Answers], None]
 
 
-def answers(question: str, answer: Any) -> Change:
-    """A question is answered otherwise."""
+def answers(request: str, answer: Any) -> Change:
+    """A request is answered otherwise."""
 
     def change(every: Answers) -> None:
-        (key,) = (one for one in every if one.startswith(question)) if question not in every else (question,)
+        (key,) = (one for one in every if one.startswith(request)) if request not in every else (request,)
         every[key] = answer
 
     return change
 
 
-def says(question: str, **body: Any) -> Change:
+def says(request: str, **body: Any) -> Change:
     """An answer with some fields changed."""
 
     def change(every: Answers) -> None:
-        (key,) = (one for one in every if one.startswith(question)) if question not in every else (question,)
+        (key,) = (one for one in every if one.startswith(request)) if request not in every else (request,)
         every[key]["body"] |= body
 
     return change
 
 
-def limit(metric: str, amount: int, used: int = 0, question: str = REGION) -> Change:
+def limit(metric: str, amount: int, used: int = 0, request: str = REGION) -> Change:
     def change(every: Answers) -> None:
-        (quota,) = (one for one in every[question]["body"]["quotas"] if one["metric"] == metric)
+        (quota,) = (one for one in every[request]["body"]["quotas"] if one["metric"] == metric)
         quota |= {"limit": float(amount), "usage": float(used)}
 
     return change
@@ -429,7 +430,7 @@ def test_what_is_missing_is_found_alone_with_the_command_that_mends_it(
     assert [one.subject for one in missing] == [lack.subject], found
     assert lack.text in missing[0].text
     assert lack.command in missing[0].command
-    assert doctor.told(found, "prod") == 1
+    assert doctor.report_findings(found, "prod") == 1
     said = capsys.readouterr().out
     assert missing[0].command in said, "whole on a line, to be copied"
     assert "not-a-token" not in said
@@ -459,7 +460,7 @@ def test_everything_is_found_at_once() -> None:
 
 
 def test_a_machine_without_gcloud_is_told_just_that(capsys: pytest.CaptureFixture[str]) -> None:
-    every = {question: answer for question, answer in recorded().items() if not question.startswith(("GET", "POST"))}
+    every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud version --format=json"] = NO_COMMAND
     found = visit(every)
     (missing,) = (one for one in found if one.state == MISSING)
@@ -467,12 +468,12 @@ def test_a_machine_without_gcloud_is_told_just_that(capsys: pytest.CaptureFixtur
     assert "cloud.google.com/sdk/docs/install" in missing.command
     (unchecked,) = (one for one in found if one.state == UNCHECKED)
     assert unchecked == Finding(UNCHECKED, "Google Cloud", "gcloud has to be there first")
-    assert doctor.told(found, "prod") == 1
+    assert doctor.report_findings(found, "prod") == 1
     assert "not checked: Google Cloud" in capsys.readouterr().out
 
 
 def test_without_credentials_google_is_not_asked() -> None:
-    every = {question: answer for question, answer in recorded().items() if not question.startswith(("GET", "POST"))}
+    every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud auth application-default print-access-token"] = {"code": 1, "error": "no credentials"}
     found = visit(every)
     (missing,) = (one for one in found if one.state == MISSING)
@@ -512,9 +513,9 @@ DISABLED = {
 def test_what_an_api_that_is_off_would_say_is_not_checked_and_said_so() -> None:
     every = recorded()
     switched_off("compute.googleapis.com")(every)
-    for question in every:
-        if "compute.googleapis.com/compute" in question:
-            every[question] = DISABLED
+    for request in every:
+        if "compute.googleapis.com/compute" in request:
+            every[request] = DISABLED
     found = visit(every)
     assert [one.subject for one in found if one.state == MISSING] == ["APIs"]
     unchecked = {one.subject: one.text for one in found if one.state == UNCHECKED}
@@ -542,7 +543,7 @@ def test_accelerators_in_use_are_a_hint_alone() -> None:
     (hint,) = (one for one in found if one.state == ADVICE)
     assert "of which 2 are in use" in hint.text
     assert "--preferred-value=10" in hint.command
-    assert doctor.told(found, "prod") == 0
+    assert doctor.report_findings(found, "prod") == 0
 
 
 def test_kubectl_is_advice_alone() -> None:
@@ -671,12 +672,7 @@ def test_versions_compare_by_their_numbers() -> None:
     )
 
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.mark.parametrize(
-    "file", [ROOT / "Pulumi.dev.yaml", ROOT / "Pulumi.prod.yaml", *sorted((ROOT / "examples").glob("*.yaml"))], ids=str
-)
+@pytest.mark.parametrize("file", repository.configurations(), ids=str)
 def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(file.read_text())
     content["config"].setdefault("gcp:project", PROJECT)  # which examples leave to their user
@@ -685,20 +681,20 @@ def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path
     every = recorded()
     nothing = {"code": 0, "error": "no network"}
 
-    def ask(question: str, *_: object) -> Answer:
+    def call(request: str, *_: object) -> Answer:
         # What is asked of this stack may not be recorded; then there is no answer.
-        one = every.get(question, nothing)
+        one = every.get(request, nothing)
         return Answer(one["code"], one.get("body"), one.get("error", ""))
 
-    found = list(doctor.admitted("x", copied, ask).examine())
+    found = list(doctor.admitted("x", copied, call).examine())
     assert len(found) >= 20
     assert not [one for one in found if one.state == MISSING and one.subject in ("Pulumi", "project")]
 
 
-# ------------------------------------------------------------------------------------------------------------- asking
+# --------------------------------------------------------------------------------------------------------------- calls
 def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
-    assert doctor.ask("no-such-command-anywhere --version").code == doctor.NOT_THERE
-    assert doctor.ask("python3 --version").body.startswith("Python 3")
+    assert doctor.call("no-such-command-anywhere --version").code == doctor.NOT_THERE
+    assert doctor.call("python3 --version").body.startswith("Python 3")
 
 
 @pytest.fixture
@@ -711,8 +707,10 @@ def google() -> Iterator[str]:
             self.send_response(200 if good else 403)
             self.end_headers()
             payer = self.headers["X-Goog-User-Project"]
-            told = {"name": "x", **({"payer": payer} if payer else {})}
-            self.wfile.write(json.dumps(told if good else {"error": {"code": 403, "message": "Not you."}}).encode())
+            report_findings = {"name": "x", **({"payer": payer} if payer else {})}
+            self.wfile.write(
+                json.dumps(report_findings if good else {"error": {"code": 403, "message": "Not you."}}).encode()
+            )
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -731,13 +729,13 @@ def google() -> Iterator[str]:
 
 
 def test_google_is_asked_with_the_credential(google: str) -> None:
-    assert doctor.ask(f"GET {google}", token="t") == Answer(200, {"name": "x"})
-    assert doctor.ask(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
-    refused = doctor.ask(f"GET {google}", token="other")
+    assert doctor.call(f"GET {google}", token="t") == Answer(200, {"name": "x"})
+    assert doctor.call(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
+    refused = doctor.call(f"GET {google}", token="other")
     assert (refused.code, refused.error) == (403, "Not you.")
-    assert doctor.ask(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
-    assert "Not you" not in repr(doctor.ask(f"GET {google}", token="t"))
-    assert doctor.ask("GET http://127.0.0.1:9/").code == 0
+    assert doctor.call(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
+    assert "Not you" not in repr(doctor.call(f"GET {google}", token="t"))
+    assert doctor.call("GET http://127.0.0.1:9/").code == 0
 
 
 # ------------------------------------------------------------------------------------------------------- the command
@@ -758,11 +756,11 @@ def test_the_command_ends_with_one_where_something_is_missing(
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **given}}))
     every = recorded()
 
-    def ask(question: str, *_: object) -> Answer:
-        return Answer(every[question]["code"], every[question].get("body"))
+    def call(request: str, *_: object) -> Answer:
+        return Answer(every[request]["code"], every[request].get("body"))
 
     every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] = []
     with pytest.raises(SystemExit) as ended:
-        doctor.main(["--config", str(file)], ask)
+        doctor.main(["--config", str(file)], call)
     assert ended.value.code == 1
     assert "gcloud auth login" in capsys.readouterr().out

@@ -10,9 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
+from docs import repository
 from docs.__main__ import FOLDER, PAGES
+from docs.repository import ROOT
 from docs.settings_page import CONFIGURATIONS, sections
-from emulator.paths import ROOT
 from settings.reading import PREFIX, read
 from settings.schema import schema
 from tests.test_bad_configuration import MISTAKES
@@ -41,13 +42,13 @@ def test_the_schema_is_no_schema() -> None:
 def test_a_key_is_not_described_or_has_no_example() -> None:
     for line in PAGES["settings.md"]().splitlines():
         if line.startswith("| `"):
-            key, kind, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+            key, value_type, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
             assert meaning, key
-            assert example or "](#" in kind, key
+            assert example or "](#" in value_type, key
 
 
 def test_a_class_of_settings_is_not_on_the_page() -> None:
-    assert set(schema()["$defs"]) <= {kind.__name__ for kind in sections()}
+    assert set(schema()["$defs"]) <= {section.__name__ for section in sections()}
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
@@ -102,7 +103,7 @@ def test_a_key_of_a_provider_is_refused(validator: jsonschema.protocols.Validato
     validator.validate({"config": {"gcp:project": "my-project", "gke-ai:hfToken": {"secure": "v1:cipher"}}})
 
 
-PAGES_OF_PEOPLE = sorted(path for path in ROOT.rglob("*.md") if not {".local", ".git"} & set(path.parts))
+PAGES_OF_PEOPLE = repository.tracked("**/*.md")
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))

@@ -17,7 +17,7 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.mark.parametrize(
-    ("borrowing", "lending", "most"),
+    ("borrowing", "lending", "max_gpus"),
     [
         ({}, {}, 6),
         ({GPU: "3"}, {}, 5),
@@ -30,7 +30,7 @@ GPU = "nvidia.com/gpu"
     ids=["no limit", "borrows less", "is lent less", "borrows least", "is lent least", "limit above all", "of another"],
 )
 def test_queue_may_use_its_quota_and_what_it_can_borrow(
-    borrowing: dict[str, str], lending: dict[str, str], most: int
+    borrowing: dict[str, str], lending: dict[str, str], max_gpus: int
 ) -> None:
     values = good()
     values["training"], values["serving"] = [], []  # of any size
@@ -39,7 +39,7 @@ def test_queue_may_use_its_quota_and_what_it_can_borrow(
     settings = load(values, PROJECT)
     assert settings.queues
     ((flavor, amounts),) = plan.limits(settings.queues.cluster_queues[1], settings)
-    assert (flavor, amounts[GPU]) == ("l4", Fraction(most))
+    assert (flavor, amounts[GPU]) == ("l4", Fraction(max_gpus))
     assert amounts["cpu"] == (20 if "cpu" in borrowing else 60)
 
 

@@ -14,7 +14,7 @@ import yaml
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from catalog import dashboards
-from catalog.dashboards import Watched
+from catalog.dashboards import MonitoredServer
 from components.monitoring import SystemMonitoring, all_charts
 from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.monitoring import ALERT_POLICY, DASHBOARD
@@ -22,7 +22,7 @@ from emulator.gcp_plugin.plugin import RESOURCES, Gcp
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
-from settings import load, watching
+from settings import load, monitoring_targets
 from tests.prometheus import Prometheus, Series, running
 from tests.recorder import PROJECT, Record, configuration, record, run_program
 from tests.recorder import Cloud as Mocks
@@ -57,8 +57,8 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 
 
 @pytest.fixture(scope="module")
-def watched() -> Record:
-    """Everything that can be watched."""
+def monitored() -> Record:
+    """Everything that can be monitored."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         return record(lambda: SystemMonitoring("monitoring", EVERYTHING), False, monkeypatch)
 
@@ -92,16 +92,16 @@ def problems(token: str, inputs: dict[str, Any]) -> list[tuple[str, str]]:
     return list(RESOURCES[token](Cloud(Store(), LocalClusters(), PROJECT)).problems(inputs))
 
 
-def test_google_s_description_refuses_nothing_of_dashboards_and_alerts(watched: Record) -> None:
-    made = [(DASHBOARD, one) for one in inputs_of(watched, "Dashboard")]
-    made += [(ALERT_POLICY, one) for one in inputs_of(watched, "AlertPolicy")]
+def test_google_s_description_refuses_nothing_of_dashboards_and_alerts(monitored: Record) -> None:
+    made = [(DASHBOARD, one) for one in inputs_of(monitored, "Dashboard")]
+    made += [(ALERT_POLICY, one) for one in inputs_of(monitored, "AlertPolicy")]
     assert len(made) == 4 + 2 + 4
     for token, inputs in made:
         assert problems(token, inputs) == []
 
 
-def test_an_unknown_field_of_a_dashboard_does_not_pass(watched: Record) -> None:
-    board = boards(watched)["ai: queues"]
+def test_an_unknown_field_of_a_dashboard_does_not_pass(monitored: Record) -> None:
+    board = boards(monitored)["ai: queues"]
     board["mosaicLayout"]["tiles"][0]["widget"]["xyChart"]["dataSets"][0]["timeSeriesQuery"]["promQl"] = "up"
     ((path, text),) = problems(DASHBOARD, {"dashboardJson": json.dumps(board)})
     assert path == "dashboardJson"
@@ -110,7 +110,7 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(watched: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"combiner": "EITHER"}, "AND, OR, AND_WITH_MATCHING_RESOURCE"),
         ({"severity": "BAD"}, "CRITICAL, ERROR, WARNING"),
@@ -142,13 +142,13 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(watched: Record) -> None:
         ),
     ],
 )
-def test_what_google_refuses_of_an_alert_does_not_pass(watched: Record, change: dict[str, Any], told: str) -> None:
-    good = inputs_of(watched, "AlertPolicy")[0]
-    assert told in " ".join(text for _, text in problems(ALERT_POLICY, good | change))
+def test_what_google_refuses_of_an_alert_does_not_pass(monitored: Record, change: dict[str, Any], message: str) -> None:
+    good = inputs_of(monitored, "AlertPolicy")[0]
+    assert message in " ".join(text for _, text in problems(ALERT_POLICY, good | change))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "invalid JSON"),
         ('{"mosaicLayout": {"columns": 12}}', "displayName is required"),
@@ -160,8 +160,8 @@ def test_what_google_refuses_of_an_alert_does_not_pass(watched: Record, change: 
         ),
     ],
 )
-def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, told: str) -> None:
-    assert told in " ".join(found for _, found in problems(DASHBOARD, {"dashboardJson": text}))
+def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, message: str) -> None:
+    assert message in " ".join(found for _, found in problems(DASHBOARD, {"dashboardJson": text}))
 
 
 def walk(value: Any) -> Iterator[Any]:
@@ -170,8 +170,8 @@ def walk(value: Any) -> Iterator[Any]:
         yield from walk(item)
 
 
-def test_nothing_of_a_dashboard_is_at_its_default_which_google_would_not_give_back(watched: Record) -> None:
-    for board in boards(watched).values():
+def test_nothing_of_a_dashboard_is_at_its_default_which_google_would_not_give_back(monitored: Record) -> None:
+    for board in boards(monitored).values():
         assert not [one for one in walk(board) if one in (0, "", False, [], {}, None)]
 
 
@@ -180,11 +180,11 @@ NO_CONTEXT: Any = None
 
 @pytest.mark.parametrize(("kind", "token"), [("Dashboard", DASHBOARD), ("AlertPolicy", ALERT_POLICY)])
 def test_a_refresh_of_dashboards_and_alerts_changes_nothing(
-    watched: Record, kind: str, token: str, tmp_path: Path
+    monitored: Record, kind: str, token: str, tmp_path: Path
 ) -> None:
     plugin = Gcp(Store(tmp_path))
     plugin.Configure(proto.ConfigureRequest(args=encode({"project": PROJECT})), NO_CONTEXT)
-    for number, inputs in enumerate(inputs_of(watched, kind)):
+    for number, inputs in enumerate(inputs_of(monitored, kind)):
         urn = f"urn:pulumi:test::gke-ai::{token}::{number}"
         made = plugin.Create(proto.CreateRequest(urn=urn, properties=encode(inputs)), NO_CONTEXT)
         read = plugin.Read(
@@ -209,18 +209,18 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         yield made
 
 
-def test_prometheus_understands_every_query(watched: Record, prometheus: Prometheus) -> None:
-    asked = queries(watched)
-    assert len(asked) > 30
-    for query in asked:
+def test_prometheus_understands_every_query(monitored: Record, prometheus: Prometheus) -> None:
+    promql = queries(monitored)
+    assert len(promql) > 30
+    for query in promql:
         prometheus.query(query)
 
 
-def test_lines_of_a_chart_can_be_told_apart(watched: Record, prometheus: Prometheus) -> None:
+def test_lines_of_a_chart_can_be_told_apart(monitored: Record, prometheus: Prometheus) -> None:
     here = {"cluster": "ai", "namespace": "llm", "deployment": "gemma"}
     names = ("kube_deployment_status_replicas_available", "kube_deployment_spec_replicas")
     prometheus.take(Series(name, here, [2.0] * 3) for name in names)
-    (replicas,) = (one for one in queries_of(watched, "ai: servers") if len(one) == 2)
+    (replicas,) = (one for one in queries_of(monitored, "ai: servers") if len(one) == 2)
     found = [prometheus.query(query)[0]["metric"] for query in replicas]
     assert [one.pop("line") for one in found] == ["available", "wanted"]
     assert found == [{"namespace": "llm", "deployment": "gemma"}] * 2
@@ -232,8 +232,8 @@ def queries_of(made: Record, title: str) -> list[list[str]]:
     return [[line["timeSeriesQuery"]["prometheusQuery"] for line in chart["dataSets"]] for chart in charts]
 
 
-def test_every_query_is_of_this_cluster_alone(watched: Record) -> None:
-    for query in queries(watched):
+def test_every_query_is_of_this_cluster_alone(monitored: Record) -> None:
+    for query in queries(monitored):
         named = re.findall(r"\b(?:kueue_|kube_|kubernetes_io:|tgi_|vllm:|jetstream_)[a-z_]+(\{[^}]*\})?", query)
         assert named
         assert all('cluster="ai"' in one or 'cluster_name="ai"' in one for one in named), query
@@ -258,15 +258,15 @@ def test_dashboards_and_alerts_can_be_had_alone(build: Build) -> None:
     assert build(alerts=False, channels=[]).all("Dashboard")
 
 
-def test_everybody_named_is_told_of_every_alert(watched: Record) -> None:
-    for policy in inputs_of(watched, "AlertPolicy"):
+def test_everybody_named_is_told_of_every_alert(monitored: Record) -> None:
+    for policy in inputs_of(monitored, "AlertPolicy"):
         assert policy["notificationChannels"] == [CHANNEL]
         assert "kubectl" in policy["documentation"]["content"] or "dashboard" in policy["documentation"]["content"]
 
 
-def test_every_metric_of_a_gke_package_is_one_that_a_watched_cluster_sends(watched: Record) -> None:
+def test_every_metric_of_a_gke_package_is_one_that_a_monitored_cluster_sends(monitored: Record) -> None:
     packages = {"kube_pod": "POD", "kube_deployment": "DEPLOYMENT", "kube_jobset": "JOBSET"}
-    text = " ".join(queries(watched))
+    text = " ".join(queries(monitored))
     used = set(re.findall(r"kube_[a-z]+", text))
     assert used == set(packages)
     assert {*packages.values(), "SYSTEM_COMPONENTS"} <= set(dashboards.PACKAGES)
@@ -285,11 +285,11 @@ def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], que
     ]
 
 
-def test_a_query_that_needs_so_much_asks_for_so_long(watched: Record) -> None:
-    durations = {name.partition(": ")[2]: one["duration"] for name, one in conditions(watched).items()}
+def test_a_query_that_needs_so_much_asks_for_so_long(monitored: Record) -> None:
+    durations = {name.partition(": ")[2]: one["duration"] for name, one in conditions(monitored).items()}
     assert durations["a queue does not move: Workloads wait and none is admitted"] == "3600s"
     assert durations["server llm/gemma has no ready replica: No ready replica"] == "300s"
-    assert all(one["disableMetricValidation"] for one in conditions(watched).values()), (
+    assert all(one["disableMetricValidation"] for one in conditions(monitored).values()), (
         "the metrics come after the alerts"
     )
 
@@ -308,16 +308,16 @@ STUCK = [
 
 @pytest.mark.parametrize(("case", "pending", "admitted", "fires"), STUCK, ids=[one[0] for one in STUCK])
 def test_a_queue_that_does_not_move_is_told(
-    case: str, pending: list[float], admitted: list[float | None], fires: bool, watched: Record, tmp_path: Path
+    case: str, pending: list[float], admitted: list[float | None], fires: bool, monitored: Record, tmp_path: Path
 ) -> None:
-    condition = conditions(watched)["ai: a queue does not move: Workloads wait and none is admitted"]
+    condition = conditions(monitored)["ai: a queue does not move: Workloads wait and none is admitted"]
     with running(tmp_path) as prometheus:
         prometheus.take(kueue(pending, admitted))
         assert prometheus.fires(condition) == fires, case
 
 
-def test_a_kueue_that_is_silent_is_told(watched: Record, tmp_path: Path) -> None:
-    condition = conditions(watched)["ai: a queue does not move: Nothing is heard of Kueue"]
+def test_a_kueue_that_is_silent_is_told(monitored: Record, tmp_path: Path) -> None:
+    condition = conditions(monitored)["ai: a queue does not move: Nothing is heard of Kueue"]
     with running(tmp_path) as prometheus:
         assert prometheus.fires(condition)
         prometheus.take(kueue([0.0] * N, [None] * N))
@@ -344,8 +344,8 @@ def test_a_preemption_storm_is_told_and_other_evictions_are_not(build: Build, tm
             ]
         )
         assert prometheus.fires(condition)
-        (told,) = prometheus.query(condition["query"])
-        assert told["metric"]["cluster_queue"] == "gpus"
+        (series,) = prometheus.query(condition["query"])
+        assert series["metric"]["cluster_queue"] == "gpus"
 
 
 @pytest.mark.parametrize(
@@ -353,9 +353,9 @@ def test_a_preemption_storm_is_told_and_other_evictions_are_not(build: Build, tm
     [([2.0] * 9, False), ([1.0] * 9, False), ([1.0] * 3 + [0.0] * 6, True), ([1.0] * 6 + [0.0] * 3, False)],
 )
 def test_a_server_without_a_ready_replica_is_told(
-    available: list[float | None], fires: bool, watched: Record, tmp_path: Path
+    available: list[float | None], fires: bool, monitored: Record, tmp_path: Path
 ) -> None:
-    condition = conditions(watched)["ai: server llm/gemma has no ready replica: No ready replica"]
+    condition = conditions(monitored)["ai: server llm/gemma has no ready replica: No ready replica"]
     here = {"cluster": "ai", "namespace": "llm", "deployment": "gemma"}
     with running(tmp_path) as prometheus:
         assert prometheus.fires(condition), "a server that nothing is known of is not well"
@@ -374,7 +374,7 @@ def mixed(**watch: Any) -> dict[str, Any]:
     return {**configuration("examples/mixed-training-inference.yaml"), "gke-ai:monitoring": watch}
 
 
-def test_an_unwatched_stack_collects_what_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmonitored_stack_collects_what_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
     assert not [one for one in made.resources.values() if "monitoring" in one.type.lower()]
     assert "enableClusterQueueResources" not in json.dumps(decode(encode(made.one("Release", "kueue").inputs)))
@@ -385,7 +385,7 @@ def test_an_unwatched_stack_collects_what_costs_nothing(monkeypatch: pytest.Monk
     }
 
 
-def test_a_watched_stack_sends_what_its_dashboards_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitored_stack_sends_what_its_dashboards_show(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run_program(mixed(channels=[CHANNEL]), True, monkeypatch)
     assert set(boards(made)) == {f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")}
     given = made.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
@@ -406,20 +406,20 @@ def test_alerts_come_after_and_go_before_what_they_watch(monkeypatch: pytest.Mon
     )
 
 
-def test_kueue_s_metrics_are_read_by_their_collector_and_by_nobody_else(watched: Record) -> None:
-    (rule,) = watched.one("Role", "metrics-reader-token").inputs["rules"]
+def test_kueue_s_metrics_are_read_by_their_collector_and_by_nobody_else(monitored: Record) -> None:
+    (rule,) = monitored.one("Role", "metrics-reader-token").inputs["rules"]
     assert rule["resourceNames"] == ["metrics-reader-token"]
-    subjects = watched.one("RoleBinding", "metrics-reader-token").inputs["subjects"]
+    subjects = monitored.one("RoleBinding", "metrics-reader-token").inputs["subjects"]
     assert {(one["name"], one["namespace"]) for one in subjects} == {
         ("collector", "gmp-system"),
         ("collector", "gke-gmp-system"),
     }
-    secret = watched.one("Secret", "metrics-reader-token")
+    secret = monitored.one("Secret", "metrics-reader-token")
     assert "data" not in secret.inputs
     assert "stringData" not in secret.inputs
-    binding = watched.one("ClusterRoleBinding", "kueue-metrics-reader").inputs
+    binding = monitored.one("ClusterRoleBinding", "kueue-metrics-reader").inputs
     assert binding["roleRef"]["name"] == "kueue-metrics-reader", "which the chart makes"
-    (endpoint,) = watched.one("PodMonitoring", "kueue").inputs["spec"]["endpoints"]
+    (endpoint,) = monitored.one("PodMonitoring", "kueue").inputs["spec"]["endpoints"]
     assert endpoint["authorization"]["credentials"]["secret"] == {"name": "metrics-reader-token", "key": "token"}
 
 
@@ -440,26 +440,30 @@ def test_an_existing_cluster_that_collects_nothing_is_refused(monkeypatch: pytes
 
 
 # ----------------------------------------------------------------------------------------------- what there is to watch
-def watched_in(path: str, **sections: Any) -> list[Watched]:
+def monitored_servers(path: str, **sections: Any) -> list[MonitoredServer]:
     values = {key.removeprefix("gke-ai:"): value for key, value in configuration(path).items() if key[:3] == "gke"}
-    return watching.servers(load(values | sections, PROJECT))
+    return monitoring_targets.servers(load(values | sections, PROJECT))
 
 
 def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
     example = "examples/jetstream-autoscaling.yaml"
-    assert [one.engine for one in watched_in(example)] == ["jetstream"], "its autoscaler's PodMonitoring collects them"
-    assert [one.engine for one in watched_in(example, autoscaling=[])] == [None]
-    assert [one.engine for one in watched_in("examples/mixed-training-inference.yaml")] == [None]
+    assert [one.engine for one in monitored_servers(example)] == ["jetstream"], (
+        "its autoscaler's PodMonitoring collects them"
+    )
+    assert [one.engine for one in monitored_servers(example, autoscaling=[])] == [None]
+    assert [one.engine for one in monitored_servers("examples/mixed-training-inference.yaml")] == [None]
 
 
-def test_of_two_servers_of_one_name_each_is_watched_by_what_it_says_itself() -> None:
+def test_of_two_servers_of_one_name_each_is_monitored_by_what_it_says_itself() -> None:
     (server,) = configuration("Pulumi.dev.yaml")["gke-ai:serving"]
     alone = {key: value for key, value in server.items() if key not in ("queue", "priorityClass")}
-    found = watched_in("Pulumi.dev.yaml", serving=[server, {**alone, "namespace": "trial", "podMonitoring": True}])
-    assert found == [Watched("llm", "gemma"), Watched("trial", "gemma", "tgi")]
+    found = monitored_servers(
+        "Pulumi.dev.yaml", serving=[server, {**alone, "namespace": "trial", "podMonitoring": True}]
+    )
+    assert found == [MonitoredServer("llm", "gemma"), MonitoredServer("trial", "gemma", "tgi")]
 
 
-def test_an_existing_deployment_that_is_scaled_is_watched_too() -> None:
+def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:
     scaler = {
         "name": "hpa",
         "deployment": {"name": "maxengine-server", "namespace": "serve", "app": "maxengine-server"},
@@ -469,16 +473,16 @@ def test_an_existing_deployment_that_is_scaled_is_watched_too() -> None:
     }
     cluster = {"name": "ai", "mode": "existing", "location": "us-west4"}
     stack = load({"cluster": cluster, "autoscaling": [scaler]}, PROJECT)
-    assert watching.servers(stack) == [Watched("serve", "maxengine-server", "jetstream")]
+    assert monitoring_targets.servers(stack) == [MonitoredServer("serve", "maxengine-server", "jetstream")]
 
 
 def test_a_server_that_is_scaled_to_zero_is_no_alarm() -> None:
     values = configuration("examples/mixed-training-inference.yaml")
     server = {**values["gke-ai:serving"][0], "replicas": 0}
-    assert watched_in("examples/mixed-training-inference.yaml", serving=[server]) == []
+    assert monitored_servers("examples/mixed-training-inference.yaml", serving=[server]) == []
 
 
 def test_all_charts_of_everything_have_a_title_of_their_own() -> None:
-    servers = [Watched(one["namespace"], one["name"], one.get("engine")) for one in EVERYTHING["servers"]]
+    servers = [MonitoredServer(one["namespace"], one["name"], one.get("engine")) for one in EVERYTHING["servers"]]
     for _, charts in all_charts(EVERYTHING, servers):
         assert len({one.title for one in charts}) == len(charts)

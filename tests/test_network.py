@@ -213,9 +213,9 @@ PUBLIC = {"vpc": {"nat": False}, "authorizedNetworks": ["8.8.8.0/24"]}
 def test_google_refuses_nothing_of_it(path: str, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     record = recorded(path, monkeypatch, cluster, enableApis=True)
-    asked = [one for one in record.resources.values() if one.type in RESOURCES]
-    assert {"Network", "Subnetwork", "Cluster", "Service"} <= {one.type.rpartition(":")[2] for one in asked}
-    for one in asked:
+    resources = [one for one in record.resources.values() if one.type in RESOURCES]
+    assert {"Network", "Subnetwork", "Cluster", "Service"} <= {one.type.rpartition(":")[2] for one in resources}
+    for one in resources:
         assert list(RESOURCES[one.type](cloud).problems(decode(encode(one.inputs)))) == [], one.name
 
 
@@ -231,7 +231,7 @@ def test_google_refuses_nothing_of_it(path: str, cluster: dict[str, Any], monkey
         (STANDARD, None, [TENANT], "calico"),
         (STANDARD, Vpc(), [TENANT], "dataplaneV2"),
         (AUTOPILOT, Vpc(), [TENANT], None),
-        (CLASSES, None, [TENANT], "there"),
+        (CLASSES, None, [TENANT], "existing"),
         (CLASSES, None, [], None),
     ],
     ids=[
@@ -318,14 +318,14 @@ def test_apis_are_left_alone_unless_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_stack_needs_the_apis_of_what_it_has_and_no_others() -> None:
-    least = settings_of(STANDARD, buckets=[], training=[])
-    assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(plan.apis(least))
+    smallest_stack = settings_of(STANDARD, buckets=[], training=[])
+    assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(plan.apis(smallest_stack))
     assert apis.STORAGE in plan.apis(settings_of(STANDARD))
     assert apis.SECRET_MANAGER in plan.apis(settings_of(STANDARD, hfTokenSecret="hf-token"))
     # The metrics adapter's service account is made here.
     assert apis.IAM in plan.apis(settings_of("examples/jetstream-autoscaling.yaml"))
-    account = least.cluster.model_copy(update={"node_service_account": "gke-nodes"})
-    assert apis.IAM in plan.apis(least.model_copy(update={"cluster": account}))
+    account = smallest_stack.cluster.model_copy(update={"node_service_account": "gke-nodes"})
+    assert apis.IAM in plan.apis(smallest_stack.model_copy(update={"cluster": account}))
 
 
 def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:

@@ -157,7 +157,7 @@ class Crds:
         from kubernetes import client
 
         self.deleted = False
-        monkeypatch.setattr(down, "listed", lambda *_, **__: [{}] * jobsets)
+        monkeypatch.setattr(down, "list_objects", lambda *_, **__: [{}] * jobsets)
         monkeypatch.setattr(time, "sleep", lambda _: None)
         monkeypatch.setattr(client, "ApiextensionsV1Api", lambda _: self)
 
@@ -293,8 +293,8 @@ def test_pod_that_waits_says_what_the_autoscaler_said_last_of_it() -> None:
         event("2", "2026-01-01T00:00:03Z", "another pod's"),
     ]
     text = printed(status.Snapshot(pods=[waits], events=events))
-    told = "Unschedulable: compute class c: spot is out, flexStart is out (0/3 nodes are available)"
-    assert rows(text, "llm/mixtral") == [["llm/mixtral", told]]
+    reason = "Unschedulable: compute class c: spot is out, flexStart is out (0/3 nodes are available)"
+    assert rows(text, "llm/mixtral") == [["llm/mixtral", reason]]
     assert "emulator/run capacity" in text
 
 
@@ -371,26 +371,26 @@ def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scal
 
 
 def test_status_reads_only_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
     waits = pod("waits", None, reason="Unschedulable")
 
     def list_of(_: Any, path: str, **__: str) -> list[Any]:
-        asked.append(path)
+        paths.append(path)
         return [waits] if path.endswith("/pods") else []
 
     class Known(Stack):
         resources: Any = ()
 
-    monkeypatch.setattr(status, "listed", list_of)
+    monkeypatch.setattr(status, "list_objects", list_of)
     status.take(Known("dev"), None)  # type: ignore[arg-type]
-    assert not [path for path in asked if "jobset" in path or "autoscal" in path]
-    assert "/api/v1/events" in asked
+    assert not [path for path in paths if "jobset" in path or "autoscal" in path]
+    assert "/api/v1/events" in paths
     waits["status"]["conditions"][0]["status"] = "True"
-    asked.clear()
+    paths.clear()
     Known.resources = [{"type": status.JOBSET}, {"type": status.HPA}, {"type": NODE_POOL, "inputs": {"name": "p"}}]
     assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
-    assert len([path for path in asked if "jobset" in path or "autoscal" in path]) == 2
-    assert "/api/v1/events" not in asked
+    assert len([path for path in paths if "jobset" in path or "autoscal" in path]) == 2
+    assert "/api/v1/events" not in paths
 
 
 def test_status_of_an_empty_cluster_still_says_what_to_do() -> None:

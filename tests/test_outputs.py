@@ -17,12 +17,13 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
-from emulator.paths import ROOT
+from docs import repository
+from docs.repository import ROOT
 from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
-from outputs.reference import StackOutputs
+from outputs.stack_outputs import StackOutputs
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
 
-EXAMPLES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "examples").glob("*.yaml"))]
+EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
 CONFIGURATIONS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", *EXAMPLES]
 MIXED = "examples/mixed-training-inference.yaml"
 # Every key of each version, as it was when that version was made. Lines are added here, never changed or taken away.
@@ -59,9 +60,9 @@ VERSIONS = {
 def keys_since() -> dict[str, set[str]]:
     """Every key of the contract, by the version that brought it."""
     found: dict[str, set[str]] = {}
-    for kind, path in parts():
-        for name, field in kind.model_fields.items():
-            found.setdefault(since_of(kind, name), set()).add(f"{path}{field.alias}")
+    for item_type, path in parts():
+        for name, field in item_type.model_fields.items():
+            found.setdefault(since_of(item_type, name), set()).add(f"{path}{field.alias}")
     return found
 
 
@@ -76,7 +77,7 @@ def test_version_is_that_of_the_newest_key() -> None:
 def test_view_can_be_installed_alone(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "outputs", tmp_path / "outputs")
     alone = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
-    subprocess.run([sys.executable, "-P", "-c", "import outputs.reference"], cwd=tmp_path, env=alone, check=True)
+    subprocess.run([sys.executable, "-P", "-c", "import outputs.stack_outputs"], cwd=tmp_path, env=alone, check=True)
     package = tomllib.loads((ROOT / "outputs" / "pyproject.toml").read_text())["project"]
     assert package["version"] == VERSION
 
@@ -270,7 +271,7 @@ class Producing(mocks.Mocks):
 
 
 def seen(
-    ask: Callable[[StackOutputs], Any],
+    read: Callable[[StackOutputs], Any],
     outputs: Mapping[str, Any] | None,
     secrets: tuple[str, ...] = (),
     preview: bool = False,
@@ -280,7 +281,7 @@ def seen(
     found: list[tuple[Any, bool, bool]] = []
 
     async def look() -> None:
-        output = pulumi.Output.from_input(ask(StackOutputs("organization/gke-ai/dev")))
+        output = pulumi.Output.from_input(read(StackOutputs("organization/gke-ai/dev")))
         known = await output.is_known()
         found.append((await output.future(), known, await output.is_secret()))
 
@@ -307,21 +308,21 @@ def test_a_newer_stack_is_read_as_far_as_this_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "key"),
+    ("read", "key"),
     [
         (lambda dev: dev.tenant("research"), "tenants"),
         (lambda dev: dev.queue("llm").quota[0].node_selector, "queues[].quota[].nodeSelector"),
         (lambda dev: dev.queue("llm").cohort, "queues[].cohort"),
     ],
 )
-def test_too_old_a_stack_is_named_with_the_version_that_it_needs(ask: Callable[[StackOutputs], Any], key: str) -> None:
-    with pytest.raises(MissingOutput) as told:
-        seen(ask, OLD)
-    said = str(told.value)
+def test_too_old_a_stack_is_named_with_the_version_that_it_needs(read: Callable[[StackOutputs], Any], key: str) -> None:
+    with pytest.raises(MissingOutput) as error:
+        seen(read, OLD)
+    said = str(error.value)
     assert f"organization/gke-ai/dev has no output {key}:" in said
     assert "version 1.1" in said, "the version that has it"
     assert "was deployed with 1." in said, "the version of the stack"
-    assert "pulumi up" in said, "the way out"
+    assert "pulumi up" in said, "the remedy"
 
 
 def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> None:
@@ -330,7 +331,7 @@ def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> Non
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "message"),
     [
         ({}, "never deployed"),
         ({"version": "4.2.0-beta"}, "never deployed"),
@@ -339,13 +340,13 @@ def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> Non
         ({**NEW, "queues": [{**QUEUE, "namespace": 7}]}, r"queues\.0\.namespace: Input should be a valid string"),
     ],
 )
-def test_a_stack_of_something_else_is_told(outputs: dict[str, Any], told: str) -> None:
-    with pytest.raises(pulumi.RunError, match=told):
+def test_a_stack_of_something_else_is_told(outputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(pulumi.RunError, match=message):
         seen(lambda dev: dev.queue("llm"), outputs)
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("read", "message"),
     [
         (lambda dev: dev.queue("research"), r"no local queue .* in namespace research\. It has: llm/team\."),
         (lambda dev: dev.queue("llm", "tema"), r"no local queue tema in namespace llm\. It has: llm/team\."),
@@ -353,9 +354,9 @@ def test_a_stack_of_something_else_is_told(outputs: dict[str, Any], told: str) -
         (lambda dev: dev.tenant("research"), r"no tenant research\. It has: none at all\."),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(ask: Callable[[StackOutputs], Any], told: str) -> None:
-    with pytest.raises(pulumi.RunError, match=told):
-        seen(ask, NEW)
+def test_what_is_not_there_is_told_with_what_is(read: Callable[[StackOutputs], Any], message: str) -> None:
+    with pytest.raises(pulumi.RunError, match=message):
+        seen(read, NEW)
 
 
 def test_one_of_several_queues_must_be_named() -> None:
@@ -372,14 +373,14 @@ def test_secret_output_stays_secret_and_makes_no_other_one_secret() -> None:
 
 
 def test_refusal_never_shows_what_was_found() -> None:
-    with pytest.raises(pulumi.RunError) as told:
+    with pytest.raises(pulumi.RunError) as error:
         seen(lambda dev: dev.queues, {**NEW, "queues": [{**QUEUE, "quota": TOKEN}]}, ("queues",))
-    assert TOKEN not in str(told.value)
+    assert TOKEN not in str(error.value)
 
 
 def test_unknown_outputs_stay_unknown_in_a_preview() -> None:
-    for ask in (lambda dev: dev.cluster_name, lambda dev: dev.queue("llm").quota[0].node_selector):
-        assert seen(ask, None, preview=True)[1] is False
+    for read in (lambda dev: dev.cluster_name, lambda dev: dev.queue("llm").quota[0].node_selector):
+        assert seen(read, None, preview=True)[1] is False
 
 
 def test_provider_is_of_the_cluster_and_stays_with_it() -> None:

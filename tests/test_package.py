@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import runpy
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from pulumi.output import UNKNOWN
 
-from emulator.paths import ROOT
+from docs.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
 POOL = {
@@ -80,24 +79,14 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
         assert not [line for line in text.splitlines() if line.startswith("    ")], token
 
 
-@pytest.fixture(autouse=True)
-def loop() -> None:
-    """An event loop, as the engine's calls have one; a test before may have taken away the thread's own."""
-    try:
-        asyncio.get_event_loop()
-    except RuntimeError:
-        # Kept for the tests after: Pulumi's root resource is bound to the loop that it was made in.
-        asyncio.set_event_loop(asyncio.new_event_loop())
-
-
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
     """Path and text of what the package says to inputs that it refuses."""
     pulumi.runtime.set_mocks(NoCloud())
-    with pytest.raises((pulumi.InputPropertyError, pulumi.InputPropertiesError)) as told:
+    with pytest.raises((pulumi.InputPropertyError, pulumi.InputPropertiesError)) as error:
         package.construct("x", f"gke-ai:index:{kind}", inputs)
-    if isinstance(told.value, pulumi.InputPropertyError):
-        return told.value.property_path, told.value.reason
-    return "", str(getattr(told.value, "message", ""))
+    if isinstance(error.value, pulumi.InputPropertyError):
+        return error.value.property_path, error.value.reason
+    return "", str(getattr(error.value, "message", ""))
 
 
 class NoCloud(pulumi.runtime.Mocks):
@@ -145,15 +134,17 @@ def test_output_where_a_component_takes_one_is_no_mistake(package: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"topology": "5x5"}, "5x5 is no topology of TPU v6e"),
         ({"capacity": {"mode": "spot"}}, "spot capacity is that of a TpuNodePool"),
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
 )
-def test_refusal_of_a_component_is_a_sentence_and_no_traceback(package: Any, change: dict[str, Any], told: str) -> None:
+def test_refusal_of_a_component_is_a_sentence_and_no_traceback(
+    package: Any, change: dict[str, Any], message: str
+) -> None:
     said = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
-    assert told in said
+    assert message in said
     assert "Traceback" not in said
     assert 'File "' not in said

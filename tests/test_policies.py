@@ -82,7 +82,7 @@ def cluster_queue(name: str = "gpus", **quota: str) -> Resource:
     return k8s("ClusterQueue", name, None, spec={"resourceGroups": [group]})
 
 
-def pool(most: int = 2, machine: str = "g2-standard-24", **more: Any) -> Resource:
+def pool(max_nodes: int = 2, machine: str = "g2-standard-24", **more: Any) -> Resource:
     config = {
         "machineType": machine,
         "guestAccelerators": [{"type": "nvidia-l4", "count": 2.0}],
@@ -91,7 +91,7 @@ def pool(most: int = 2, machine: str = "g2-standard-24", **more: Any) -> Resourc
         **more.pop("config", {}),
     }
     # As the provider sends them: all four counts, zeros included, with a point.
-    counts = {"totalMaxNodeCount": float(most), "maxNodeCount": 0.0, "totalMinNodeCount": 0.0, "minNodeCount": 0.0}
+    counts = {"totalMaxNodeCount": float(max_nodes), "maxNodeCount": 0.0, "totalMinNodeCount": 0.0, "minNodeCount": 0.0}
     return gcp(NODE_POOL, "l4", location="us-central1", nodeConfig=config, **{"autoscaling": counts, **more})
 
 
@@ -128,9 +128,9 @@ def budget(selector: Mapping[str, str] = SELECTED, **more: Any) -> Resource:
     return k8s("PodDisruptionBudget", "gemma", spec=body)
 
 
-def scaler(least: int) -> Resource:
+def scaler(min_replicas: int) -> Resource:
     target = {"kind": "Deployment", "name": "gemma"}
-    return k8s("HorizontalPodAutoscaler", "gemma", spec={"minReplicas": float(least), "scaleTargetRef": target})
+    return k8s("HorizontalPodAutoscaler", "gemma", spec={"minReplicas": float(min_replicas), "scaleTargetRef": target})
 
 
 def binding(role: str, kind: str = "RoleBinding", who: str = "Group", name: str = "team@example.com") -> Resource:
@@ -228,17 +228,24 @@ CASES = [
     ),
     Case("accelerators-under-a-queue", "its queue", [cluster_queue(), LOCAL_QUEUE, job(gpus(), labels=QUEUED)], []),
     Case("accelerators-under-a-queue", "a queue not known yet", [job(gpus(), labels={QUEUE: UNKNOWN})], []),
-    Case("quota-within-capacity", "as many as there are", [cluster_queue(), flavor(L4), pool(most=2)], []),
-    Case("quota-within-capacity", "one too many", [cluster_queue(), flavor(L4), pool(most=1)], ["4 nvidia.com/gpu"]),
+    Case("quota-within-capacity", "as many as there are", [cluster_queue(), flavor(L4), pool(max_nodes=2)], []),
+    Case(
+        "quota-within-capacity", "one too many", [cluster_queue(), flavor(L4), pool(max_nodes=1)], ["4 nvidia.com/gpu"]
+    ),
     Case(
         "quota-within-capacity",
         "two queues of one flavor",
-        [cluster_queue("a"), cluster_queue("b"), flavor(L4), pool(most=2)],
+        [cluster_queue("a"), cluster_queue("b"), flavor(L4), pool(max_nodes=2)],
         ["queues give out 8 nvidia.com/gpu of it, and its pools (l4) have 4"],
     ),
-    Case("quota-within-capacity", "all of a machine", [cluster_queue(cpu="24"), flavor(L4), pool(most=1)], ["23.87"]),
     Case(
-        "quota-within-capacity", "no pool of the stack", [cluster_queue(), flavor({**L4, "a": "b"}), pool(most=1)], []
+        "quota-within-capacity", "all of a machine", [cluster_queue(cpu="24"), flavor(L4), pool(max_nodes=1)], ["23.87"]
+    ),
+    Case(
+        "quota-within-capacity",
+        "no pool of the stack",
+        [cluster_queue(), flavor({**L4, "a": "b"}), pool(max_nodes=1)],
+        [],
     ),
     Case(
         "quota-within-capacity",
@@ -249,14 +256,14 @@ CASES = [
     Case(
         "quota-within-capacity",
         "any node of a Standard cluster",
-        [cluster_queue(), flavor(), cluster(), pool(most=1)],
+        [cluster_queue(), flavor(), cluster(), pool(max_nodes=1)],
         ["ResourceFlavor l4"],
     ),
     Case("quota-within-capacity", "a machine not known", [cluster_queue(), flavor(L4), pool(machine="x9")], []),
     Case(
         "quota-within-capacity",
         "zones not known yet",
-        [cluster_queue(), flavor(L4), pool(most=2, nodeLocations=UNKNOWN)],
+        [cluster_queue(), flavor(L4), pool(max_nodes=2, nodeLocations=UNKNOWN)],
         [],
     ),
     Case(
@@ -277,7 +284,7 @@ CASES = [
         [
             cluster_queue(**{"google.com/tpu": "9"}),
             flavor({"cloud.google.com/gke-tpu-topology": "2x2x1"}),
-            pool(machine="ct5p-hightpu-4t", most=2, config={"guestAccelerators": []}),
+            pool(machine="ct5p-hightpu-4t", max_nodes=2, config={"guestAccelerators": []}),
         ],
         ["have 8"],
     ),
@@ -624,7 +631,7 @@ CASES = [
     ),
     Case(
         "tenants-are-apart",
-        "only the way out",
+        "only the remedy",
         [namespace(), QUOTA, network_policy(policyTypes=["Egress"])],
         ["every pod of the cluster"],
     ),
@@ -734,7 +741,7 @@ def test_configuration_says_whether_a_violation_stops_a_deployment(stated: str |
 
 
 @pytest.mark.parametrize(
-    ("stated", "told"),
+    ("stated", "message"),
     [
         ({"a:policies": "mandatry"}, "a:policies is mandatry — it counts as mandatory"),
         ({"a:policies": SECRET}, "counts as mandatory"),
@@ -744,11 +751,11 @@ def test_configuration_says_whether_a_violation_stops_a_deployment(stated: str |
         ({}, None),
     ],
 )
-def test_what_the_pack_does_not_understand_lets_nothing_pass(stated: dict[str, Any], told: str | None) -> None:
+def test_what_the_pack_does_not_understand_lets_nothing_pass(stated: dict[str, Any], message: str | None) -> None:
     context = Context()
     context.read("a", stated, [])
     assert context.waivers == ()
-    assert ([told in mistake for mistake in context.mistakes] == [True]) if told else not context.mistakes
+    assert ([message in mistake for mistake in context.mistakes] == [True]) if message else not context.mistakes
     assert context.mandatory == ("a:policies" in stated and stated["a:policies"] != "advisory")
 
 

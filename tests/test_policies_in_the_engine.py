@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator import stack
-from emulator.paths import ROOT
+from docs.repository import ROOT
+from emulator.tests.harness import Project
+from ops import emulated
 from ops.stack import Stack, Stop
-from tests.test_language_host import Project
 
 TOKEN = "hf_" + "canary" * 5
 # A bucket that two policies are against, and values that must not be shown: one a secret, one not.
@@ -91,8 +91,8 @@ def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
     status, said = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
     assert status == 0, said
     assert NOT_UNIFORM in said
-    told = {OPEN, "no-plain-text-secrets", "no-secrets-in-configuration", "configuration-is-understood"}
-    assert violations(said, "advisory") == told, said
+    advisory = {OPEN, "no-plain-text-secrets", "no-secrets-in-configuration", "configuration-is-understood"}
+    assert violations(said, "advisory") == advisory, said
     assert violations(said, "mandatory") == set()
     assert "Bucket sample-models: labels.shown looks like a token" in said
     assert "labels.hidden" not in said
@@ -104,17 +104,19 @@ def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
 def test_make_up_asks_the_policies_first_where_they_are_mandatory(
     level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    arguments_seen: list[str] = []
 
     def refuse(_: Stack, *arguments: str, **_more: object) -> subprocess.CompletedProcess[str]:
-        asked.extend(arguments)
+        arguments_seen.extend(arguments)
         return subprocess.CompletedProcess(arguments, 1)
 
-    monkeypatch.setattr(stack, "ensure", lambda _: None)
+    monkeypatch.setattr(emulated, "ensure", lambda _: None)
     monkeypatch.setattr(Stack, "pulumi", refuse)
     config = tmp_path / "Pulumi.mine.yaml"
     config.write_text(yaml.safe_dump({"config": {"gke-ai:policies": level}}))
     with pytest.raises(Stop):
-        stack.up(Stack("mine", config))
-    assert ("--policy-pack" in asked) == (level == "mandatory")
-    assert ("--skip-preview" in asked) == (level == "advisory"), "the preview is what asks before anything is made"
+        emulated.up(Stack("mine", config))
+    assert ("--policy-pack" in arguments_seen) == (level == "mandatory")
+    assert ("--skip-preview" in arguments_seen) == (level == "advisory"), (
+        "the preview is what asks before anything is made"
+    )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from docs import repository
 from policy.pack import Context, plain
 from policy.resources import Resource, Stack
 from policy.rules import POLICIES
-from tests.recorder import ROOT, Record, configuration, run_program
+from tests.recorder import Record, configuration, run_program
 
 OPEN_CLUSTER = {
     # As GKE makes a cluster unless told; the source documents say nothing of it.
@@ -69,9 +69,9 @@ def violated(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> dict[
     texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in values.items()}
     context.read("gke-ai", texts, [])
     stack = Stack(resources(run_program(values, preview, monkeypatch)), context.configuration)
-    asked = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
+    active = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
     found: dict[str, list[str]] = {}
-    for policy in asked:
+    for policy in active:
         if messages := [policy.message(one) for one in policy.violations(stack)]:
             found[policy.name] = messages
     return found
@@ -87,8 +87,7 @@ def test_configuration_leaves_open_what_it_is_known_to_and_no_more(
 
 
 def test_every_environment_and_example_is_asked_about() -> None:
-    files = [*ROOT.glob("Pulumi.*.yaml"), *(ROOT / "examples").glob("*.yaml")]
-    assert {str(Path(file).relative_to(ROOT)) for file in files} == set(LEFT_OPEN)
+    assert {str(file.relative_to(repository.ROOT)) for file in repository.configurations()} == set(LEFT_OPEN)
 
 
 def test_policies_are_mandatory_in_prod_alone() -> None:

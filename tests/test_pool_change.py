@@ -23,7 +23,7 @@ ARGUMENTS: dict[str, Any] = {
     "location": "us-central1",
     "machine_type": "g2-standard-24",
     "nodes_per_zone": 1,
-    "create_first": True,
+    "create_before_delete": True,
 }
 
 
@@ -62,7 +62,7 @@ def test_what_changes_in_place_keeps_the_name(build: Build, change: Any) -> None
 
 
 def test_pool_without_it_has_the_bare_name_no_label_and_goes_first(build: Build) -> None:
-    pool = made(build, create_first=False)
+    pool = made(build, create_before_delete=False)
     assert pool.inputs["name"] == "l4"
     assert POOL not in pool.inputs["nodeConfig"].get("labels", {})
     assert pool.delete_before_replace is True
@@ -75,7 +75,7 @@ def with_pools(**first: Any) -> Configuration:
 
 
 def test_nothing_in_the_cluster_asks_for_the_name_that_changes(build: Build) -> None:
-    settings = load(with_pools(createFirst=True, labels={"team": "ml"}), PROJECT)
+    settings = load(with_pools(createBeforeDelete=True, labels={"team": "ml"}), PROJECT)
     pool, other = settings.gpu_pools
     wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
     assert plan.node_selector(settings.serving[0], settings) == wanted
@@ -88,7 +88,7 @@ def test_nothing_in_the_cluster_asks_for_the_name_that_changes(build: Build) -> 
 
 # --------------------------------------------------------------------------------------------------------------- moving
 class Nodes:
-    """Earlier nodes that have some pods left at each look, or answer with an error."""
+    """Old nodes that have some pods left at each look, or answer with an error."""
 
     def __init__(self, *looks: list[str] | Exception) -> None:
         self.looks = list(looks)
@@ -107,14 +107,14 @@ class Nodes:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is told while pods are moved, which takes no time here."""
-    told: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: told.append(text))
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)
-    return told
+    return messages
 
 
 def move(nodes: Nodes) -> None:
-    asyncio.run(draining.drained("l4", nodes, None))  # type: ignore[arg-type]
+    asyncio.run(draining.drain("l4", nodes, None))  # type: ignore[arg-type]
 
 
 def test_moving_ends_when_nothing_is_left_and_tells_each_change_once(said: list[str]) -> None:
@@ -155,7 +155,7 @@ def test_a_cluster_that_never_answers_ends_in_words_and_not_in_a_traceback(monke
 
 # ------------------------------------------------------------------------------------------------------------- mistakes
 def first() -> Configuration:
-    return with_pools(createFirst=True)
+    return with_pools(createBeforeDelete=True)
 
 
 LONG = "l4-pool-of-the-research-department"
@@ -178,9 +178,9 @@ MISTAKES = [
             put("gpuPools.0.capacity", {"mode": "flexStart"}),
             both(put("gpuPools.0.autoscaling", {"maxNodes": 3}), put("gpuPools.0.nodesPerZone", None)),
         ),
-        "gke-ai:gpuPools[0].createFirst",
+        "gke-ai:gpuPools[0].createBeforeDelete",
         "no nodes to move to",
-        "Leave createFirst out",
+        "Leave createBeforeDelete out",
     ),
     Mistake(
         "label of the program",
@@ -193,5 +193,5 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_with_create_first_is_told_alone(mistake: Mistake) -> None:
+def test_mistake_with_create_before_delete_is_told_alone(mistake: Mistake) -> None:
     is_told_alone(mistake, first())

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from docs import repository
 from docs.pictures.examples import resources
 from ops.stack import Stop
 from report import __main__ as command
@@ -50,8 +51,8 @@ def test_page_and_picture_say_what_was_agreed(name: str, tmp_path: Path) -> None
     arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
     command.report(command.parser().parse_args(arguments))
     renew = f"if this is as it should be: emulator/run python -m report --from {source} --output {agreed}"
-    for kind in ("md", "svg"):
-        assert (tmp_path / f"{name}.{kind}").read_text() == (FOLDER / f"{name}.{kind}").read_text(), renew
+    for suffix in ("md", "svg"):
+        assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -145,8 +146,8 @@ def test_words_of_a_policy_can_not_break_the_page() -> None:
 
 
 def test_same_violation_told_twice_is_one() -> None:
-    told = {"policyEvent": {"message": "What for.\nWhy.\n", "policyName": "p", "enforcementLevel": "advisory"}}
-    found = verdict(Preview("dev", events=(told, told)))
+    result = {"policyEvent": {"message": "What for.\nWhy.\n", "policyName": "p", "enforcementLevel": "advisory"}}
+    found = verdict(Preview("dev", events=(result, result)))
     assert [one.message for one in found.violations] == ["Why."]
 
 
@@ -189,8 +190,11 @@ def resource(type_: str, name: str, inputs: Mapping[str, Any], **more: Any) -> R
 
 
 def found_in(*given: Resource) -> list[tuple[str, str, int, int]]:
-    """Capacity kind, accelerator, least and most of each place."""
-    return [(one.capacity, one.accelerator, one.least, one.most) for one in supplies({one.urn: one for one in given})]
+    """Capacity mode, accelerator, minimum and maximum of each place."""
+    return [
+        (one.capacity, one.accelerator, one.min_count, one.max_count)
+        for one in supplies({one.urn: one for one in given})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +263,7 @@ def test_pool_without_accelerators_is_none_of_the_accelerators() -> None:
     assert found_in(row("system", "e2-standard-4", nodeCount=3)) == []
 
 
-# Of each example: capacity kind, accelerator, least and most.
+# Of each example: capacity mode, accelerator, least and most.
 EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
     "mixed-training-inference": [("onDemand", "nvidia-l4", 6, 6)],
     # The run may wait, or have ended; the server is there.
@@ -285,7 +289,7 @@ def test_accelerators_of_each_example_are_counted_once(name: str, monkeypatch: p
 
 
 def test_every_example_has_its_accelerators_counted() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} == EXAMPLES.keys()
+    assert {path.stem for path in repository.examples()} == EXAMPLES.keys()
 
 
 def test_autoscaled_server_counts_by_the_bounds_of_its_autoscaler() -> None:
@@ -300,8 +304,8 @@ def test_autoscaled_server_counts_by_the_bounds_of_its_autoscaler() -> None:
             "spec": {"scaleTargetRef": {"name": "server"}, "minReplicas": 2, "maxReplicas": 5},
         },
     )
-    ((_, _, least, most),) = found_in(server, scaler)
-    assert (least, most) == (16, 40)
+    ((_, _, min_count, max_count),) = found_in(server, scaler)
+    assert (min_count, max_count) == (16, 40)
 
 
 def priced(**per_hour: Any) -> prices.Prices:
@@ -332,12 +336,12 @@ def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "it has no keys"),
         ({"date": "2026-11-20", "perHour": {}}, "currency is missing"),
         ({"currency": "EUR", "perHour": {"g2-standard-24/spot": 1}}, "date is missing"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is no capacity kind"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is no capacity mode"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-25/spot": 1}}, "Did you mean g2-standard-"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": "1 EUR"}}, "'1 EUR' is no price"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": -1}}, "-1 is no price"),
@@ -349,10 +353,10 @@ def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
         ({"currency": "EUR", "date": "d", "perHour": [1]}, "no mapping"),
     ],
 )
-def test_price_table_with_a_mistake_is_refused_with_the_way_out(content: object, told: str) -> None:
+def test_price_table_with_a_mistake_is_refused_with_the_remedy(content: object, message: str) -> None:
     with pytest.raises(prices.BadPrices) as refused:
         prices.parse(content)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 # Interruptions
@@ -403,7 +407,7 @@ IMAGE = Difference("spec.template.spec.containers[0].image", "a", "b")
 MACHINE = Difference("nodeConfig.machineType", "a", "b", replaces=True)
 
 
-def told(*changes: Change) -> list[str]:
+def messages(*changes: Change) -> list[str]:
     """What a plan of these changes interrupts, of a stack with a pool, a server and a run."""
     before = {one.urn: one for one in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
     after = {**before, **{one.after.urn: one.after for one in changes if one.after}}
@@ -426,7 +430,7 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
             ["by nodeConfig.machineType", "the old one first", "On it: server llm/gemma and run llm/tune-1"],
         ),
         (
-            replace(changed(REPLACE, POOL, MACHINE), create_first=True),
+            replace(changed(REPLACE, POOL, MACHINE), create_before_delete=True),
             ["the new one first", "disruption budgets", "both are paid for", "server llm/gemma"],
         ),
         (changed(DELETE, POOL), ["is deleted with its nodes", "server llm/gemma"]),
@@ -456,20 +460,20 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
     ],
 )
 def test_what_a_change_interrupts_is_said_in_plain_words(change: Change, words: list[str]) -> None:
-    said = " ".join(told(change))
+    said = " ".join(messages(change))
     for word in words:
         assert word in said
 
 
 def test_new_run_beside_the_old_one_is_told_as_that() -> None:
-    (said,) = told(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
+    (said,) = messages(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
     assert said == "Run llm/tune-1 changed: llm/tune-2 is a new run beside it, and the old one goes on to its end."
 
 
 def test_harmless_changes_interrupt_nothing() -> None:
     labels = Difference("resourceLabels.team", "–", "research")
-    assert told(changed(UPDATE, CLUSTER, labels), Change(CREATE, POOL, None, POOL)) == []
-    assert told(changed(UPDATE, SERVER, Difference("metadata.labels.a", "–", "b"))) == []
+    assert messages(changed(UPDATE, CLUSTER, labels), Change(CREATE, POOL, None, POOL)) == []
+    assert messages(changed(UPDATE, SERVER, Difference("metadata.labels.a", "–", "b"))) == []
 
 
 def test_worst_comes_first() -> None:
@@ -541,7 +545,7 @@ def test_warnings_of_the_program_are_on_the_page_and_those_of_plugins_are_not() 
 
 def test_account_that_goes_is_reported_where_gke_created_nodes_itself() -> None:
     change = changed(DELETE, ACCOUNT)
-    assert told(change) == [], "node pools of the stack are replaced before their account goes"
+    assert messages(change) == [], "node pools of the stack are replaced before their account goes"
     autopilot = resource("gcp:container/cluster:Cluster", "main", {"name": "main", "enableAutopilot": True})
     (text,) = (one.text for one in interruptions(Plan("dev", {"c": autopilot}, {"c": autopilot}, (change,))))
     assert "Service account gke-nodes is deleted. Nodes that GKE created itself keep running as it" in text

@@ -35,19 +35,19 @@ def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -
     ],
     ids=["new pod alone", "change not seen yet", "earlier pod still there", "no new pod", "new pod not ready"],
 )
-def test_a_manager_has_taken_over_when_only_its_new_pods_run(
+def test_a_manager_has_rolled_out_when_only_its_new_pods_run(
     found: Any, over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(ask=lambda _: found))
-    assert rollout.is_over("kubeconfig", "kueue-system", "manager") is over
+    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(call=lambda _: found))
+    assert rollout.rolled_out("kubeconfig", "kueue-system", "manager") is over
 
 
 def test_a_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise ConnectionError("refused")
 
-    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(ask=refuse))
-    assert not rollout.is_over("kubeconfig", "kueue-system", "manager")
+    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(call=refuse))
+    assert not rollout.rolled_out("kubeconfig", "kueue-system", "manager")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Calls the hook as the engine does after an update."""
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
-    rollout.taken_over("kueue", "kueue-system", "manager", "kubeconfig")
+    rollout.wait_for_rollout("kueue", "kueue-system", "manager", "kubeconfig")
 
     def call() -> None:
         # Not asyncio.run, which leaves the thread without a loop for what is tested after this.
@@ -68,12 +68,12 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return call
 
 
-def test_an_update_ends_when_the_new_manager_has_taken_over(
+def test_an_update_ends_when_the_new_manager_has_rolled_out(
     hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [False, False, True]
     monkeypatch.setattr(rollout, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(rollout, "is_over", lambda *_: answers.pop(0))
+    monkeypatch.setattr(rollout, "rolled_out", lambda *_: answers.pop(0))
     hook()
     assert not answers
 
@@ -82,7 +82,7 @@ def test_a_manager_that_does_not_come_stops_what_counts_on_it(
     hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout, "PATIENCE_SECONDS", -1)
-    monkeypatch.setattr(rollout, "is_over", lambda *_: False)
+    monkeypatch.setattr(rollout, "rolled_out", lambda *_: False)
     with pytest.raises(pulumi.RunError, match="kubectl -n kueue-system get pods"):
         hook()
 
@@ -97,6 +97,6 @@ def test_what_comes_into_a_new_namespace_waits_until_kueue_knows_the_namespace(
         awaited.append((namespace, of))
         return pulumi.ResourceHookBinding()
 
-    monkeypatch.setattr("components.kueue.taken_over", binding)
+    monkeypatch.setattr("components.kueue.wait_for_rollout", binding)
     run_program(configuration("Pulumi.dev.yaml"), preview, monkeypatch)
     assert awaited == [("kueue-system", "kueue-controller-manager")]

@@ -51,10 +51,10 @@ def test_every_engine_has_a_server_and_a_section() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
 def test_engine_is_asked_and_understood_in_its_own_way(engine: Any) -> None:
-    asked = engine.body("m", "Hello", 7)
-    assert asked["prompt"] == "Hello"
-    assert asked["max_tokens"] == 7
-    answer = {"choices": [{"text": "Hi"}]} if "model" in asked else {"response": "Hi"}
+    body = engine.body("m", "Hello", 7)
+    assert body["prompt"] == "Hello"
+    assert body["max_tokens"] == 7
+    answer = {"choices": [{"text": "Hi"}]} if "model" in body else {"response": "Hi"}
     assert engine.text(answer) == "Hi"
     without: list[dict[str, Any]] = [{}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}]
     for nothing in without:
@@ -209,10 +209,12 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
 
 
 def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> None:
-    told = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))["containers"][0]
-    assert "ici_tensor_parallelism=8" in told["args"]
-    assert "ici_tensor_parallelism=1" not in told["args"]
-    assert told["args"][-1] == "quantization=int8"
+    container = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))[
+        "containers"
+    ][0]
+    assert "ici_tensor_parallelism=8" in container["args"]
+    assert "ici_tensor_parallelism=1" not in container["args"]
+    assert container["args"][-1] == "quantization=int8"
 
 
 def test_jetstream_is_ready_when_its_model_is_loaded(serve: Any) -> None:

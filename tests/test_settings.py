@@ -279,4 +279,4 @@ def test_no_odd_value_anywhere_ends_in_a_traceback(base: Any) -> None:
             for problem in problems_of(_put(values, path, odd)):
                 assert problem.path, path
                 assert problem.cause, path
-                assert problem.way_out, path
+                assert problem.remedy, path

@@ -36,7 +36,7 @@ class Cluster:
     deployment: str = "gemma"
 
     def __post_init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
 
@@ -51,7 +51,7 @@ class Cluster:
             return 200, {"items": list(self.pods)}
         if method == "POST" and "/proxy/" in path:
             with self.lock:
-                self.asked.append((path, body))
+                self.requests.append((path, body))
                 self.at_once += 1
                 self.most_at_once = max(self.most_at_once, self.at_once)
             try:
@@ -143,27 +143,29 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str], engine: str | None
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_server_that_answers_passes_after_its_burst_at_once(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    kind = ENGINES[engine]
-    arrived = threading.Barrier(kind.burst, timeout=20)
+    served_by = ENGINES[engine]
+    arrived = threading.Barrier(served_by.burst, timeout=20)
 
     def together(_: dict[str, Any]) -> Answer:
         arrived.wait()  # nobody is answered before all have asked
-        return 200, COMPLETION if kind.form == "completions" else {"response": "Jupiter."}
+        return 200, COMPLETION if served_by.form == "completions" else {"response": "Jupiter."}
 
     cluster = Cluster(together)
     code, said = run(cluster, capsys, engine)
     assert code == 0
-    assert cluster.most_at_once == kind.burst == len(cluster.asked)
-    path, body = cluster.asked[0]
-    assert path == f"/api/v1/namespaces/llm/services/llm-service:8080/proxy{kind.request_path}"
+    assert cluster.most_at_once == served_by.burst == len(cluster.requests)
+    path, body = cluster.requests[0]
+    assert path == f"/api/v1/namespaces/llm/services/llm-service:8080/proxy{served_by.request_path}"
     assert body["prompt"]
     assert body["max_tokens"] > 0
     assert body.get("model", "google/gemma-2b") == "google/gemma-2b"
     assert "pass" in said
     assert "fail" not in said
-    answered = f"{6 * kind.burst} tokens" if kind.form == "completions" else f"{8 * kind.burst} characters"
+    answered = (
+        f"{6 * served_by.burst} tokens" if served_by.form == "completions" else f"{8 * served_by.burst} characters"
+    )
     assert answered in said
-    assert f"{kind.burst} of {kind.burst} ended" in said
+    assert f"{served_by.burst} of {served_by.burst} ended" in said
 
 
 def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
@@ -221,7 +223,7 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
 def test_slow_answer_is_an_error_that_says_how_long_was_waited(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(smoke.ask, "__defaults__", (0.2,))
+    monkeypatch.setattr(smoke.send_burst, "__defaults__", (0.2,))
 
     def slow(_: dict[str, Any]) -> Answer:
         time.sleep(0.6)
@@ -288,7 +290,7 @@ def test_server_without_a_ready_replica_is_not_asked(
     assert code == 1
     assert problem in said
     assert remedy in said
-    assert cluster.asked == []
+    assert cluster.requests == []
 
 
 def test_outputs_of_an_earlier_release_ask_for_an_up(capsys: pytest.CaptureFixture[str]) -> None:

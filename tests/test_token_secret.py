@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import json
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pulumi
 import pytest
 
-from catalog.workload_identity import SECRET_ACCESSOR, principal
+from catalog.workload_identity import principal
 from components.namespace import TOKEN_SYNC, WorkloadNamespace, WorkloadNamespaceArgs
-from emulator.cluster import secret_sync
-from emulator.cluster.folder import Folder
-from emulator.cluster.records import ClusterRecord
-from emulator.cluster.secret_sync import SecretSyncs
-from emulator.gcp_plugin.schema import schema_of
-from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, make_secret
-from emulator.gcp_plugin.store import Record, Store, project_number
-from emulator.plugin import Refused
 from settings import load
-from tests import recorder, test_gcp_plugin
+from tests import recorder
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded
 from tests.test_bad_configuration import Mistake, both, good, is_told_alone, problems_of, put
-from tests.test_gcp_plugin import AUTOPILOT, Engine
 
 PROJECT = recorder.PROJECT
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
@@ -66,7 +51,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_way_out(mistake: Mistake) -> None:
+def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_told_alone(mistake, good())
 
 
@@ -173,165 +158,3 @@ def test_namespace_takes_one_token_or_the_other(monkeypatch: pytest.MonkeyPatch)
         "gke-ai:index:WorkloadNamespace",
         "kubernetes:core/v1:Namespace",
     }
-
-
-# --------------------------------------------------------------------------------------------------------- the emulator
-GRANT = {"project": PROJECT, "secretId": "hf-token", "role": SECRET_ACCESSOR, "member": test_gcp_plugin.principal()}
-
-
-@pytest.fixture
-def cloud(tmp_path: Path) -> Engine:
-    return Engine(tmp_path)
-
-
-def test_role_on_a_secret_needs_the_secret_and_the_identity_pool(cloud: Engine) -> None:
-    with pytest.raises(Refused, match=r"Error 404: Secret \[projects/\d{12}/secrets/hf-token\] not found"):
-        cloud.create(SECRET_IAM_MEMBER, GRANT)
-    make_secret(cloud.store, PROJECT, "hf-token")
-    with pytest.raises(Refused, match="Identity Pool does not exist"):
-        cloud.create(SECRET_IAM_MEMBER, GRANT)
-    cloud.create(test_gcp_plugin.CLUSTER, AUTOPILOT)
-    id, outputs = cloud.create(SECRET_IAM_MEMBER, GRANT)
-    assert id == f"{SECRET}/{SECRET_ACCESSOR}/{GRANT['member']}"
-    assert outputs["project"] == PROJECT
-    assert cloud.create(SECRET_IAM_MEMBER, {**GRANT, "secretId": SECRET})[0] == id, "named in full, it is the same"
-
-
-def test_secret_is_looked_up_without_its_value(cloud: Engine) -> None:
-    get = "gcp:secretmanager/getSecret:getSecret"
-    with pytest.raises(Refused, match="Error 404"):
-        cloud.invoke(get, secretId="hf-token")
-    make_secret(cloud.store, PROJECT, "hf-token")
-    assert cloud.invoke(get, secretId="hf-token")["name"] == SECRET
-    assert secret_sync.DUMMY_TOKEN not in json.dumps([record.inputs | record.facts for record in cloud.store.all()])
-    with pytest.raises(Refused, match="no id of a secret"):
-        make_secret(cloud.store, PROJECT, "hf token")
-
-
-def test_every_change_of_a_role_on_a_secret_replaces_it() -> None:
-    schema = schema_of(SECRET_IAM_MEMBER)
-    for path in ("secretId", "project", "role", "member", "condition", "condition.expression"):
-        assert schema.at(path).force_new, path
-
-
-@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False)])
-def test_cluster_that_is_there_takes_up_the_setting(before: bool, after: bool, cloud: Engine) -> None:
-    def inputs(enabled: bool) -> dict[str, Any]:
-        return {**AUTOPILOT, "secretSyncConfig": {"enabled": enabled}}
-
-    id, _ = cloud.create(test_gcp_plugin.CLUSTER, inputs(before))
-    assert cloud.clusters.clusters["llm-cluster"].secret_sync is before
-    cloud.update(test_gcp_plugin.CLUSTER, id, inputs(before), inputs(after))
-    assert cloud.clusters.clusters["llm-cluster"].secret_sync is after
-
-
-SYNC: dict[str, Any] = {
-    "metadata": {"namespace": "llm", "name": "hf-secret", "uid": "u1"},
-    "spec": {
-        "serviceAccountName": TOKEN_SYNC,
-        "secretProviderClassName": TOKEN_SYNC,
-        "secretObject": {"type": "Opaque", "data": [{"sourcePath": "token", "targetKey": "hf_api_token"}]},
-    },
-}
-SOURCE = {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}/versions/latest, path: token}}"}}}
-
-
-class Api:
-    """A cluster's API server with these objects in it, by path."""
-
-    def __init__(self, **objects: dict[str, Any]) -> None:
-        self.objects: dict[str, dict[str, Any]] = {
-            f"/api/v1/namespaces/llm/{kind.replace('__', '/')}": content for kind, content in objects.items()
-        }
-        self.said: dict[str, Any] = {}
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path
-        if request.method == "GET":
-            found = self.objects.get(path)
-            return httpx.Response(200, json=found) if found is not None else httpx.Response(404, json={"message": "no"})
-        content = json.loads(request.content)
-        if path.endswith("/status"):
-            self.said = content["status"]
-        else:
-            self.objects[f"{path}/{content['metadata']['name']}" if request.method == "POST" else path] = content
-        return httpx.Response(200, json=content)
-
-
-CLUSTER = ClusterRecord("it", PROJECT, "us-central1", "standard", ["us-central1-a"], "1.35", secret_sync=True)
-ACCOUNT = f"serviceaccounts__{TOKEN_SYNC}"
-
-
-def synchronize(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api, cluster: ClusterRecord = CLUSTER, source: Any = SOURCE
-) -> str:
-    """One round of the controller; gives the reason that it states."""
-    monkeypatch.setattr(Folder, "record", cluster)
-
-    async def once() -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://cluster") as client:
-            syncs = SecretSyncs(Folder("it"), client, Store(tmp_path))
-            syncs.views[0].objects = {("llm", "hf-secret"): SYNC}
-            syncs.views[1].objects = {("llm", TOKEN_SYNC): source} if source else {}
-            await syncs._reconcile()
-
-    asyncio.run(once())
-    return str(api.said["conditions"][0]["reason"]) if api.said else ""
-
-
-def granted(tmp_path: Path, account: str = TOKEN_SYNC) -> None:
-    """A secret that the account may read."""
-    store = Store(tmp_path)
-    make_secret(store, PROJECT, "hf-token")
-    member = principal(project_number(PROJECT), PROJECT, "llm", account)
-    store.put(Record(f"{SECRET}/{SECRET_ACCESSOR}/{member}", SECRET_IAM_MEMBER, PROJECT, {}))
-
-
-def test_secret_is_made_with_its_owner_and_the_dummy_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    granted(tmp_path)
-    api = Api(**{ACCOUNT: {}})
-    assert synchronize(tmp_path, monkeypatch, api) == "CreateSuccessful"
-    made = api.objects["/api/v1/namespaces/llm/secrets/hf-secret"]
-    assert base64.b64decode(made["data"]["hf_api_token"]).decode() == secret_sync.DUMMY_TOKEN
-    assert [one["uid"] for one in made["metadata"]["ownerReferences"]] == ["u1"]
-    assert api.said["lastSuccessfulSyncTime"]
-
-
-@pytest.mark.parametrize(
-    ("account", "objects", "source", "reason"),
-    [
-        ("default", {ACCOUNT: {}}, SOURCE, "ProviderError"),
-        (TOKEN_SYNC, {}, SOURCE, "ControllerSyncError"),
-        (TOKEN_SYNC, {ACCOUNT: {}}, None, "SecretProviderClassMisconfigured"),
-        (
-            TOKEN_SYNC,
-            {ACCOUNT: {}},
-            {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}-2/versions/latest, path: token}}"}}},
-            "ProviderError",
-        ),
-        (
-            TOKEN_SYNC,
-            {ACCOUNT: {}},
-            {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}/versions/latest, path: other}}"}}},
-            "RemoteSecretStoreFetchFailed",
-        ),
-        (TOKEN_SYNC, {ACCOUNT: {}, "secrets__hf-secret": {"metadata": {}}}, SOURCE, "ControllerPatchError"),
-    ],
-    ids=["another's grant", "no account", "no source", "no secret", "another path", "somebody else's Secret"],
-)
-def test_nothing_is_made_where_gke_would_make_nothing(
-    account: str, objects: dict[str, Any], source: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    granted(tmp_path, account)
-    api = Api(**objects)
-    before = dict(api.objects)
-    assert synchronize(tmp_path, monkeypatch, api, source=source) == reason
-    assert api.objects == before
-    assert "lastSuccessfulSyncTime" not in api.said
-
-
-def test_cluster_without_the_setting_brings_nothing_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    granted(tmp_path)
-    api = Api(**{ACCOUNT: {}})
-    assert synchronize(tmp_path, monkeypatch, api, cluster=replace(CLUSTER, secret_sync=False)) == ""
-    assert list(api.objects) == [f"/api/v1/namespaces/llm/serviceaccounts/{TOKEN_SYNC}"]

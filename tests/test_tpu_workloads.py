@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, retry, turns
+from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, queue_order, retry
 from components.runs import hooks
 from settings import Settings, load, model, plan
 from tests.recorder import PROJECT, Record, record, run_program
@@ -326,33 +326,33 @@ def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later(
 
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(turns, "is_known", lambda *_: answers.pop(0))
-    turns.place_in_line("j", "team", "kubeconfig")
+    monkeypatch.setattr(queue_order, "has_workload", lambda *_: answers.pop(0))
+    queue_order.wait_for_workload("j", "team", "kubeconfig")
     made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
     asyncio.run(bound[0](made))
-    assert paused == [turns.PAUSE_SECONDS] * after + [1]
+    assert paused == [queue_order.PAUSE_SECONDS] * after + [1]
     assert not answers
 
 
-def test_run_that_kueue_does_not_know_in_time_goes_on_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_a_workload_in_time_goes_on_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
-    said: list[str] = []
+    warnings: list[str] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", -1)
-    monkeypatch.setattr(turns, "is_known", lambda *_: False)
-    turns.place_in_line("j", "team", "kubeconfig")
+    monkeypatch.setattr(pulumi.log, "warn", warnings.append)
+    monkeypatch.setattr(queue_order, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(queue_order, "has_workload", lambda *_: False)
+    queue_order.wait_for_workload("j", "team", "kubeconfig")
     asyncio.run(bound[0](pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})))
-    assert "may go before it" in said[0]
+    assert "may be admitted first" in warnings[0]
 
 
-def test_place_in_line_is_found_while_every_thread_of_pulumi_waits_for_resources(
+def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
-    monkeypatch.setattr(turns, "is_known", lambda *_: True)
-    turns.place_in_line("j", "team", "kubeconfig")
+    monkeypatch.setattr(queue_order, "has_workload", lambda *_: True)
+    queue_order.wait_for_workload("j", "team", "kubeconfig")
     made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
     over = threading.Event()
 
@@ -371,12 +371,12 @@ def test_place_in_line_is_found_while_every_thread_of_pulumi_waits_for_resources
 
 @pytest.mark.parametrize("queue", ["lq", None])
 def test_only_a_run_in_a_queue_waits_for_its_place(queue: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    waiting: list[str] = []
 
-    def place(name: str, *_: object) -> pulumi.ResourceHookBinding:
-        asked.append(name)
+    def binding(name: str, *_: object) -> pulumi.ResourceHookBinding:
+        waiting.append(name)
         return pulumi.ResourceHookBinding()
 
-    monkeypatch.setattr("components.runs.place_in_line", place)
+    monkeypatch.setattr("components.runs.wait_for_workload", binding)
     record(lambda: TpuBatchJob("x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)  # type: ignore[typeddict-item]
-    assert asked == (["job x"] if queue else [])
+    assert waiting == (["job x"] if queue else [])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.test_language_host import Project
+from emulator.tests.harness import Project
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".github"

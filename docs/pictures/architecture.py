@@ -89,7 +89,7 @@ def drawn() -> str:
         canvas.line(middle, CATALOG.y, middle, one.y + one.high, "line", 1.5, dashed=True)
     for one in (*flow, GOOGLE, EMULATOR, CATALOG, *BESIDE):
         part(canvas, one)
-    facts = "machines, TPU slices, capacity kinds, labels, taints, what pods can get of a node"
+    facts = "machines, TPU slices, capacity modes, labels, taints, what pods can get of a node"
     canvas.text(CATALOG.x + CATALOG.wide - 18, CATALOG.y + 42, facts, 12, "ink", anchor="end")
     canvas.text(MARGIN, 518, "Beside the program, for the people around it", 13, "muted")
     return canvas.rendered()

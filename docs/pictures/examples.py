@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
+from docs import repository
 from report.changes import Resource
 from report.graph import graph, svg
-from tests.recorder import ROOT, Registration, configuration, run_program
+from tests.recorder import Registration, configuration, run_program
 
 
 def names() -> list[str]:
     """The examples, by the name of their file."""
-    return sorted(path.stem for path in (ROOT / "examples").glob("*.yaml"))
+    return sorted(path.stem for path in repository.examples())
 
 
 def drawn(name: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.versions import KUEUE_API
-from ops.stack import Object, Stack, listed
+from ops.stack import Object, Stack, list_objects
 
 RECORDING = Path(__file__).with_name("mixed_preemption.json")
 SERVER, NAMESPACE = "tgi-gemma-deployment", "llm"
@@ -39,11 +39,11 @@ def main() -> None:
 
 
 def record(stack: Stack) -> dict[str, Any]:
-    """What was asked, and each state of each workload and of the quota, with the second in which it began."""
+    """The steps, and each state of each workload and of the quota, with the second in which it began."""
     api = stack.api(8)
     assert api is not None, f"{stack.name} has no cluster"
     begun = time.monotonic()
-    asked: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     seen: dict[str, list[dict[str, Any]]] = {}
     used: list[dict[str, Any]] = []
     quota = 0
@@ -52,11 +52,11 @@ def record(stack: Stack) -> dict[str, Any]:
         """Takes down what changed; whether anything did."""
         nonlocal quota
         at = round(time.monotonic() - begun, 1)
-        (queue,) = listed(api, f"{KUEUE}/clusterqueues")
+        (queue,) = list_objects(api, f"{KUEUE}/clusterqueues")
         quota, reserved = gpus_of(queue)
         now = states(
-            listed(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
-            listed(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
+            list_objects(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
+            list_objects(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
         )
         changed = not used or used[-1]["gpus"] != reserved
         if changed:
@@ -81,7 +81,7 @@ def record(stack: Stack) -> dict[str, Any]:
 
     watch(3)
     for replicas, seconds in STEPS:
-        asked.append({"at": round(time.monotonic() - begun, 1), "replicas": replicas})
+        steps.append({"at": round(time.monotonic() - begun, 1), "replicas": replicas})
         scale = ["kubectl", "-n", NAMESPACE, "scale", f"deployment/{SERVER}", f"--replicas={replicas}"]
         subprocess.run(scale, check=True, capture_output=True)
         watch(seconds)
@@ -89,7 +89,7 @@ def record(stack: Stack) -> dict[str, Any]:
         "example": "mixed-training-inference",
         "seconds": round(time.monotonic() - begun, 1),
         "quota": quota,
-        "asked": asked,
+        "steps": steps,
         "gpus": used,
         "workloads": [{"name": name, "states": seen[workload]} for workload, name in named(seen)],
     }

@@ -50,7 +50,7 @@ def drawn(recording: Recording) -> str:
         if index % 2 == 0:
             canvas.rect(16, y, WIDTH - 32, LANE, "card", radius=6)
         canvas.text(28, y + 25, lane["name"], 13)
-    for one in recording["asked"]:
+    for one in recording["steps"]:
         canvas.line(x(one["at"]), TOP - 10, x(one["at"]), base, "line", 1, dashed=True)
         replicas = one["replicas"]
         text = f"scaled to {replicas} replica{'' if replicas == 1 else 's'}"

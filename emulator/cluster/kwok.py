@@ -25,7 +25,7 @@ from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from emulator.cluster.records import ClusterRecord, Endpoint
 
 HERE = Path(__file__).parent
-KUBERNETES_VERSION = "v1.35.4"
+KUBERNETES_VERSION = "v1.36.1"
 # GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range); it
 # also keeps them apart from KWOK's pod addresses, which begin where Kubernetes' default range for Services does.
 SERVICE_RANGE = "34.118.224.0/20"

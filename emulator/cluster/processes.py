@@ -19,7 +19,7 @@ from pathlib import Path
 
 MARK = "GKE_AI_CLUSTER"
 # What a cluster's processes may see of their starter's environment: no token, no passphrase.
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPYCACHEPREFIX")
 _OWN_PREFIX = "GKE_AI_"
 
 

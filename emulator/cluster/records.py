@@ -16,7 +16,7 @@ from catalog.tpus import VERSIONS, slices
 class ClusterRecord:
     """A GKE cluster as the emulator needs it.
 
-    `version` is GKE's own version (`1.35.4-gke.1234000`), which the nodes report; the API server reports the
+    `version` is GKE's own version (`1.36.1-gke.1234000`), which the nodes report; the API server reports the
     Kubernetes version it was built from. `zones` are the zones that Autopilot's nodes are spread over;
     `secret_sync` says whether Secrets are made of Secret Manager's.
     """

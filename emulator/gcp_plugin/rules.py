@@ -25,7 +25,7 @@ from catalog.workload_identity import pool_name
 Problem = tuple[str, str]
 Values = Mapping[str, Any]
 
-GKE_VERSION = "1.35.4-gke.1027000"
+GKE_VERSION = "1.36.1-gke.1027000"
 """The one version of the emulator, on every release channel: that of its Kubernetes binaries."""
 DEFAULT_MACHINE = "e2-medium"  # https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools
 DISK_TYPES = (

@@ -24,7 +24,7 @@ from policy.resources import (
     Stack,
     is_unset,
     items,
-    listed,
+    list_at,
     mapping,
     number,
     value,
@@ -78,7 +78,7 @@ def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
         _may_be_on(selected, flavors.get(str(flavor.get("name")), {}))
         for queue in stack.of_kind("ClusterQueue")
         for group in items(queue.props, "spec", "resourceGroups")
-        if resource in listed(group, "coveredResources")
+        if resource in list_at(group, "coveredResources")
         for flavor in items(group, "flavors")
     )
 
@@ -111,7 +111,9 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
         for (name, resource), quota in granted.items():
             if name != flavor_resource.object_name:
                 continue
-            have = sum((_amount(allocatable(shape).get(resource, "0")) * most for shape, most in pools), Fraction(0))
+            have = sum(
+                (_amount(allocatable(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools), Fraction(0)
+            )
             if quota > have:
                 names = ", ".join(sorted({shape.pool for shape, _ in pools}))
                 yield (
@@ -136,7 +138,7 @@ def flavor_pools(flavor: Resource, stack: Stack) -> list[tuple[NodeShape, int]] 
             return None
     found = []
     for pool in stack.of_type(NODE_POOL):
-        described = largest(pool)
+        described = node_and_max_nodes(pool)
         if described is None:
             return None
         if labels.items() <= node_labels(described[0]).items():
@@ -144,11 +146,11 @@ def flavor_pools(flavor: Resource, stack: Stack) -> list[tuple[NodeShape, int]] 
     return found or None
 
 
-def largest(pool: Resource) -> tuple[NodeShape, int] | None:
-    """A node of the pool, and how many there are at its largest; None where that can't be told."""
+def node_and_max_nodes(pool: Resource) -> tuple[NodeShape, int] | None:
+    """A node of the pool and the maximum number of nodes; None where the pool doesn't show them."""
     config = mapping(pool.props, "nodeConfig")
     location, machine_type = value(pool.props, "location"), value(config, "machineType")
-    zones = [zone for zone in listed(pool.props, "nodeLocations") if isinstance(zone, str)]
+    zones = [zone for zone in list_at(pool.props, "nodeLocations") if isinstance(zone, str)]
     if not isinstance(location, str) or machine_type not in MACHINES:
         return None
     zones = zones or list(node_zones(location)) if is_zone(location) or location in ZONES else zones
@@ -159,7 +161,7 @@ def largest(pool: Resource) -> tuple[NodeShape, int] | None:
     autoscaling = mapping(pool.props, "autoscaling")
     whole, each = number(autoscaling.get("totalMaxNodeCount")), number(autoscaling.get("maxNodeCount"))
     fixed = number(value(pool.props, "nodeCount")) or number(value(pool.props, "initialNodeCount"))
-    most = whole or (each or fixed or 0) * len(zones)
+    max_nodes = whole or (each or fixed or 0) * len(zones)
     shape = NodeShape(
         pool=pool.object_name,
         machine_type=machine.name,
@@ -174,7 +176,7 @@ def largest(pool: Resource) -> tuple[NodeShape, int] | None:
         topology=value(pool.props, "placementPolicy", "tpuTopology")
         or (slice_on(machine.name).topology if machine.tpu else None),
     )
-    return shape, most
+    return shape, max_nodes
 
 
 def _capacity(pool: Resource) -> str:

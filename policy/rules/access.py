@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import Resource, Stack, items, listed, mapping, value
+from policy.resources import Resource, Stack, items, list_at, mapping, value
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 SAFE_LEVELS = ("baseline", "restricted")
@@ -36,7 +36,7 @@ def no_cluster_admins(resource: Resource) -> Iterator[str]:
             yield f"its subject is {everyone[0]} — on GKE that is anyone with a Google account, or none"
     if resource.kind in ("ClusterRole", "Role"):
         for rule in items(resource.props, "rules"):
-            if "*" in listed(rule, "verbs") and "*" in listed(rule, "resources"):
+            if "*" in list_at(rule, "verbs") and "*" in list_at(rule, "resources"):
                 yield "it has all verbs on all resources — that is an administrator by another name"
 
 
@@ -104,7 +104,7 @@ def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
         one.namespace
         for one in stack.of_kind("NetworkPolicy")
         if not mapping(one.props, "spec", "podSelector")
-        and "Ingress" in (listed(one.props, "spec", "policyTypes") or ["Ingress"])
+        and "Ingress" in (list_at(one.props, "spec", "policyTypes") or ["Ingress"])
     }
     tenants = tenant_namespaces(stack)
     for namespace in stack.of_kind("Namespace"):

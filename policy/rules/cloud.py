@@ -14,7 +14,7 @@ from policy.resources import (
     Stack,
     is_unset,
     items,
-    listed,
+    list_at,
     mapping,
     value,
 )
@@ -160,7 +160,9 @@ def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]
 def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
     if resource.type != FIREWALL or value(resource.props, "direction") == "EGRESS":
         return
-    open_to = ANYWHERE & {one for one in listed(resource.props, "sourceRanges") if isinstance(one, str)}
+    open_to = ANYWHERE & {
+        source_range for source_range in list_at(resource.props, "sourceRanges") if isinstance(source_range, str)
+    }
     if open_to and items(resource.props, "allows"):
         yield f"it lets {', '.join(sorted(open_to))} in — that is everyone on the Internet"
 
@@ -179,7 +181,8 @@ def no_basic_roles(resource: Resource) -> Iterator[str]:
 @of_resources(
     "what-matters-is-protected",
     "Clusters and buckets can't be deleted by mistake, and pools are replaced without a gap",
-    "Set protect, and deletionProtection of a cluster (gke-ai: protect: true); of a pool, protect or createFirst",
+    "Set protect, and deletionProtection of a cluster (gke-ai: protect: true); "
+    "of a pool, protect or createBeforeDelete",
     only_mandatory=True,
 )
 def what_matters_is_protected(resource: Resource) -> Iterator[str]:

@@ -14,7 +14,7 @@ from policy.resources import (
     Resource,
     Stack,
     items,
-    listed,
+    list_at,
     number,
     pods_of,
     texts,
@@ -48,19 +48,19 @@ def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
     if resource.type == SECRET_VERSION and isinstance(value(resource.props, "secretData"), str):
         yield "secretData is no Pulumi secret — it stands in the state in plain text"
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for pod in pods_of(resource):
         for container in pod.containers:
             for variable in items(container, "env"):
                 name, stated = str(variable.get("name")), variable.get("value")
                 if isinstance(stated, str) and SECRET_NAME.search(name) and stated and not stated.startswith("/"):
-                    told.add(stated)
+                    reported.add(stated)
                     yield (
                         f"{pod.at(container)}: variable {name} has its value in the pod's spec — everyone who may see "
                         "the pod, or the state, has it"
                     )
     for at, text in texts(resource.props):
-        if TOKEN.search(text) and text not in told:
+        if TOKEN.search(text) and text not in reported:
             yield f"{at} looks like a token — everyone who may see the object, or the state, has it"
 
 
@@ -108,7 +108,7 @@ def buckets_are_private(resource: Resource) -> Iterator[str]:
 def no_public_grants(resource: Resource) -> Iterator[str]:
     if not resource.type.startswith("gcp:"):
         return
-    for member in (value(resource.props, "member"), *listed(resource.props, "members")):
+    for member in (value(resource.props, "member"), *list_at(resource.props, "members")):
         if member in EVERYONE:
             yield f"{value(resource.props, 'role') or 'a role'} is granted to {member} — anyone can use it"
 

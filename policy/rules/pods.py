@@ -9,13 +9,13 @@ from policy.resources import (
     Hidden,
     Resource,
     Stack,
-    asked,
     is_unset,
     items,
-    listed,
+    list_at,
     mapping,
     number,
     pods_of,
+    resource_request,
     selects,
     value,
 )
@@ -36,7 +36,9 @@ def resources_are_set(resource: Resource) -> Iterator[str]:
     """A limit is also the request where none is stated; a CPU limit only slows down, so none is demanded."""
     for pod in pods_of(resource):
         for container in pod.containers:
-            missing = [f"request for {name}" for name in ("cpu", "memory") if is_unset(asked(container, name))]
+            missing = [
+                f"request for {name}" for name in ("cpu", "memory") if is_unset(resource_request(container, name))
+            ]
             if is_unset(value(container, "resources", "limits", "memory")):
                 missing.append("limit for memory")
             if missing:
@@ -83,7 +85,7 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
             context = mapping(container, "securityContext")
             if context.get("privileged") is True:
                 found.append(f"{pod.at(container)} is privileged")
-            added = set(listed(context, "capabilities", "add")) - HARMLESS_CAPABILITIES
+            added = set(list_at(context, "capabilities", "add")) - HARMLESS_CAPABILITIES
             if added:
                 found.append(f"{pod.at(container)} has {', '.join(sorted(map(str, added)))}")
         if found:
@@ -134,8 +136,11 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
                 f"it has {replicas} replicas and no disruption budget — an upgrade of its pool may take all at once",
             )
     for budget in budgets:
-        most, least = value(budget.props, "spec", "maxUnavailable"), value(budget.props, "spec", "minAvailable")
-        if most in (0, "0", "0%") or least == "100%":
+        max_unavailable, min_available = (
+            value(budget.props, "spec", "maxUnavailable"),
+            value(budget.props, "spec", "minAvailable"),
+        )
+        if max_unavailable in (0, "0", "0%") or min_available == "100%":
             yield (
                 budget,
                 "it allows no disruption at all — an upgrade waits an hour for each node, then kills the pod",

@@ -1,12 +1,12 @@
 """What must fit together in a stack. Each rule is a function from settings to problems, and reads on its own.
 
 Rules run on what could be read. First those that decide whether the cluster and the pools can be described at all; what
-can't is set aside as unread, so that the others neither stumble over it nor blame what refers to it.
+can't is set aside as unparsed, so that the others neither stumble over it nor blame what refers to it.
 """
 
 from __future__ import annotations
 
-from settings.model import Cluster, Settings, Unread
+from settings.model import Cluster, Settings, Unparsed
 from settings.problems import Problem
 from settings.rules import (
     autoscaling,
@@ -94,5 +94,5 @@ def _without_unknown_slices(settings: Settings) -> Settings:
 
 def _set_aside(settings: Settings, paths: set[str], names: set[str], **left: object) -> Settings:
     reduced = settings.model_copy(update=left)
-    reduced._unread = Unread(settings.unread.paths | paths, settings.unread.names | names)
+    reduced._unparsed = Unparsed(settings.unparsed.paths | paths, settings.unparsed.names | names)
     return reduced

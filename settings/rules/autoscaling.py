@@ -19,13 +19,13 @@ from catalog.metrics import (
 from catalog.namespaces import is_system
 from catalog.quantities import GI, parse_quantity
 from settings.model import Autoscaler, JetStream, ScaledMetric, Settings
-from settings.plan import is_autopilot, largest, pools_of
+from settings.plan import is_autopilot, max_nodes, pools_of
 from settings.problems import Problem, unknown
 from settings.rules.common import Rule, needs, repeated
 from settings.scaling import scaled, server_of, values
 
 # A target of more is meant as bytes, one of less as a fraction or as a percentage.
-_LARGEST_PERCENTAGE = 100
+_MAX_PERCENTAGE = 100
 # Of the largest value that a metric can have: busy, and not yet full.
 _SENSIBLE = Fraction(8, 10)
 
@@ -36,7 +36,7 @@ def each_scales_one_thing(settings: Settings) -> Iterator[Problem]:
         if one.server is not None and one.deployment is not None:
             cause = "the autoscaler names a server and an existing Deployment — it can scale only one of them"
             yield Problem(one.at("deployment"), cause, "Leave one of them out")
-        elif one.server is None and one.deployment is None and not settings.unread.touches(one.at("deployment")):
+        elif one.server is None and one.deployment is None and not settings.unparsed.overlaps(one.at("deployment")):
             cause = "the autoscaler does not say what it scales — nothing would ever be scaled"
             yield Problem(one.at("server"), cause, "Set server, or deployment for one that is in the cluster already")
 
@@ -131,7 +131,7 @@ def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:serving")
 def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
     """An existing Deployment is in a cluster that exists, and in a namespace of its user's."""
-    made = settings.cluster.mode != "existing" and not settings.unread.touches("gke-ai:cluster.mode")
+    made = settings.cluster.mode != "existing" and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for one in settings.autoscaling:
         if one.deployment is None:
             continue
@@ -150,7 +150,7 @@ def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
 
 
 def bounds_are_in_order(settings: Settings) -> Iterator[Problem]:
-    """The least is no more than the most."""
+    """The minimum is no more than the maximum."""
     for one in settings.autoscaling:
         if one.min_replicas > one.max_replicas:
             cause = (
@@ -165,7 +165,7 @@ def pools_hold_the_most(settings: Settings) -> Iterator[Problem]:
     for one in settings.autoscaling:
         server = server_of(one, settings)
         pools = pools_of(server, settings) if server else []
-        room = sum(largest(pool, settings.cluster) for pool in pools)
+        room = sum(max_nodes(pool, settings.cluster) for pool in pools)
         if 0 < room < one.max_replicas:
             names = ", ".join(pool.name for pool in pools)
             yield Problem(
@@ -235,12 +235,12 @@ def targets_can_work(settings: Settings) -> Iterator[Problem]:
 def _unit(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
     if in_bytes(metric.metric, one.adapter):
-        if target <= _LARGEST_PERCENTAGE:
+        if target <= _MAX_PERCENTAGE:
             cause = f"through {one.adapter} {metric.metric} is in bytes, and {metric.target} looks like a fraction or "
             cause += "a percentage — every replica would be over it always"
-            example = _written(known.most * _SENSIBLE, True) if known.most else "100Gi"
+            example = _written(known.max * _SENSIBLE, True) if known.max else "100Gi"
             yield Problem(path, cause, f"Write bytes, for example {example}")
-    elif known.most is not None and target > _LARGEST_PERCENTAGE:
+    elif known.max is not None and target > _MAX_PERCENTAGE:
         cause = (
             f"through {one.adapter} {metric.metric} is a fraction, from 0 to 1, and {metric.target} looks like bytes"
         )
@@ -255,40 +255,40 @@ def _unit(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Ite
 
 def _never(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.most is None or one.min_replicas >= one.max_replicas or replicas(1, known.most, target) > 1:
+    if known.max is None or one.min_replicas >= one.max_replicas or replicas(1, known.max, target) > 1:
         return
     size = in_bytes(metric.metric, one.adapter)
-    most, stated = _written(known.most, size), _written(target, size)
-    sensible = known.most * _SENSIBLE
-    if not size and 1 < target < _LARGEST_PERCENTAGE / (1 + TOLERANCE):
+    highest, stated = _written(known.max, size), _written(target, size)
+    sensible = known.max * _SENSIBLE
+    if not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
         sensible = target / 100  # a percentage
     yield Problem(
         path,
-        f"{metric.metric} is at most {most} on a replica, and {most} ÷ {stated} = {_text(known.most / target)} is not "
-        f"above 1.1, where scaling out begins — no replica would ever be added",
+        f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)} is "
+        f"not above 1.1, where scaling out begins — no replica would ever be added",
         f"Write {_written(sensible, size)}",
     )
 
 
 def _always(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.least is None or one.min_replicas >= one.max_replicas:
+    if known.min is None or one.min_replicas >= one.max_replicas:
         return
-    asked = replicas(one.min_replicas, known.least, target)
-    if asked < one.max_replicas:
+    wanted = replicas(one.min_replicas, known.min, target)
+    if wanted < one.max_replicas:
         return
     size = in_bytes(metric.metric, one.adapter)
-    least = {
+    min_phrase = {
         "prefillBacklog": "one waiting request is",
-        "slotsUsed": f"one busy slot of {known.least.denominator} is",
+        "slotsUsed": f"one busy slot of {known.min.denominator} is",
         TPU_MEMORY: "a loaded model takes at least",
     }[metric.metric]
-    value, stated = _written(known.least, size), _written(target, size)
-    sensible = f"{known.most * _SENSIBLE / GI // 1}Gi" if size and known.most else _text(_SENSIBLE)
+    value, stated = _written(known.min, size), _written(target, size)
+    sensible = f"{known.max * _SENSIBLE / GI // 1}Gi" if size and known.max else _text(_SENSIBLE)
     yield Problem(
         path,
-        f"{least} {value}, and {one.min_replicas} × {value} ÷ {stated} asks for {asked} replicas, with maxReplicas "
-        f"{one.max_replicas} — there would always be the most",
+        f"{min_phrase} {value}, and {one.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
+        f"maxReplicas {one.max_replicas} — there would always be the most",
         f"Write {'10' if metric.metric == 'prefillBacklog' else sensible}",
     )
 

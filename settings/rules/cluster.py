@@ -10,7 +10,7 @@ from catalog.zones import ZONES, is_zone, region_of
 from settings.model import Settings
 from settings.plan import is_autopilot
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -19,7 +19,7 @@ _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
 
 def location_exists(settings: Settings) -> Iterator[Problem]:
     """The location is a region, or a zone of a region."""
-    if settings.unread.touches("gke-ai:cluster.location"):
+    if settings.unparsed.overlaps("gke-ai:cluster.location"):
         return
     cluster, location = settings.cluster, settings.cluster.location
     if location in ZONES:
@@ -28,7 +28,7 @@ def location_exists(settings: Settings) -> Iterator[Problem]:
     if is_zone(location) and region in ZONES:
         if location not in ZONES[region]:
             cause = f"{location} is no zone of {region} — GKE would refuse the cluster"
-            yield Problem(cluster.at("location"), cause, f"Write {region}, or one of {listed(ZONES[region])}")
+            yield Problem(cluster.at("location"), cause, f"Write {region}, or one of {join_names(ZONES[region])}")
         return
     cause = f"{location} is no region of Google Cloud — GKE would refuse the cluster"
     yield Problem(cluster.at("location"), cause, nearest(location, ZONES))
@@ -90,16 +90,16 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
     cluster, pool = settings.cluster, settings.cluster.system_pool
     if cluster.mode != "standard":
         return
-    kind = MACHINES.get(pool.machine_type)
-    if kind is None:
+    machine_type = MACHINES.get(pool.machine_type)
+    if machine_type is None:
         cause = f"{pool.machine_type} is no machine type of the catalogue — GKE would refuse the pool"
         yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
-    elif kind.gpu is not None or kind.tpu is not None:
-        has = f"{kind.gpus} {kind.gpu}" if kind.gpu else f"a {kind.tpu}"
-        noun, section = ("GPUs", "gpuPools") if kind.gpu else ("TPUs", "tpuPools")
-        cause = f"{kind.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
-        way_out = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
-        yield Problem(cluster.at("systemPool.machineType"), cause, way_out)
+    elif machine_type.gpu is not None or machine_type.tpu is not None:
+        has = f"{machine_type.gpus} {machine_type.gpu}" if machine_type.gpu else f"a {machine_type.tpu}"
+        noun, section = ("GPUs", "gpuPools") if machine_type.gpu else ("TPUs", "tpuPools")
+        cause = f"{machine_type.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
+        remedy = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
+        yield Problem(cluster.at("systemPool.machineType"), cause, remedy)
 
 
 @needs("gke-ai:cluster")
@@ -112,7 +112,7 @@ def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
     for index, zone in enumerate(cluster.system_pool.zones):
         if zone not in ZONES[region]:
             cause = f"{zone} is no zone of {region}, where the cluster is — GKE would refuse the pool"
-            yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {listed(ZONES[region])}")
+            yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {join_names(ZONES[region])}")
 
 
 @needs("gke-ai:cluster.mode")
@@ -147,7 +147,9 @@ def pools_have_a_cluster_of_their_kind(settings: Settings) -> Iterator[Problem]:
             )
 
 
-_CONTROLLER_MACHINES = [name for name, kind in MACHINES.items() if kind.gpu is None and kind.tpu is None]
+_CONTROLLER_MACHINES = [
+    name for name, machine_type in MACHINES.items() if machine_type.gpu is None and machine_type.tpu is None
+]
 
 RULES: tuple[Rule, ...] = (
     autopilot_is_regional,

@@ -25,7 +25,7 @@ def needs(*sections: str) -> Callable[[Rule], Rule]:
     def decorate(rule: Rule) -> Rule:
         @functools.wraps(rule)
         def guarded(settings: Settings) -> Iterator[Problem]:
-            if not any(settings.unread.touches(section) for section in sections):
+            if not any(settings.unparsed.overlaps(section) for section in sections):
                 yield from rule(settings)
 
         return guarded
@@ -60,6 +60,6 @@ def kubernetes_labels(section: Section, key: str, labels: Mapping[str, str]) -> 
             )
 
 
-def listed(values: Iterable[object]) -> str:
+def join_names(values: Iterable[object]) -> str:
     """Values as a list in a sentence."""
     return ", ".join(str(value) for value in values)

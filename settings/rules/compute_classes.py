@@ -33,16 +33,17 @@ def machines_are_known(settings: Settings) -> Iterator[Problem]:
     for one in settings.compute_classes:
         for index, priority in enumerate(one.priorities):
             path = one.at(f"priorities[{index}]")
-            kind = MACHINES.get(priority.machine_type)
-            if kind is None:
+            machine_type = MACHINES.get(priority.machine_type)
+            if machine_type is None:
                 cause = f"{priority.machine_type} is no machine type of the catalogue — GKE would make no node for it"
                 candidates = [name for name, other in MACHINES.items() if other.tpu is None]
                 yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
-            elif kind.tpu is not None:
-                cause = f"{kind.name} has TPUs, and the choices of a class have GPUs or none — GKE would make no node"
+            elif machine_type.tpu is not None:
+                cause = f"{machine_type.name} has TPUs, and the choices of a class have GPUs or none — "
+                cause += "GKE would make no node"
                 yield Problem(f"{path}.machineType", cause, "Use a pool of gke-ai:tpuPools, or another machine")
-            elif priority.driver is not None and kind.gpu is None:
-                cause = f"{kind.name} has no GPU, and driver is that of a GPU — the class would be refused"
+            elif priority.driver is not None and machine_type.gpu is None:
+                cause = f"{machine_type.name} has no GPU, and driver is that of a GPU — the class would be refused"
                 yield Problem(f"{path}.driver", cause, "Leave driver out, or choose a machine with GPUs")
 
 

@@ -17,8 +17,8 @@ from settings.plan import (
     cluster_queue_of,
     gpu_workloads,
     grows,
-    largest,
     limits,
+    max_nodes,
     node_request,
     pod_request,
     pods_at_once,
@@ -31,7 +31,7 @@ from settings.plan import (
 )
 from settings.plan import pools as all_pools
 from settings.problems import Problem
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 from settings.rules.queues import usable_flavors
 
 Amounts = dict[str, Fraction]
@@ -68,12 +68,12 @@ def _larger(request: Amounts, gpu: str | None) -> str:
     if gpu is None:
         return ""
     try:
-        kind = autopilot_machine(
+        machine_type = autopilot_machine(
             gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
         )
     except LookupError:
         return ""
-    return f", or use a pool of {kind.name}"
+    return f", or use a pool of {machine_type.name}"
 
 
 @needs("gke-ai:cluster")
@@ -130,10 +130,10 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
     """
     for one in settings.compute_classes:
         users = [workload for workload in gpu_workloads(settings) if workload.compute_class == one.name]
-        kinds = [MACHINES.get(priority.machine_type) for priority in one.priorities]
-        if not users or any(kind is None or kind.tpu for kind in kinds):
+        machine_types = [MACHINES.get(priority.machine_type) for priority in one.priorities]
+        if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
             continue
-        free = [_free_of(kind) for kind in kinds if kind is not None]
+        free = [_free_of(machine_type) for machine_type in machine_types if machine_type is not None]
         gaps = [[_missing(_of_machine(user, settings), machine) for machine in free] for user in users]
         for workload, of_choices in zip(users, gaps, strict=True):
             if all(of_choices):
@@ -168,8 +168,10 @@ def _of_machine(workload: Workload, settings: Settings) -> Amounts:
     return {resource: amount for resource, amount in request.items() if resource != "ephemeral-storage"}
 
 
-def _free_of(kind: Machine) -> Amounts:
-    node = NodeShape("", kind.name, kind.gpu, kind.gpus, "default", "onDemand", "", 100, {}, True)
+def _free_of(machine_type: Machine) -> Amounts:
+    node = NodeShape(
+        "", machine_type.name, machine_type.gpu, machine_type.gpus, "default", "onDemand", "", 100, {}, True
+    )
     return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
 
 
@@ -185,10 +187,10 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
         if not fits or not any(count for _, count in fits) or any(not _sized(pool) for pool in pools):
             continue
-        room = sum(count * largest(pool, settings.cluster) for pool, count in fits)
+        room = sum(count * max_nodes(pool, settings.cluster) for pool, count in fits)
         wanted = pods_at_once(workload, settings)
         if room < wanted:
-            nodes = listed(f"{pool.name}: {largest(pool, settings.cluster)} nodes at most" for pool in pools)
+            nodes = join_names(f"{pool.name}: {max_nodes(pool, settings.cluster)} nodes at most" for pool in pools)
             path = workload.at(_pods_key(workload))
             noun = "the server needs" if isinstance(workload, Server) else "the Job runs"
             yield Problem(
@@ -233,7 +235,7 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
             quotas = [_sum(quotas)] if quotas else []  # Kueue finds a flavor for each slice by itself
         noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
         if not quotas:
-            where = f"pool {listed(pool.name for pool in pools)}" if pools else "the nodes"
+            where = f"pool {join_names(pool.name for pool in pools)}" if pools else "the nodes"
             yield Problem(
                 workload.at("queue"),
                 f"cluster queue {queue.name} gives quota on no flavor of {where}, where {noun} runs — "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from settings import watching
+from settings import monitoring_targets
 from settings.model import Settings
 from settings.problems import Problem
 from settings.rules.common import Rule, needs
@@ -13,7 +13,7 @@ from settings.rules.common import Rule, needs
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
 _CHANNEL = re.compile(r"projects/[a-z0-9][-a-z0-9.:]*/notificationChannels/\d+")
 # Google's limit of a policy: https://docs.cloud.google.com/monitoring/quotas#alerting_uptime_check_limits
-_MOST_CHANNELS = 16
+_MAX_CHANNELS = 16
 _OF_ALERTS = ("channels", "queueStuckMinutes", "preemptionsPerHour", "serverDownMinutes")
 _FIELDS = {
     "channels": "channels",
@@ -39,8 +39,8 @@ def channels_are_named_in_full(settings: Settings) -> Iterator[Problem]:
             )
         elif channel in watch.channels[:index]:
             yield Problem(path, f"{channel} is there twice — it would be told once", "Leave one of them out")
-    if len(watch.channels) > _MOST_CHANNELS:
-        cause = f"{len(watch.channels)} channels, and Google tells at most {_MOST_CHANNELS} of an alert"
+    if len(watch.channels) > _MAX_CHANNELS:
+        cause = f"{len(watch.channels)} channels, and Google tells at most {_MAX_CHANNELS} of an alert"
         yield Problem(watch.at("channels"), f"{cause} — the alerts would be refused", "Make one channel of several")
 
 
@@ -70,14 +70,14 @@ def there_is_something_to_watch(settings: Settings) -> Iterator[Problem]:
     watch = settings.monitoring
     if watch is None:
         return
-    if not watching.anything(settings):
+    if not monitoring_targets.anything(settings):
         cause = "the stack has no queue, no server, no Job and no accelerator — there would be nothing to see"
         yield Problem("gke-ai:monitoring", cause, "Leave gke-ai:monitoring out until there is something to watch")
         return
     if not watch.alerts:
         return
     queues = settings.queues and settings.queues.cluster_queues
-    servers = watching.servers(settings)
+    servers = monitoring_targets.servers(settings)
     for key, there, what in (
         ("queueStuckMinutes", queues, "cluster queue"),
         ("preemptionsPerHour", queues, "cluster queue"),

@@ -19,9 +19,9 @@ from catalog.addresses import (
 from catalog.identities import is_account_email, is_account_id
 from catalog.zones import region_of
 from settings.model import Cluster, Settings
-from settings.plan import internet, is_autopilot, most_nodes
+from settings.plan import internet, is_autopilot, max_stack_nodes
 from settings.problems import Problem
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -59,9 +59,9 @@ def network_is_made_or_named(settings: Settings) -> Iterator[Problem]:
     if cluster.vpc is not None and named:
         yield Problem(
             cluster.at("vpc"),
-            f"vpc makes a network, and {listed(named)} {'names' if len(named) == 1 else 'name'} what is in one that is "
-            "there — a cluster can't be in both",
-            f"Leave vpc out, or {listed(named)}",
+            f"vpc makes a network, and {join_names(named)} {'names' if len(named) == 1 else 'name'} what is in one "
+            "that is there — a cluster can't be in both",
+            f"Leave vpc out, or {join_names(named)}",
         )
 
 
@@ -125,8 +125,8 @@ def ranges_are_addresses_of_networks(settings: Settings) -> Iterator[Problem]:
     for key, cidr in _cidrs(settings.cluster):
         if not can_be_had(cidr):
             cause = f"{cidr} has addresses that no subnetwork can have — Google Cloud would refuse it"
-            way_out = "Take a private range: of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-            yield Problem(settings.cluster.at(f"vpc.{key}"), cause, way_out)
+            remedy = "Take a private range: of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+            yield Problem(settings.cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 @of_new_clusters
@@ -148,17 +148,17 @@ def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
     cluster, own = settings.cluster, settings.cluster.vpc
     if own is None:
         return
-    least, most = SERVICES_PREFIXES
-    if not least <= IPv4Network(own.services_cidr).prefixlen <= most:
-        cause = f"{own.services_cidr} is no range for Services, which has a prefix from /{least} to /{most}"
+    min_prefix, max_prefix = SERVICES_PREFIXES
+    if not min_prefix <= IPv4Network(own.services_cidr).prefixlen <= max_prefix:
+        cause = f"{own.services_cidr} is no range for Services, which has a prefix from /{min_prefix} to /{max_prefix}"
         yield Problem(cluster.at("vpc.servicesCidr"), f"{cause} — GKE would refuse the cluster", "Write a /20")
     if IPv4Network(own.nodes_cidr).prefixlen > LONGEST_PREFIX:
         cause = f"{own.nodes_cidr} is smaller than a subnetwork can be, a /{LONGEST_PREFIX}"
         yield Problem(cluster.at("vpc.nodesCidr"), f"{cause} — Google Cloud would refuse it", "Write a /20")
         return
-    if any(settings.unread.touches(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
+    if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
-    nodes, autopilot = most_nodes(settings), is_autopilot(cluster)
+    nodes, autopilot = max_stack_nodes(settings), is_autopilot(cluster)
     for key, cidr, room in (
         ("nodesCidr", own.nodes_cidr, nodes_by_addresses(own.nodes_cidr)),
         ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
@@ -179,11 +179,11 @@ def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
     cluster = settings.cluster
     if not cluster.private_nodes or cluster.vpc is None or cluster.vpc.nat:
         return
-    if any(settings.unread.touches(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
+    if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
         return
     needed = internet(settings)
     if needed:
-        hosts = listed(f"{host} ({whose})" for host, whose in needed.items())
+        hosts = join_names(f"{host} ({whose})" for host, whose in needed.items())
         yield Problem(
             cluster.at("vpc.nat"),
             f"private nodes reach the Internet by NAT alone, and the stack needs {hosts} — its pods would wait in "
@@ -223,8 +223,8 @@ def authorized_networks_are_on_the_internet(settings: Settings) -> Iterator[Prob
         cause = (
             f"{len(cluster.authorized_networks)} networks are more than the {MAX_AUTHORIZED_NETWORKS} that GKE takes"
         )
-        way_out = "Join neighbours into shorter prefixes, or use dnsEndpoint, where IAM decides"
-        yield Problem(cluster.at("authorizedNetworks"), f"{cause} — GKE would refuse the cluster", way_out)
+        remedy = "Join neighbours into shorter prefixes, or use dnsEndpoint, where IAM decides"
+        yield Problem(cluster.at("authorizedNetworks"), f"{cause} — GKE would refuse the cluster", remedy)
     for index, cidr in enumerate(cluster.authorized_networks):
         path, network = cluster.at(f"authorizedNetworks[{index}]"), IPv4Network(cidr)
         if network.prefixlen == 0:

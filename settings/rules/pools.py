@@ -12,7 +12,7 @@ from catalog.zones import ZONES, region_of
 from settings.model import GpuPool, Reservation, Settings, TpuPool
 from settings.plan import pool_slice, pools, shape
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, kubernetes_labels, listed, needs, repeated
+from settings.rules.common import Rule, join_names, kubernetes_labels, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
 _DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
@@ -23,8 +23,8 @@ RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     """The machine type exists, and has the GPUs that the pool asks for."""
-    kind = MACHINES.get(pool.machine_type)
-    if kind is None:
+    machine_type = MACHINES.get(pool.machine_type)
+    if machine_type is None:
         cause = f"{pool.machine_type} is no machine type of the catalogue — the pool would be refused by GKE"
         candidates = [name for name, one in MACHINES.items() if one.gpu or name in ATTACHABLE]
         yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
@@ -33,37 +33,39 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
         cause = f"{pool.accelerator} is no GPU type of the catalogue — the pool would be refused by GKE"
         yield Problem(pool.at("accelerator"), cause, nearest(pool.accelerator, GPUS))
         return
-    if kind.gpu is not None:
+    if machine_type.gpu is not None:
         yield from _built_in(pool)
-    elif kind.name in ATTACHABLE:
+    elif machine_type.name in ATTACHABLE:
         yield from _attached(pool)
     else:
         like = pool.accelerator or "nvidia-l4"
         yield Problem(
             pool.at("machineType"),
-            f"{kind.name} has no GPU and takes none — the pool would be refused by GKE",
-            f"Choose a machine with GPUs; with {like}: {listed(sorted({one.name for one in machines_with(like)}))}",
+            f"{machine_type.name} has no GPU and takes none — the pool would be refused by GKE",
+            f"Choose a machine with GPUs; with {like}: {join_names(sorted({one.name for one in machines_with(like)}))}",
         )
 
 
 def _built_in(pool: GpuPool) -> Iterator[Problem]:
-    kind = MACHINES[pool.machine_type]
-    if pool.accelerator not in (None, kind.gpu):
-        others = listed(sorted({one.name for one in machines_with(pool.accelerator or "")}))
+    machine_type = MACHINES[pool.machine_type]
+    if pool.accelerator not in (None, machine_type.gpu):
+        others = join_names(sorted({one.name for one in machines_with(pool.accelerator or "")}))
         yield Problem(
             pool.at("accelerator"),
-            f"{kind.name} has {kind.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
-            f"Write {kind.gpu}, or choose a machine with {pool.accelerator}: {others}",
+            f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
+            f"Write {machine_type.gpu}, or choose a machine with {pool.accelerator}: {others}",
         )
-    elif pool.gpus_per_node not in (None, kind.gpus):
-        like = [one for one in machines_with(kind.gpu or "") if one.gpus == pool.gpus_per_node]
-        larger = next((one for one in machines_with(kind.gpu or "") if one.gpus > (pool.gpus_per_node or 0)), None)
+    elif pool.gpus_per_node not in (None, machine_type.gpus):
+        like = [one for one in machines_with(machine_type.gpu or "") if one.gpus == pool.gpus_per_node]
+        larger = next(
+            (one for one in machines_with(machine_type.gpu or "") if one.gpus > (pool.gpus_per_node or 0)), None
+        )
         choice = like[0] if like else larger
         yield Problem(
             pool.at("gpusPerNode"),
-            f"{pool.gpus_per_node} GPUs do not fit {kind.name}, which has {kind.gpus} — "
+            f"{pool.gpus_per_node} GPUs do not fit {machine_type.name}, which has {machine_type.gpus} — "
             "the pool would be refused by GKE",
-            f"Set it to {kind.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
+            f"Set it to {machine_type.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
         )
 
 
@@ -73,27 +75,27 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         yield Problem(
             pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
             f"{pool.machine_type} has no GPU of its own, and the pool does not say which to attach and how many",
-            f"Set accelerator ({listed(possible)}) and gpusPerNode",
+            f"Set accelerator ({join_names(possible)}) and gpusPerNode",
         )
     elif pool.accelerator not in possible:
-        own = listed(sorted({one.name for one in machines_with(pool.accelerator)}))
+        own = join_names(sorted({one.name for one in machines_with(pool.accelerator)}))
         yield Problem(
             pool.at("accelerator"),
             f"{pool.accelerator} can't be attached to {pool.machine_type} — the pool would be refused by GKE",
-            f"Write {listed(possible)}, or choose a machine with {pool.accelerator}: {own}",
+            f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}",
         )
     elif pool.gpus_per_node not in possible[pool.accelerator]:
         yield Problem(
             pool.at("gpusPerNode"),
             f"{pool.gpus_per_node} {pool.accelerator} can't be attached to {pool.machine_type} — "
             "the pool would be refused by GKE",
-            f"Set it to one of {listed(possible[pool.accelerator])}",
+            f"Set it to one of {join_names(possible[pool.accelerator])}",
         )
 
 
 def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iterator[Problem]:
     """The pool's zones are zones of the cluster's region, each once."""
-    if settings.unread.touches("gke-ai:cluster.location"):
+    if settings.unparsed.overlaps("gke-ai:cluster.location"):
         return
     location = settings.cluster.location
     region = region_of(location)
@@ -101,13 +103,13 @@ def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iter
         path = pool.at(f"zones[{index}]")
         if zone in ZONES:
             cause = f"{zone} is a region, and a pool has zones — the pool would be refused by GKE"
-            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}")
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif region_of(zone) != region:
             cause = f"{zone} is not in {region}, where the cluster is — the pool would be refused by GKE"
-            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}, or move the cluster")
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}, or move the cluster")
         elif zone not in ZONES[region] and not _AI_ZONE.fullmatch(zone.rpartition("-")[2]):
             cause = f"{zone} is no zone of {region} — the pool would be refused by GKE"
-            yield Problem(path, cause, f"Choose from {listed(ZONES[region])}")
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif zone in pool.zones[:index]:
             yield Problem(path, f"{zone} is there twice — the pool would be refused by GKE", "Write it once")
 
@@ -156,10 +158,10 @@ def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
             continue
         if pool.nodes_per_zone is not None and pool.autoscaling is None:
             cause = f"a {mode} pool can't have a fixed size: it starts empty and nodes come as there is capacity"
-            way_out = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
+            remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
             if isinstance(pool, TpuPool) and pool_slice(pool).multi_host:
-                way_out = "Leave nodesPerZone out: its slice says how many come"
-            yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", way_out)
+                remedy = "Leave nodesPerZone out: its slice says how many come"
+            yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", remedy)
         elif pool.autoscaling is None and isinstance(pool, GpuPool):  # of TPUs there are as many as a slice has
             cause = f"a {mode} pool needs autoscaling — GKE would refuse the pool"
             yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
@@ -176,28 +178,32 @@ def reservation_is_named(settings: Settings) -> Iterator[Problem]:
             )
 
 
-# The longest name that GKE takes, less what a pool that is created first has behind it.
-_LONGEST_NAME = 40 - len("-0a1b2c")
+# The longest name that GKE takes, less the suffix that createBeforeDelete adds.
+_MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
-def created_first_makes_sense(settings: Settings) -> Iterator[Problem]:
-    """A pool that is replaced by a new one has room in its name, and nodes that can be had when they are wanted."""
+def create_before_delete_is_possible(settings: Settings) -> Iterator[Problem]:
+    """createBeforeDelete: the name has room for the suffix, and the new nodes can be created at once."""
     for pool in settings.gpu_pools:
-        if not pool.create_first:
+        if not pool.create_before_delete:
             continue
-        if len(pool.name) > _LONGEST_NAME:
+        if len(pool.name) > _MAX_NAME_LENGTH:
             cause = (
-                f"with createFirst {pool.name} gets seven characters more in Google Cloud, "
-                f"{len(pool.name) + 40 - _LONGEST_NAME} in all — GKE would refuse the pool"
+                f"with createBeforeDelete {pool.name} gets seven characters more in Google Cloud, "
+                f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} in all — GKE would refuse the pool"
             )
-            yield Problem(pool.at("name"), cause, f"Use {_LONGEST_NAME} characters or fewer, or leave createFirst out")
+            yield Problem(
+                pool.at("name"), cause, f"Use {_MAX_NAME_LENGTH} characters or fewer, or leave createBeforeDelete out"
+            )
         if MODES[pool.capacity.mode].elastic:
             cause = (
                 f"a {pool.capacity.mode} pool has no nodes to move to until Google has capacity, and its runs can't be "
                 "moved — the old nodes would be emptied with none in their place"
             )
             yield Problem(
-                pool.at("createFirst"), cause, "Leave createFirst out: let the runs end, then change the pool"
+                pool.at("createBeforeDelete"),
+                cause,
+                "Leave createBeforeDelete out: let the runs end, then change the pool",
             )
 
 
@@ -222,7 +228,7 @@ def labels_are_the_users_own(settings: Settings) -> Iterator[Problem]:
         yield from kubernetes_labels(pool, "labels", pool.labels)
         for key in pool.labels:
             if key == POOL:
-                cause = f"{key} is this program's own label — a pool with createFirst would not be found by it"
+                cause = f"{key} is this program's own label — a pool with createBeforeDelete would not be found by it"
                 yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
             prefix = key.rpartition("/")[0]
             if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
@@ -238,7 +244,7 @@ RULES: tuple[Rule, ...] = (
     size_is_said_once,
     elastic_capacity_is_autoscaled,
     reservation_is_named,
-    created_first_makes_sense,
+    create_before_delete_is_possible,
     disks_suit_the_machine,
     labels_are_the_users_own,
 )

@@ -39,7 +39,7 @@ from settings.plan import (
     workload_slice,
 )
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, listed, needs, repeated
+from settings.rules.common import Rule, join_names, needs, repeated
 
 # What quota can be given for, beside the extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
@@ -60,20 +60,20 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     yield from repeated(((one, "name", one.name) for one in queues.priority_classes), "priority class", consequence)
 
 
-def _kind(pool: GpuPool | TpuPool) -> str:
+def _accelerator_name(pool: GpuPool | TpuPool) -> str:
     if isinstance(pool, GpuPool):
         return gpus(pool)[0]
-    return _kind_of(pool_slice(pool))
+    return _slice_name(pool_slice(pool))
 
 
-def _kind_of(kind: Slice) -> str:
-    return f"{kind.accelerator} {kind.topology}"
+def _slice_name(tpu_slice: Slice) -> str:
+    return f"{tpu_slice.accelerator} {tpu_slice.topology}"
 
 
 def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
     """A flavor names pools of this stack, all of one accelerator: its labels can't say two."""
     known = [pool.name for pool in pools(settings)]
-    without = is_autopilot(settings.cluster) and not known and not settings.unread.touches("gke-ai:cluster.mode")
+    without = is_autopilot(settings.cluster) and not known and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for flavor in _queues(settings).flavors:
         if flavor.pools and without:
             cause = "the cluster is Autopilot and has no pools — no node would be of this flavor"
@@ -82,14 +82,14 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
         for index, name in enumerate(flavor.pools):
             consequence = "no node would be of this flavor"
             path = flavor.at(f"pools[{index}]")
-            if not settings.unread.may_have("gke-ai:tpuPools", name):
+            if not settings.unparsed.may_contain("gke-ai:tpuPools", name):
                 section = "gke-ai:gpuPools" if settings.gpu_pools or not settings.tpu_pools else "gke-ai:tpuPools"
                 yield from unknown(settings, path, section, "pool", name, known, consequence)
-        kinds = dict.fromkeys(_kind(pool) for pool in flavor_pools(flavor, settings))
-        if len(kinds) > 1:
+        accelerators = dict.fromkeys(_accelerator_name(pool) for pool in flavor_pools(flavor, settings))
+        if len(accelerators) > 1:
             yield Problem(
                 flavor.at("pools"),
-                f"the pools of flavor {flavor.name} have different accelerators ({listed(kinds)}) — "
+                f"the pools of flavor {flavor.name} have different accelerators ({join_names(accelerators)}) — "
                 "no label is common to their nodes alone, so Kueue could not tell them",
                 "Make a flavor for each of them",
             )
@@ -138,7 +138,7 @@ def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 queue.at("flavors"),
                 f"the flavors of cluster queue {queue.name} give quota for different resources — Kueue would refuse it",
-                f"Give each of them quota for {listed(sorted(set().union(*covered)))}",
+                f"Give each of them quota for {join_names(sorted(set().union(*covered)))}",
             )
 
 
@@ -151,13 +151,13 @@ def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
                 continue
             if not one.quota:
                 cause = f"the quota of flavor {one.flavor} is empty — nothing would ever be admitted"
-                yield Problem(path, cause, f"Write quota: derive, or amounts of {listed(_KNOWN)}")
+                yield Problem(path, cause, f"Write quota: derive, or amounts of {join_names(_KNOWN)}")
             for resource, text in one.quota.items():
                 if "/" not in resource and resource not in (*_KNOWN, "pods"):
                     cause = f"{resource} is no resource of Kubernetes — no pod asks for it"
                     meant = NVIDIA_GPU if "gpu" in resource.lower() else None
-                    way_out = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
-                    yield Problem(f'{path}["{resource}"]', cause, way_out)
+                    remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
+                    yield Problem(f'{path}["{resource}"]', cause, remedy)
                 elif "/" in resource and parse_quantity(text).denominator != 1:
                     cause = f"{text} of {resource} is not a whole number — GPUs are given whole"
                     yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
@@ -323,11 +323,11 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
     """Flavors of the queue whose nodes the workload may run on; where the stack has no such pools, by what they say."""
     flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
     own = pools_of(workload, settings)
-    names, kinds = {pool.name for pool in own}, {_kind(pool) for pool in own}
+    names, accelerators = {pool.name for pool in own}, {_accelerator_name(pool) for pool in own}
     if isinstance(workload, JetStream | TpuBatch | Multislice):
-        kinds.add(_kind_of(workload_slice(workload, settings)))
+        accelerators.add(_slice_name(workload_slice(workload, settings)))
     elif isinstance(workload, GpuWorkload) and workload.accelerator is not None:
-        kinds.add(workload.accelerator)
+        accelerators.add(workload.accelerator)
     usable = []
     for one in queue.flavors:
         flavor = flavors.get(one.flavor)
@@ -336,11 +336,13 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
         if flavor.accelerator is not None:
             # Which GPUs the machines of a compute class have, Kueue doesn't look at; a misspelt type is told elsewhere.
             open_to_all = getattr(workload, "compute_class", None) is not None or flavor.accelerator not in GPUS
-            fits = open_to_all or flavor.accelerator in kinds
+            fits = open_to_all or flavor.accelerator in accelerators
         elif flavor.tpu is not None:
-            fits = _kind_of(pool_slice(flavor.tpu)) in kinds
+            fits = _slice_name(pool_slice(flavor.tpu)) in accelerators
         else:
-            several = len(flavor.pools) > 1 and kinds & {_kind(pool) for pool in flavor_pools(flavor, settings)}
+            several = len(flavor.pools) > 1 and accelerators & {
+                _accelerator_name(pool) for pool in flavor_pools(flavor, settings)
+            }
             fits = not flavor.pools or bool(names & set(flavor.pools)) or bool(several)
         if fits:
             usable.append(flavor)

@@ -9,9 +9,9 @@ from string import Formatter
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT, MAXTEXT_SETTINGS
 from settings.model import GpuServer, JetStream, Settings, TpuPool, Vllm
-from settings.plan import largest, pools_of, workload_slice
+from settings.plan import max_nodes, pools_of, workload_slice
 from settings.problems import TOKEN, Problem, nearest
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
@@ -42,13 +42,13 @@ def slice_is_said_once(settings: Settings) -> Iterator[Problem]:
 def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
     """A replica is one pod, so its slice is one machine."""
     for server in _jetstreams(settings):
-        kind = workload_slice(server, settings)
-        if kind.multi_host:
+        tpu_slice = workload_slice(server, settings)
+        if tpu_slice.multi_host:
             yield Problem(
                 server.at("pool" if server.pool else "tpu"),
-                f"a {kind.topology} slice of {kind.machine_type} is {kind.hosts} machines, and this is single-host "
-                "JetStream — a pod would have a part of the slice and never start",
-                f"Choose a single-host slice of TPU {kind.version}, of one machine",
+                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is {tpu_slice.hosts} machines, and this is "
+                "single-host JetStream — a pod would have a part of the slice and never start",
+                f"Choose a single-host slice of TPU {tpu_slice.version}, of one machine",
             )
 
 
@@ -57,14 +57,14 @@ def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
     """Each replica of a JetStream server takes a whole machine, and the pool has as many."""
     for server in _jetstreams(settings):
         pools = [pool for pool in pools_of(server, settings) if isinstance(pool, TpuPool)]
-        nodes = sum(largest(pool, settings.cluster) for pool in pools)
+        nodes = sum(max_nodes(pool, settings.cluster) for pool in pools)
         # That the pool has no node at all is told of any workload; of a multi-host slice, that it is one.
         if not nodes or server.replicas <= nodes or workload_slice(server, settings).multi_host:
             continue
         yield Problem(
             server.at("replicas"),
-            f"{server.replicas} replicas take {server.replicas} nodes, and pool {listed(pool.name for pool in pools)} "
-            f"has {nodes} at most — the others would stay pending",
+            f"{server.replicas} replicas take {server.replicas} nodes, and pool "
+            f"{join_names(pool.name for pool in pools)} has {nodes} at most — the others would stay pending",
             f"Set it to {nodes} or less, or make the pool larger",
         )
 
@@ -88,8 +88,8 @@ def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
             yield Problem(server.at("model"), cause, "Write MaxText's own name, for example gemma-7b")
         if not _BUCKET_ADDRESS.fullmatch(server.checkpoint):
             cause = f'"{server.checkpoint}" is no address of a checkpoint — the server would find no model'
-            way_out = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
-            yield Problem(server.at("checkpoint"), cause, way_out)
+            remedy = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
+            yield Problem(server.at("checkpoint"), cause, remedy)
         if server.max_prefill_length >= server.max_target_length:
             cause = (
                 f"prompts may have {server.max_prefill_length} tokens, and prompt and answer together "
@@ -112,8 +112,8 @@ def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
         for name, text in given:
             if TOKEN.search(text):
                 cause = "a token stands in plain text — everyone who can read this file or the cluster could read it"
-                way_out = "Leave it out: run pulumi config set --secret gke-ai:hfToken, and revoke this token"
-                yield Problem(server.at("arguments"), cause, way_out)
+                remedy = "Leave it out: run pulumi config set --secret gke-ai:hfToken, and revoke this token"
+                yield Problem(server.at("arguments"), cause, remedy)
             elif name in set_by:
                 cause = f"{name} is set by {set_by[name]} — the server would be told twice"
                 yield Problem(server.at("arguments"), cause, f"Leave it out and set {server.at(set_by[name])}")

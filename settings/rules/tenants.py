@@ -12,7 +12,7 @@ from settings import tenancy
 from settings.model import Multislice, Settings, Tenant, TpuBatch, Workload
 from settings.plan import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, workloads
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, listed, needs, repeated
+from settings.rules.common import Rule, join_names, needs, repeated
 
 _KINDS = ("user", "group", "serviceAccount")
 _ADDRESS = re.compile(r"[^@\s:]+@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+")
@@ -61,21 +61,26 @@ def members_can_be_known(settings: Settings) -> Iterator[Problem]:
     for one in settings.tenants:
         for index, member in enumerate(one.members):
             path = one.at(f"members[{index}]")
-            kind, colon, address = member.partition(":")
+            member_type, colon, address = member.partition(":")
             robot = address.endswith(_ROBOT)
             if not colon:
                 cause = f"{member} does not say whether it is a user, a group or a service account"
                 yield Problem(
                     path, f"{cause} — nobody would be given anything", "Write for example user:ada@example.com"
                 )
-            elif kind not in _KINDS:
-                cause = f"{kind} is no kind of member — nobody would be given anything"
-                yield Problem(path, cause, nearest(kind, _KINDS))
+            elif member_type not in _KINDS:
+                cause = f"{member_type} is no kind of member — nobody would be given anything"
+                yield Problem(path, cause, nearest(member_type, _KINDS))
             elif not _ADDRESS.fullmatch(address):
                 cause = f'"{address}" is no e-mail address, by which GKE knows members — nobody would be given anything'
-                yield Problem(path, cause, f"Write {kind}:NAME@{_ROBOT_DOMAIN if kind == _KINDS[2] else 'example.com'}")
-            elif (kind == _KINDS[2]) != robot:
-                cause = f"{address} is no {kind}: addresses of Google service accounts, and no others, end in {_ROBOT}"
+                yield Problem(
+                    path,
+                    cause,
+                    f"Write {member_type}:NAME@{_ROBOT_DOMAIN if member_type == _KINDS[2] else 'example.com'}",
+                )
+            elif (member_type == _KINDS[2]) != robot:
+                cause = f"{address} is no {member_type}: addresses of Google service accounts, and no others, "
+                cause += f"end in {_ROBOT}"
                 yield Problem(
                     path, cause, f"Write {'serviceAccount' if robot else 'user or group'}, or another address"
                 )
@@ -92,8 +97,8 @@ def groups_are_of_one_domain(settings: Settings) -> Iterator[Problem]:
         for index, member in enumerate(one.members):
             if member.startswith("group:") and member.rpartition("@")[2] in others:
                 cause = f"{member} is of another domain than groups of {first}, and a cluster knows groups of one"
-                way_out = "Name a group of that domain, or users"
-                yield Problem(one.at(f"members[{index}]"), f"{cause} — it would be given nothing", way_out)
+                remedy = "Name a group of that domain, or users"
+                yield Problem(one.at(f"members[{index}]"), f"{cause} — it would be given nothing", remedy)
 
 
 def _twice(tenant: Tenant, key: str, values: Iterable[str], what: str) -> Iterator[Problem]:
@@ -185,8 +190,8 @@ def callers_are_others(settings: Settings) -> Iterator[Problem]:
     for one in settings.tenants:
         if one.name in one.ingress_from:
             cause = f"{one.name} is the tenant's own namespace, whose pods may call each other anyway"
-            way_out = "Leave it out, or name the namespace that you meant"
-            yield Problem(one.at(f"ingressFrom[{one.ingress_from.index(one.name)}]"), cause, way_out)
+            remedy = "Leave it out, or name the namespace that you meant"
+            yield Problem(one.at(f"ingressFrom[{one.ingress_from.index(one.name)}]"), cause, remedy)
         yield from _twice(one, "ingressFrom", one.ingress_from, "namespace")
 
 
@@ -205,16 +210,16 @@ def workloads_keep_to_the_tenants_bounds(settings: Settings) -> Iterator[Problem
         if one.queue is None:
             mine = tenancy.queues(tenant, settings)
             entry = f"{{name: …, namespace: {tenant.name}, clusterQueue: …}}"
-            way_out = (
+            remedy = (
                 f"Set it to {' or '.join(mine)}" if mine else f"Add {entry} to gke-ai:queues.localQueues, and name it"
             )
             cause = f"namespace {tenant.name} is a tenant's, where accelerators are only under a queue"
-            yield Problem(one.at("queue"), f"{cause} — the API server would refuse the pods", way_out)
+            yield Problem(one.at("queue"), f"{cause} — the API server would refuse the pods", remedy)
         allowed = tenancy.priority_classes(tenant, settings)
         if one.priority_class in classes and one.priority_class not in allowed:
             cause = f"priority class {one.priority_class} is not for tenant {tenant.name}"
-            way_out = f"Add it to {tenant.at('priorityClasses')}, or choose another"
-            yield Problem(one.at("priorityClass"), f"{cause} — the API server would refuse the pods", way_out)
+            remedy = f"Add it to {tenant.at('priorityClasses')}, or choose another"
+            yield Problem(one.at("priorityClass"), f"{cause} — the API server would refuse the pods", remedy)
         if one.service_account == tenant.deployer:
             cause = f"{tenant.deployer} is the account by which tenant {tenant.name} submits, and no pod may run as it"
             yield Problem(one.at("serviceAccount"), cause, f"Set it to {tenant.service_account}")
@@ -237,11 +242,11 @@ def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Proble
                 wanted.append(("hostNetwork", "pods on the network of their node"))
             for key, what in wanted:
                 cause = f"tenant {tenant.name} has Pod Security level baseline, which has no {what}"
-                way_out = f"Leave it out, or set {tenant.at('podSecurity')} to privileged"
-                yield Problem(one.at(key), f"{cause} — the pods would be refused", way_out)
+                remedy = f"Leave it out, or set {tenant.at('podSecurity')} to privileged"
+                yield Problem(one.at(key), f"{cause} — the pods would be refused", remedy)
     for name, names in restricted.items():
         tenant = next(one for one in settings.tenants if one.name == name)
-        cause = f"{listed(names)} of this stack run in the namespace as their images do, which may be as root"
+        cause = f"{join_names(names)} of this stack run in the namespace as their images do, which may be as root"
         consequence = "at the level restricted the pods would be refused"
         yield Problem(tenant.at("podSecurity"), f"{cause} — {consequence}", "Set it to baseline, or run them elsewhere")
 

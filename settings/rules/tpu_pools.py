@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from pydantic.alias_generators import to_camel
 
 from catalog.capacity import MODES
-from catalog.tpus import MOST_CHIPS_3D, VERSIONS, NoSuchSlice
+from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice
 from catalog.zones import region_of
 from settings.model import JetStream, Multislice, Section, Settings, TpuBatch, TpuPool, TpuSlice
 from settings.plan import is_autopilot, pool_slice, pool_zones, pools_of, workload_slice, workloads
 from settings.problems import Problem, unknown
-from settings.rules.common import Rule, listed, needs
+from settings.rules.common import Rule, join_names, needs
 
 SliceWorkload = JetStream | TpuBatch | Multislice
 
 # Generations that GKE has and this product doesn't, by their own names and by those of their node labels.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")
-_MOST_CHOICES = 12
+_MAX_CHOICES = 12
 
 
 def slice_exists(section: Section, wanted: TpuPool | TpuSlice, key: str = "") -> Iterator[Problem]:
@@ -43,15 +43,15 @@ def _instead(named: str, error: NoSuchSlice) -> str:
         if named in by_label:
             return f"Did you mean {by_label[named]}?"
         old = ": flex-start has no v3 and no v4, and nothing older than v5e is supported here"
-        return f"Write one of {listed(error.choices)}{old if _OLD_VERSION.fullmatch(named) else ''}"
+        return f"Write one of {join_names(error.choices)}{old if _OLD_VERSION.fullmatch(named) else ''}"
     if error.argument == "topology":
         ascending = "x".join(sorted(named.split("x"), key=lambda side: (len(side), side)))
         if ascending in error.choices:
             return f"Did you mean {ascending}? The sides are in ascending order"
-        if len(error.choices) > _MOST_CHOICES:
-            some = listed(error.choices[:_MOST_CHOICES])
-            return f"Write {some}, or larger: multiples of 4 in ascending order, {MOST_CHIPS_3D} chips at most"
-    return f"Write one of {listed(error.choices)}"
+        if len(error.choices) > _MAX_CHOICES:
+            some = join_names(error.choices[:_MAX_CHOICES])
+            return f"Write {some}, or larger: multiples of 4 in ascending order, {MAX_CHIPS_3D} chips at most"
+    return f"Write one of {join_names(error.choices)}"
 
 
 def slices_are_told(settings: Settings) -> Iterator[Problem]:
@@ -60,7 +60,7 @@ def slices_are_told(settings: Settings) -> Iterator[Problem]:
         if flavor.tpu is not None:
             yield from slice_exists(flavor, flavor.tpu, "tpu.")
     known = [pool.name for pool in settings.tpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unread.touches("gke-ai:cluster.mode")
+    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for one in slice_workloads(settings):
         if one.tpu is not None:
             yield from slice_exists(one, one.tpu, "tpu.")
@@ -68,10 +68,10 @@ def slices_are_told(settings: Settings) -> Iterator[Problem]:
         if not named and one.tpu is None:
             key = "pools" if isinstance(one, Multislice) else "pool"
             cause = f"{one.name} asks for TPUs and does not say of which slice — its pods could be put nowhere"
-            way_out = (
-                f"Set {key} (of {listed(known)})" if known else "Set tpu, for example {version: v6e, topology: 2x2}"
+            remedy = (
+                f"Set {key} (of {join_names(known)})" if known else "Set tpu, for example {version: v6e, topology: 2x2}"
             )
-            yield Problem(one.at(key if known else "tpu"), cause, way_out)
+            yield Problem(one.at(key if known else "tpu"), cause, remedy)
         for path, name in named.items():
             if autopilot and name not in known:
                 cause = f"the cluster is Autopilot and has no pools, so no {name} — the pods would stay pending"
@@ -116,8 +116,8 @@ def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
     for one in slice_workloads(settings):
         if settings.cluster.mode != "standard" or one.tpu is None or _pools_named(one) or pools_of(one, settings):
             continue
-        kinds = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in settings.tpu_pools)
-        have = f"its pools have {listed(kinds)}" if kinds else "it has no TPU pools"
+        slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in settings.tpu_pools)
+        have = f"its pools have {join_names(slice_names)}" if slice_names else "it has no TPU pools"
         wanted = f"{one.tpu.version} {one.tpu.topology}"
         yield Problem(
             one.at("tpu"),
@@ -138,7 +138,7 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
         there = VERSIONS[one.tpu.version].flex_start_zones
         if region not in map(region_of, there):
             cause = f"flex-start has no {one.tpu.version} in {region} — the nodes would never come"
-            where = f"move the cluster to where it is had: {listed(there)}" if there else "choose another version"
+            where = f"move the cluster to where it is had: {join_names(there)}" if there else "choose another version"
             yield Problem(one.at("tpu.capacity"), cause, f"Choose another capacity, or {where}")
 
 
@@ -151,7 +151,7 @@ def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
             whose = "the pool has" if pool.zones else "the pool names no zone and has those of the cluster,"
             yield Problem(
                 pool.at("zones"),
-                f"{whose} {listed(zones)}, and the {pool_slice(pool).hosts} nodes of a {pool.topology} slice are "
+                f"{whose} {join_names(zones)}, and the {pool_slice(pool).hosts} nodes of a {pool.topology} slice are "
                 "in one zone — the pool would be refused by GKE",
                 f"Write one of them: zones: [{zones[0]}]",
             )
@@ -160,29 +160,29 @@ def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
 def slices_are_whole(settings: Settings) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none: the group of its machines has that size and no other."""
     for pool in settings.tpu_pools:
-        kind, bounds = pool_slice(pool), pool.autoscaling
+        tpu_slice, bounds = pool_slice(pool), pool.autoscaling
         elastic = MODES[pool.capacity.mode].elastic
-        if not kind.multi_host:
+        if not tpu_slice.multi_host:
             continue
-        slice_ = f"a {pool.topology} slice of {kind.machine_type} is {kind.hosts} nodes"
-        if bounds is None and not elastic and pool.nodes_per_zone not in (None, kind.hosts):
+        slice_ = f"a {pool.topology} slice of {tpu_slice.machine_type} is {tpu_slice.hosts} nodes"
+        if bounds is None and not elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
             yield Problem(
                 pool.at("nodesPerZone"),
-                f"{slice_}, not {pool.nodes_per_zone} — it would be refused: gang mode of size {kind.hosts}",
-                f"Leave nodesPerZone out, or set it to {kind.hosts}",
+                f"{slice_}, not {pool.nodes_per_zone} — it would be refused: gang mode of size {tpu_slice.hosts}",
+                f"Leave nodesPerZone out, or set it to {tpu_slice.hosts}",
             )
-        if bounds is not None and bounds.max_nodes != kind.hosts:
+        if bounds is not None and bounds.max_nodes != tpu_slice.hosts:
             yield Problem(
                 pool.at("autoscaling.maxNodes"),
-                f"{slice_}, not {bounds.max_nodes} — it would be refused: gang mode of size {kind.hosts}",
-                f"Set it to {kind.hosts}, and make a pool for each further slice",
+                f"{slice_}, not {bounds.max_nodes} — it would be refused: gang mode of size {tpu_slice.hosts}",
+                f"Set it to {tpu_slice.hosts}, and make a pool for each further slice",
             )
-        elif bounds is not None and not elastic and 0 < bounds.min_nodes < kind.hosts:
+        elif bounds is not None and not elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
             yield Problem(
                 pool.at("autoscaling.minNodes"),
                 f"{slice_}, which come and go together, and {bounds.min_nodes} is a part of them — "
                 "the pool would be refused by GKE",
-                f"Set it to 0, or to {kind.hosts} to keep the slice",
+                f"Set it to 0, or to {tpu_slice.hosts} to keep the slice",
             )
 
 
@@ -203,21 +203,23 @@ def flex_start_is_where_it_is_had(settings: Settings) -> Iterator[Problem]:
         if not MODES[pool.capacity.mode].elastic:
             continue
         if not there:
-            having = listed(version.name for version in VERSIONS.values() if version.flex_start_zones)
+            having = join_names(version.name for version in VERSIONS.values() if version.flex_start_zones)
             cause = f"flex-start has no {pool.version} — the nodes would never come"
             yield Problem(pool.at("capacity.mode"), cause, f"Choose another mode, or one of {having}")
             continue
         zones = pool_zones(pool, settings.cluster)
         near = [zone for zone in there if region_of(zone) == region_of(zones[0])]
-        way_out = f"Choose from {listed(near)}" if near else f"Move the cluster to where it is had: {listed(there)}"
+        remedy = (
+            f"Choose from {join_names(near)}" if near else f"Move the cluster to where it is had: {join_names(there)}"
+        )
         elsewhere = [zone for zone in zones if zone not in there]
         if elsewhere and not pool.zones:
             cause = f"the pool names no zone and has those of the cluster, and flex-start has no {pool.version} in "
-            yield Problem(pool.at("zones"), f"{cause}{listed(elsewhere)} — the nodes would never come", way_out)
+            yield Problem(pool.at("zones"), f"{cause}{join_names(elsewhere)} — the nodes would never come", remedy)
             continue
         for zone in elsewhere:
             cause = f"flex-start has no {pool.version} in {zone} — the nodes would never come"
-            yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, way_out)
+            yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, remedy)
 
 
 def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
@@ -236,7 +238,7 @@ def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
         elif not wanted and pool.workload_policy is not None:
             cause = f"GKE itself places a {pool.topology} slice of {pool.version} — it would refuse the policy"
             yield Problem(
-                pool.at("workloadPolicy"), cause, f"Leave it out: it is for multi-host slices of {listed(needing)}"
+                pool.at("workloadPolicy"), cause, f"Leave it out: it is for multi-host slices of {join_names(needing)}"
             )
 
 

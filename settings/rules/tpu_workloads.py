@@ -27,13 +27,13 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import Problem
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, listed, needs
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs
 from settings.rules.workloads import noun_of
 
 TpuRun = TpuBatch | Multislice
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
-_LONGEST = 63
+_MAX_NAME_LENGTH = 63
 
 
 def _runs(settings: Settings) -> list[TpuRun]:
@@ -63,9 +63,9 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
     """Multislice is over multi-host slices of one version, topology and machine."""
     for run in multislices(settings):
         own = _own_pools(run, settings)
-        kinds = dict.fromkeys(pool_slice(pool) for pool in own)
-        if len(kinds) > 1 and run.tpu is None:
-            each = listed(
+        slices = dict.fromkeys(pool_slice(pool) for pool in own)
+        if len(slices) > 1 and run.tpu is None:
+            each = join_names(
                 f"{pool.name}: {pool.version} {pool.topology} of {pool_slice(pool).machine_type}" for pool in own
             )
             cause = (
@@ -73,12 +73,12 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
             )
             yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
             continue
-        kind = workload_slice(run, settings)
-        if not kind.multi_host:
+        tpu_slice = workload_slice(run, settings)
+        if not tpu_slice.multi_host:
             yield Problem(
                 run.at("tpu" if run.tpu is not None else "pools"),
-                f"a {kind.topology} slice of {kind.machine_type} is one machine, and Multislice is over multi-host "
-                "slices — GKE would refuse it",
+                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice is over "
+                "multi-host slices — GKE would refuse it",
                 "Take a larger topology, or a machine with 4 chips; or write a Job of gke-ai:batch for each slice",
             )
             continue
@@ -169,9 +169,11 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
             if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and run.service is None:
                 cause = f"{service} begins with a digit — Kubernetes would refuse the Service of that name"
                 yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
-        if longest > _LONGEST:
-            cause = f"names of the {noun_of(run)}'s pods would have {longest} characters — {_LONGEST} are allowed"
-            yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _LONGEST} characters")
+        if longest > _MAX_NAME_LENGTH:
+            cause = (
+                f"names of the {noun_of(run)}'s pods would have {longest} characters — {_MAX_NAME_LENGTH} are allowed"
+            )
+            yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
 
 
 def ports_are_ports(settings: Settings) -> Iterator[Problem]:
@@ -192,8 +194,8 @@ def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterat
         if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
             cause = "a changed run is made beside the old, which stays until its namespace goes, and namespace "
             cause += f"{DEFAULT_NAMESPACE} never does — old runs could not be told from those of others"
-            way_out = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
-            yield Problem(run.at("namespace"), cause, way_out)
+            remedy = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
+            yield Problem(run.at("namespace"), cause, remedy)
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -208,8 +210,8 @@ def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
         path = one.at("pools" if isinstance(one, Multislice) else "pool")
         cause = f"the nodes of pool {pool.name} come only for a ProvisioningRequest, for all pods of a Job at once"
         if not isinstance(one, FineTune | Multislice | TpuBatch):
-            way_out = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
-            yield Problem(path, f"{cause}, and this is a server — its pods would stay pending", way_out)
+            remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
+            yield Problem(path, f"{cause}, and this is a server — its pods would stay pending", remedy)
             continue
         queue = cluster_queue_of(one, settings)
         flavors = settings.queues.flavors if settings.queues else []
@@ -232,10 +234,8 @@ def flavors_are_queued_or_not(settings: Settings) -> Iterator[Problem]:
         own = flavor_pools(flavor, settings)
         queued = [pool.name for pool in own if isinstance(pool.capacity, QueuedFlexStart)]
         if queued and len(queued) < len(own):
-            cause = (
-                f"of the pools of flavor {flavor.name}, {listed(queued)} come by queued provisioning and the others "
-            )
-            cause += "don't — Kueue would ask for nodes of all of them, or of none"
+            cause = f"of the pools of flavor {flavor.name}, {join_names(queued)} come by queued provisioning and the "
+            cause += "others don't — Kueue would ask for nodes of all of them, or of none"
             yield Problem(flavor.at("pools"), cause, "Make a flavor of each kind")
 
 
@@ -287,9 +287,9 @@ def shared_growing_pools_are_counted_each(settings: Settings) -> Iterator[Proble
                 f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, each slice has its pool by "
             )
             cause += (
-                f"name, and flavor {several[0].name} counts {listed(several[0].pools)} as one — both could be let in "
+                f"name, and flavor {several[0].name} counts {join_names(several[0].pools)} as one — both could be let "
             )
-            cause += "and wait for a pool that the other has"
+            cause += "in and wait for a pool that the other has"
             yield Problem(run.at("pools"), cause, "Make a flavor of each pool, or give the runs pools of their own")
             return
 

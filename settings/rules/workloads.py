@@ -35,7 +35,7 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, kubernetes_labels, listed, needs, repeated
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, needs, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -117,12 +117,12 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
         if workload.queue is None or workload.queue in here:
             continue
         elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
-        if elsewhere and workload.queue not in settings.unread.names:
+        if elsewhere and workload.queue not in settings.unparsed.names:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {listed(elsewhere)}, not in {workload.namespace}, where "
-                f"the {noun_of(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
+                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, not in {workload.namespace}, "
+                f"where the {noun_of(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
@@ -152,7 +152,7 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
 def pools_exist(settings: Settings) -> Iterator[Problem]:
     """The pool that a workload names is one of this stack."""
     pools = [pool.name for pool in settings.gpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unread.touches("gke-ai:cluster.mode")
+    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for workload in gpu_workloads(settings):
         if workload.pool is None or workload.pool in pools:
             continue
@@ -177,7 +177,7 @@ def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
             yield Problem(workload.at("accelerator"), cause, "Leave one of them out")
         elif workload.pool is None and workload.accelerator is None:
             cause = f"the {noun} asks for GPUs and does not say of which nodes — it would be put on any"
-            names = f"Set pool ({listed(pools)})" if pools else "Set accelerator, for example nvidia-l4"
+            names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
             yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
         elif workload.accelerator is not None and workload.accelerator not in GPUS:
             cause = f"{workload.accelerator} is no GPU type of the catalogue — the pods would stay pending"
@@ -191,8 +191,8 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
         if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
         if not pools_of(workload, settings):
-            kinds = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
-            have = f"its pools have {listed(kinds)}" if kinds else "it has no GPU pools"
+            accelerators = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
+            have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
                 f"no pool of the cluster has {workload.accelerator}: {have} — the pods would stay pending",

@@ -46,7 +46,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
     """A preview of the example, and one of a bare program that registers as many resources through the same plugins."""
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
-    listed = [
+    resources = [
         {
             "type": step["newState"]["type"],
             "name": step["urn"].rpartition("::")[2],
@@ -56,9 +56,9 @@ def previews(emulator: Emulator) -> tuple[float, float]:
         if not step["newState"]["type"].startswith("pulumi:")
     ]
     file = emulator.state / "resources.json"
-    file.write_text(json.dumps(listed))
+    file.write_text(json.dumps(resources))
     emulator.make("preview", config)  # makes the stack
-    bare = Emulator(emulator.state, "bare", extra=(("BENCH_RESOURCES", str(file)),))
+    bare = Emulator(emulator.state, stack="bare", extra=(("BENCH_RESOURCES", str(file)),))
     folder = emulator.state / "bare"
     shutil.copytree(BARE, folder)
     shutil.copy(emulator.state / "config" / f"Pulumi.{emulator.stack}.yaml", folder / "Pulumi.bare.yaml")
@@ -67,14 +67,14 @@ def previews(emulator: Emulator) -> tuple[float, float]:
 
     def preview_bare() -> None:
         said = bare.run("pulumi", "preview", *chosen)
-        assert re.search(rf"\+ {len(listed) + 2} to create", said), said  # and the stack and its provider
+        assert re.search(rf"\+ {len(resources) + 2} to create", said), said  # and the stack and its provider
 
     return pairs(lambda: emulator.pulumi("preview"), preview_bare)
 
 
 def of_any_size(emulator: Emulator) -> tuple[float, float]:
     """Seconds a resource of a preview of the generated stack at its full size, and at half of it."""
-    half = Emulator(emulator.state, "half")
+    half = Emulator(emulator.state, stack="half")
     counts = [generated(emulator, TEAMS), generated(half, TEAMS // 2)]
     times = pairs(lambda: emulator.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
     return times[0] / counts[0], times[1] / counts[1]

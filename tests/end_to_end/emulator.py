@@ -1,36 +1,28 @@
-"""An emulator of a test's own: a state folder, the commands on it, and what is left of it."""
+"""A stack of this program on an emulator of a test's own: the commands on it, and what is left of it."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-RUN = str(ROOT / "emulator" / "run")
+from emulator.tests import harness
+from emulator.tests.harness import ROOT as ROOT
+from emulator.tests.harness import eventually as eventually
+from emulator.tests.harness import until_none as until_none
 
 
 @dataclass(frozen=True)
-class Emulator:
+class Emulator(harness.Emulator):
     """One emulated cloud; `stack` is what its commands work on."""
 
-    state: Path
     stack: str = "test"
-    extra: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of a command: this state, whatever the test run's own is."""
-        return {**os.environ, "GKE_AI_STATE": str(self.state), **dict(self.extra)}
 
     def configure(self, source: str, **sections: Any) -> Path:
         """Writes a configuration: that of `source` with some `gke-ai:` sections replaced."""
@@ -41,29 +33,10 @@ class Emulator:
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         return path
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        """Begins a command under `emulator/run`, its output in one stream."""
-        return subprocess.Popen(
-            [RUN, *command],
-            cwd=ROOT,
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
-
-    def run(self, *command: str, fails: bool = False) -> str:
-        """Runs a command to its end and returns its output; the outcome must be the expected one."""
-        process = self.start(*command)
-        output = process.communicate()[0]
-        assert (process.returncode != 0) == fails, f"{' '.join(command)} ended with {process.returncode}:\n{output}"
-        return output
-
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
         """Runs what `make COMMAND` runs."""
         picked = ["--config", str(config)] if config else []
-        return self.run("python", "-m", "emulator.stack", command, "--stack", self.stack, *picked, fails=fails)
+        return self.run("python", "-m", "ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
         """Runs Pulumi itself on the stack and its copied configuration."""
@@ -110,37 +83,6 @@ class Emulator:
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", "-o", "json", *arguments))["items"]
         return found
 
-    def processes(self) -> dict[int, str]:
-        """The processes that belong to this emulator, by the state that their environment names."""
-        mark = f"GKE_AI_STATE={self.state}".encode()
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue  # it ended meanwhile, or is somebody else's
-        return found
-
-
-def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    """Waits until `check` gives something true; what it gave last is in the failure."""
-    end = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found:
-            return found
-        assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
-        time.sleep(0.3)
-
-
-def until_none(check: Callable[[], Any], what: str, seconds: float = 60) -> None:
-    """Waits until `check` finds nothing; what it still found at the end is in the failure."""
-    end = time.monotonic() + seconds
-    while found := check():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
-        time.sleep(0.3)
-
 
 # Kinds that a cluster's own controllers write all the time, or that merely mirror others.
 FLEETING = {"componentstatuses", "controllerrevisions", "endpoints", "events", "events.events.k8s.io", "leases"}
@@ -185,7 +127,7 @@ def objects_of(emulator: Emulator) -> frozenset[tuple[str, str, str]]:
 
 def killed_up(emulator: Emulator, config: Path, point: str) -> None:
     """Begins an `up`, and kills its engine while the first resource of the type `point` is being created."""
-    up = emulator.start("python", "-m", "emulator.stack", "up", "--stack", emulator.stack, "--config", str(config))
+    up = emulator.start("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
     assert up.stdout
     for line in up.stdout:
         if f" {point} " in line and "creating" in line:

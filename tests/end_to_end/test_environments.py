@@ -178,7 +178,7 @@ def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emul
 
 def test_missing_token_names_both_ways_to_give_it(emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
-    command = ("sh", "-c", f"unset HF_TOKEN; python -m emulator.stack preview --stack test --config {config}")
+    command = ("sh", "-c", f"unset HF_TOKEN; python -m ops.emulated preview --stack test --config {config}")
     said = emulator.run(*command, fails=True)
     assert "pulumi config set --secret gke-ai:hfToken" in said
     assert "HF_TOKEN" in said

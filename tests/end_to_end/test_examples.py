@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from catalog.versions import JOBSET_API
+from docs import repository
 from ops.down import JOBSET_CRD
-from tests.end_to_end.emulator import ROOT, Emulator, begun, gone, killed_up, recovered, settled
+from tests.end_to_end.emulator import Emulator, begun, gone, killed_up, recovered, settled
 
-EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
+EXAMPLES = [path.name for path in repository.examples()]
 # Examples whose whole life another file goes through, with what is to be seen on the way.
 ELSEWHERE: dict[str, str] = {
     "cost-optimized-serving.yaml": "test_cost_optimized.py",

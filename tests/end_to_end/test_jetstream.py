@@ -94,21 +94,21 @@ def replicas(emulator: Emulator) -> int:
 
 
 @contextmanager
-def asked(emulator: Emulator) -> Iterator[None]:
+def repeated_bursts(emulator: Emulator) -> Iterator[None]:
     """The smoke check's burst of 100 requests, again and again; at the end the last has been answered."""
     enough = threading.Event()
 
-    def ask() -> None:
+    def send() -> None:
         while not enough.is_set():
             emulator.make("smoke")
 
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
+        sending = pool.submit(send)
         try:
             yield
         finally:
             enough.set()
-        asking.result()
+        sending.result()
 
 
 def test_both_metrics_are_read_and_ask_for_one_replica(deployed: Emulator) -> None:
@@ -117,7 +117,7 @@ def test_both_metrics_are_read_and_ask_for_one_replica(deployed: Emulator) -> No
 
 
 def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: Emulator) -> None:
-    with asked(deployed):
+    with repeated_bursts(deployed):
         # The larger answer of two: full slots alone do not ask for one.
         eventually(lambda: replicas(deployed) == 2, "the backlog asks for a second replica", 180)
         settled(deployed)
@@ -134,7 +134,7 @@ def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deploy
     deployed.make("up", deployed.configure(EXAMPLE, autoscaling=MEMORY_ALONE))
     eventually(lambda: values(deployed).keys() == {MEMORY}, "the memory alone is read", 180)
     assert replicas(deployed) == 1
-    with asked(deployed):
+    with repeated_bursts(deployed):
         eventually(lambda: replicas(deployed) == 2, "full memory asks for a second replica", 180)
         measure(deployed, "nothing")
         eventually(lambda: scaling(deployed) == "FailedGetExternalMetric", "the metric can't be read", 180)

@@ -1,4 +1,4 @@
-"""A stack that is watched: its dashboards and alerts are stable, and ask for metrics that the real Kueue really has."""
+"""A monitored stack: its dashboards and alerts are stable, and ask for metrics that the real Kueue really has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATER = {"kueue_evicted_workloads_total", "kueue_preempted_workloads_total", "ku
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
-    """The example, watched."""
+    """The example, monitored."""
     with fresh() as emulator:
         config = emulator.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
         found: Found = begun(emulator, config)
@@ -70,13 +70,13 @@ def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) ->
     with httpx.Client(verify=False) as client:
         assert client.get(url).is_error
         assert client.get(url, headers={"Authorization": f"Bearer {other}"}).status_code == 403
-        told = client.get(url, headers={"Authorization": f"Bearer {token(deployed)}"}).raise_for_status().text
+        exposition = client.get(url, headers={"Authorization": f"Bearer {token(deployed)}"}).raise_for_status().text
     boards = json.dumps([one["dashboardJson"] for one in of_type(deployed, "Dashboard")])
     alerts = json.dumps(of_type(deployed, "AlertPolicy"))
-    asked = {name.removesuffix("_bucket") for name in re.findall(r"kueue_[a-z_]+", boards + alerts)}
-    assert len(asked) >= 9
-    there = set(re.findall(r"^# TYPE (kueue_\w+)", told, re.MULTILINE))
-    assert asked - there <= LATER, "Kueue has no such metric"
+    queried = {name.removesuffix("_bucket") for name in re.findall(r"kueue_[a-z_]+", boards + alerts)}
+    assert len(queried) >= 9
+    exposed = set(re.findall(r"^# TYPE (kueue_\w+)", exposition, re.MULTILINE))
+    assert queried - exposed <= LATER, "Kueue has no such metric"
 
 
 def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp
         job["scrape_interval"] = "1s"
     sooner = configuration.with_name("sooner.yaml")
     sooner.write_text(yaml.safe_dump(content))
-    with prometheus.running(tmp_path, sooner) as asked:
+    with prometheus.running(tmp_path, sooner) as server:
         for query in at_once:
-            found = eventually(partial(asked.latest, query), f"{query} gives something", 30)
+            found = eventually(partial(server.latest, query), f"{query} gives something", 30)
             assert {one["metric"].get("cluster_queue") for one in found} == {"cluster-queue"}
         (stuck, silent) = (
             one["conditionPrometheusQueryLanguage"]["query"]
@@ -104,5 +104,5 @@ def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp
             for one in policy["conditions"]
             if "does not move" in policy["displayName"]
         )
-        assert asked.latest(silent) == []
-        assert asked.latest(stuck) == [], "Kueue has just admitted the server"
+        assert server.latest(silent) == []
+        assert server.latest(stuck) == [], "Kueue has just admitted the server"

@@ -53,17 +53,17 @@ def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emula
 
 
 @pytest.mark.parametrize(
-    ("replaced", "by", "told"),
+    ("replaced", "by", "message"),
     [
         ("topology: 4x4", "topology: 5x5", "5x5 is no topology of TPU v6e"),
         ("topology: 4x4", "topology: ${cluster.endpoint}", "property topology"),
     ],
 )
 def test_mistake_of_a_program_in_yaml_is_told_without_a_traceback(
-    replaced: str, by: str, told: str, emulator: Emulator
+    replaced: str, by: str, message: str, emulator: Emulator
 ) -> None:
     said = Program(emulator, "mistaken", replaced, by).pulumi("preview", fails=True)
-    assert told in said
+    assert message in said
     assert "Traceback" not in said
     assert 'File "' not in said
 

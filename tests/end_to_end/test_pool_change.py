@@ -45,7 +45,7 @@ def nodes(emulator: Emulator) -> list[dict[str, str]]:
 
 
 @contextmanager
-def watched(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
+def replica_states(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
     """The server's endpoints that are ready, by name, at every change as the API server tells it."""
     states: list[frozenset[str]] = []
     command = ("get", "endpointslices", "-n", "llm", "-l", f"kubernetes.io/service-name={SERVICE}", "-o", "json", "-w")
@@ -70,15 +70,15 @@ def watched(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
         reader.join()
 
 
-def moved(emulator: Emulator, **after: Any) -> None:
-    """Changes the pool while its server is watched: both replicas move, one is always ready, the old pool goes."""
+def change_pool(emulator: Emulator, **after: Any) -> None:
+    """Changes the pool while its server is observed: both replicas move, one is always ready, the old pool goes."""
     (before,) = {node[GKE_NODEPOOL] for node in nodes(emulator)}
-    with watched(emulator) as states:
+    with replica_states(emulator) as states:
         said = emulator.make("up", emulator.configure(EXAMPLE, **pool(**after)))
     assert all(states), f"no replica was ready at a moment: {states}"
     assert states[0].isdisjoint(states[-1]), "both replicas were moved"
     assert len(states[0]) == len(states[-1]) == 2
-    assert "pods are still on its earlier nodes" in said
+    assert "pods are still on its old nodes" in said
     assert {node[INSTANCE_TYPE] for node in nodes(emulator)} == {after["machineType"]}
     assert before not in {node[GKE_NODEPOOL] for node in nodes(emulator)}
     pools = [one for one in emulator.exported()["resources"] if one["type"].endswith(":NodePool")]
@@ -88,7 +88,7 @@ def moved(emulator: Emulator, **after: Any) -> None:
 
 def test_no_moment_without_a_ready_replica_while_a_pool_is_replaced(emulator: Emulator) -> None:
     emulator.make("up", emulator.configure(EXAMPLE, **pool(machineType=NODES_OF_TWO)))
-    moved(emulator, machineType=NODES_OF_TWO, createFirst=True)  # switched on for a pool that is there
-    moved(emulator, machineType=NODES_OF_FOUR, createFirst=True)
+    change_pool(emulator, machineType=NODES_OF_TWO, createBeforeDelete=True)  # switched on for a pool that is there
+    change_pool(emulator, machineType=NODES_OF_FOUR, createBeforeDelete=True)
     assert {node[POOL] for node in nodes(emulator)} == {"l4"}
     settled(emulator)

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
-from emulator.progress import Step
-from emulator.toolchain import PREVIOUS, go_version, install
+from emulator.progress import Progress
+from emulator.toolchain import BY_NAME, go_version, install
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
@@ -29,9 +29,9 @@ NEW_ACTION = "RestartJobAndIgnoreMaxRestarts"
 @pytest.fixture(scope="module")
 def previous() -> Path:
     """The earlier versions, built when this is asked for the first time."""
-    folder = PREVIOUS.folder(go_version())
-    if not folder.exists():
-        install(PREVIOUS, folder, Step(1, 1, PREVIOUS.title))
+    tool = BY_NAME["previous"]
+    folder = tool.module.folder(go_version())
+    install([tool], folder, Progress().step(tool.title))
     return folder
 
 
@@ -56,7 +56,7 @@ def full(previous: Path) -> Iterator[Emulator]:
         config = emulator.configure(EXAMPLE, **queues(**versions))
         # The charts of then; programs go by their tags. The cluster's daemon keeps this PATH.
         path = os.pathsep.join([str(previous / "bin"), os.environ["PATH"]])
-        up = ("python", "-m", "emulator.stack", "up", "--stack", emulator.stack, "--config", str(config))
+        up = ("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
         emulator.run("env", f"GKE_AI_CHARTS={previous / 'charts'}", f"PATH={path}", *up)
         eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
         yield emulator

@@ -335,18 +335,19 @@ def test_a_team_may(group: str, resource: str, verb: str, team_a: Credential) ->
 def allowed(team: Credential, namespace: str, group: str, resource: str, verb: str) -> bool:
     """What the API server says to whether the team may."""
     kind, _, part = resource.partition("/")
-    asked = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
+    attributes = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
     review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
-    answer = team.ask("POST", PLACES["Review"], {**review, "spec": {"resourceAttributes": asked}})
+    answer = team.ask("POST", PLACES["Review"], {**review, "spec": {"resourceAttributes": attributes}})
     return bool(answer.content["status"]["allowed"])
 
 
 @pytest.mark.parametrize("who", [["ada@example.com"], ["bob@example.com", "--as-group", "team-a@example.com"]])
 def test_a_member_may_what_the_deployer_may(who: list[str], shared: Emulator) -> None:
     for namespace, answer in (("team-a", "yes"), ("team-b", "no")):
-        asked = ("auth", "can-i", "create", "jobs", "-n", namespace, "--as", *who)
+        arguments = ("auth", "can-i", "create", "jobs", "-n", namespace, "--as", *who)
         assert (
-            shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *asked, fails=answer == "no").strip() == answer
+            shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *arguments, fails=answer == "no").strip()
+            == answer
         )
 
 

@@ -64,7 +64,10 @@ def read(version: str, system: str, stack: str) -> tuple[dict[str, Any], list[Re
     text = (FOLDER / version / f"{system}.json").read_text()
     text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::").replace("::STACK", f"::gke-ai-{stack}")
     found = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
-    return found["config"], [_whole(resource) for resource in found["resources"]]
+    resources: list[Resource] = found["resources"]
+    # A configuration may omit the project; then the record has the default of the emulator of that version.
+    (project,) = {one["inputs"]["project"] for one in resources if one["type"] == "pulumi:providers:gcp"}
+    return {"gcp:project": project, **found["config"]}, [_whole(resource) for resource in resources]
 
 
 def _trimmed(resource: Resource) -> Resource:

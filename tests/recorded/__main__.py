@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from docs import repository
 from tests.recorded import FOLDER, recorded
 
 ROOT = FOLDER.parent.parent
@@ -31,9 +32,7 @@ def main() -> None:
     """Records every system of the checkout, or those named."""
     arguments = sys.argv[1:]
     root = Path(arguments.pop(0)).resolve() if arguments and Path(arguments[0]).is_dir() else ROOT
-    files = {
-        file.stem.removeprefix("Pulumi."): file for file in [*root.glob("Pulumi.*.yaml"), *root.glob("examples/*.yaml")]
-    }
+    files = {file.stem.removeprefix("Pulumi."): file for file in repository.configurations(root)}
     folder = FOLDER / version(root)
     folder.mkdir(exist_ok=True)
     for name in arguments or sorted(files):
@@ -69,7 +68,7 @@ def of(root: Path, file: Path) -> str:
             mode = cluster.get("existingMode", "standard")
             run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
         try:
-            run("python", "-m", "emulator.stack", "up", "--stack", STACK, "--config", str(file))
+            run("python", "-m", "ops.emulated", "up", "--stack", STACK, "--config", str(file))
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
             return recorded(json.loads(exported)["deployment"], STACK, config)
         finally:

@@ -17,12 +17,12 @@ from typing import Any
 import yaml
 
 from catalog.workload_identity import pool_name
-from emulator import paths, stack
+from emulator import paths
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
-from emulator.existing import DEFAULTS
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
+from ops import emulated
 from tests.recorded import CERTIFICATE, NOWHERE, read
 
 
@@ -51,17 +51,17 @@ def main() -> None:
     source.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
     cluster = config.get("gke-ai:cluster", {})
     if cluster.get("mode") == "existing":
-        project = config.get("gcp:project", DEFAULTS["gcp:project"])
+        project = config["gcp:project"]
         there = {"name": cluster["name"], "location": cluster["location"], "project": project}
         if cluster.get("existingMode") == "autopilot":
             there |= {"enableAutopilot": True}
         else:
             there |= {"initialNodeCount": 1, "workloadIdentityConfig": {"workloadPool": pool_name(project)}}
         Cluster(Cloud(Store(), Nowhere(), project)).create(there)
-    made = stack.prepare(name, source)
-    stack.ensure(made)
+    made = emulated.prepare(name, source)
+    emulated.ensure(made)
     assert made.config_file
-    salt = yaml.safe_load((paths.CONFIG / f"Pulumi.{name}.yaml").read_text())["encryptionsalt"]
+    salt = yaml.safe_load(made.config_file.read_text())["encryptionsalt"]
     deployment: dict[str, Any] = {
         "manifest": {},
         "secrets_providers": {"type": "passphrase", "state": {"salt": salt}},

@@ -25,15 +25,15 @@ loaded = [
     kubernetes.scheduling.v1.PriorityClass,
 ]
 
-listed = json.loads(Path(os.environ["BENCH_RESOURCES"]).read_text())
-cluster = next(found for found in listed if found["type"] == "gcp:container/cluster:Cluster")
-made = pulumi.CustomResource(cluster["type"], cluster["name"], {**cluster["inputs"], "endpoint": None})
-provider = kubernetes.Provider("cluster", kubeconfig=made.id.apply(str), cluster_identifier="bench")
-for found in listed:
-    if found is cluster:
+resources = json.loads(Path(os.environ["BENCH_RESOURCES"]).read_text())
+cluster = next(resource for resource in resources if resource["type"] == "gcp:container/cluster:Cluster")
+registered_cluster = pulumi.CustomResource(cluster["type"], cluster["name"], {**cluster["inputs"], "endpoint": None})
+provider = kubernetes.Provider("cluster", kubeconfig=registered_cluster.id.apply(str), cluster_identifier="bench")
+for resource in resources:
+    if resource is cluster:
         continue
-    if found["inputs"] is None:
-        pulumi.ComponentResource(found["type"], found["name"])
+    if resource["inputs"] is None:
+        pulumi.ComponentResource(resource["type"], resource["name"])
         continue
-    options = pulumi.ResourceOptions(provider=provider if found["type"].startswith("kubernetes:") else None)
-    pulumi.CustomResource(found["type"], found["name"], found["inputs"], options)
+    options = pulumi.ResourceOptions(provider=provider if resource["type"].startswith("kubernetes:") else None)
+    pulumi.CustomResource(resource["type"], resource["name"], resource["inputs"], options)

@@ -1,0 +1,64 @@
+"""Calls to a cluster's API while Pulumi creates resources: on our own threads, over one connection per cluster."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import Lock
+from typing import Any, TypeVar
+
+import yaml
+
+from catalog.versions import KUEUE_API
+
+T = TypeVar("T")
+
+# Use our own threads: Pulumi's may all be blocked waiting for this reply.
+_THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="cluster-client")
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run a blocking function on one of our own threads and return its result."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *args)
+
+
+class Connection:
+    """A client of one cluster, shared by all threads. It connects at the first call; calls block."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._api: Any = None
+        self._connecting = Lock()
+
+    def call(self, request: Callable[[Any], T]) -> T:
+        """Return `request(client)`. Raises what the client raises."""
+        # The import takes half a second: only an `up` that calls the cluster pays for it.
+        from kubernetes import client, config
+
+        with self._connecting:
+            if self._api is None:
+                connect: Callable[[Any], Any] = config.new_client_from_config_dict
+                self._api = connect(yaml.safe_load(self._kubeconfig))
+            api = self._api
+        try:
+            return request(api)
+        except client.ApiException as error:
+            if error.status == 401:  # the token has expired: connect again for a new one
+                self._api = None
+            raise
+
+
+@cache
+def connection(kubeconfig: str) -> Connection:
+    """The one connection of a kubeconfig: each further connection would run the exec plugin again."""
+    return Connection(kubeconfig)
+
+
+def workloads(api: Any, namespace: str) -> list[Any]:
+    """Kueue's workloads of a namespace."""
+    from kubernetes import client
+
+    group, version = KUEUE_API.split("/")
+    response: Any = client.CustomObjectsApi(api).list_namespaced_custom_object(group, version, namespace, "workloads")
+    items: list[Any] = response["items"]
+    return items

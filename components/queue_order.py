@@ -1,0 +1,45 @@
+"""Keeps the order in which runs were submitted to a queue."""
+
+import asyncio
+import time
+
+import pulumi
+
+from components.cluster_client import connection, in_thread, workloads
+
+# Kueue may be starting. A run without a Workload after this time goes on without its place in the queue.
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 0.3
+
+
+def wait_for_workload(name: str, namespace: str, kubeconfig: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
+    """The hook by which creating a queued run waits for its Workload, so that a later run can't overtake it.
+
+    Of Workloads of the same priority Kueue admits the oldest first, by creation time in whole seconds
+    (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#queueing-strategy). `name` is unique in the program.
+    """
+
+    async def wait(args: pulumi.ResourceHookArgs) -> None:
+        known = await pulumi.Output.from_input(kubeconfig).future()
+        uid = (args.new_outputs or {}).get("metadata", {}).get("uid")
+        if not known or not uid:
+            return
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not await in_thread(has_workload, known, namespace, uid):
+            if time.monotonic() > end:
+                pulumi.log.warn(f"Kueue has created no Workload for {args.name} yet. Later runs may be admitted first.")
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(1)  # the next Workload then has a later creation time
+
+    return pulumi.ResourceHookBinding(after_create=[pulumi.ResourceHook(f"{name}: place in line", wait)])
+
+
+def has_workload(kubeconfig: str, namespace: str, uid: str) -> bool:
+    """Whether Kueue has created a Workload for the object with this uid. False while the cluster doesn't answer."""
+    try:
+        existing = connection(kubeconfig).call(lambda api: workloads(api, namespace))
+    except Exception:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
+        return False
+    owners = (owner for workload in existing for owner in workload["metadata"].get("ownerReferences", []))
+    return any(owner["uid"] == uid for owner in owners)

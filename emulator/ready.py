@@ -1,0 +1,51 @@
+"""Prepares the emulator for a command on one stack: `emulator/run ready CONFIG`, a stack's configuration file.
+
+Starts the clusters that stopped with the machine. Prints a JSON object:
+
+    defaults   values of the gcp provider's keys that a configuration may omit on the emulator
+    missing    what the configuration expects to exist and the emulator lacks, and the command that creates it; or null
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from emulator import cluster, existing
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(
+        prog="emulator/run ready", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", type=Path, help="the configuration: Pulumi.dev.yaml")
+    config = parser.parse_args().config
+    try:
+        content = yaml.safe_load(config.read_text()) or {}
+        for name in cluster.names():
+            cluster.start(name)
+    except yaml.YAMLError as error:
+        sys.exit(f"{config} is not valid YAML: {error}")
+    except (cluster.ClusterFailed, cluster.MissingTool) as error:
+        sys.exit(str(error))
+    print(json.dumps(answer(content.get("config") or {})))
+
+
+def answer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object that the command prints."""
+    missing = existing.missing(config)
+    return {
+        "defaults": existing.DEFAULTS,
+        "missing": {"what": missing[0], "command": missing[1]} if missing else None,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Speaks to a `pulumi-resource-kubernetes` as Pulumi's engine does, without programs or stacks around it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+
+from emulator.plugin import decode, encode, plain
+
+Properties = dict[str, Any]
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+NAMESPACE = "kubernetes:core/v1:Namespace"
+
+
+class Rejected(Exception):
+    """The plugin refused; `message` is what the user reads."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Unready(Exception):
+    """The object exists but isn't ready: what the engine would record, and why."""
+
+    def __init__(self, made: Created, reasons: list[str]) -> None:
+        super().__init__("\n".join(reasons))
+        self.made = made
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Created:
+    """A resource as the engine's state has it."""
+
+    token: str
+    name: str
+    id: str
+    inputs: Properties
+    state: Properties
+
+    @property
+    def outputs(self) -> Properties:
+        """The state without secret wrappers and the plugin's own entries."""
+        return {key: value for key, value in plain(self.state).items() if not key.startswith("__")}
+
+
+@dataclass
+class Engine:
+    """One plugin process, configured for one cluster; use it in a `with`.
+
+    Args:
+        command: How to start the plugin.
+        arguments: Those of the provider resource.
+        environment: Of the plugin's process, None for that of the tests.
+    """
+
+    command: Sequence[str]
+    arguments: Mapping[str, Any]
+    environment: Mapping[str, str] | None = None
+    process: subprocess.Popen[str] = field(init=False)
+    stub: Any = field(init=False)
+
+    def __enter__(self) -> Engine:
+        self.process = subprocess.Popen(
+            [*self.command, "127.0.0.1:1"], stdout=subprocess.PIPE, text=True, env=self.environment
+        )
+        assert self.process.stdout is not None
+        port = self.process.stdout.readline().strip()
+        self.stub = provider_pb2_grpc.ResourceProviderStub(
+            grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.absolute_max_metadata_size", 1 << 24)])
+        )
+        self.configure(self.arguments)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+    def call(self, method: str, request: Any) -> Any:
+        try:
+            return getattr(self.stub, method)(request)
+        except grpc.RpcError as error:
+            answer: Any = error
+            for entry in answer.trailing_metadata() or ():
+                if entry.key == "grpc-status-details-bin":
+                    status = status_pb2.Status.FromString(entry.value)
+                    failed = provider_pb2.ErrorResourceInitFailed()
+                    if status.details and status.details[0].Unpack(failed):
+                        raise _Unready(failed) from None
+            raise Rejected(str(answer.details())) from None
+
+    def configure(self, arguments: Mapping[str, Any]) -> None:
+        texts = {f"kubernetes:config:{key}": str(value) for key, value in arguments.items()}
+        request = provider_pb2.ConfigureRequest(
+            variables=texts, args=encode(arguments), acceptSecrets=True, sends_old_inputs=True
+        )
+        self.call("Configure", request)
+
+    def check_config(self, arguments: Mapping[str, Any]) -> list[str]:
+        request = provider_pb2.CheckRequest(urn=_urn("pulumi:providers:kubernetes", "k"), news=encode(arguments))
+        return [failure.reason for failure in self.call("CheckConfig", request).failures]
+
+    def diff_config(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+        """The arguments that make it another cluster."""
+        urn = _urn("pulumi:providers:kubernetes", "k")
+        request = provider_pb2.DiffRequest(urn=urn, id="k", olds=encode(old), old_inputs=encode(old), news=encode(new))
+        return list(self.call("DiffConfig", request).replaces)
+
+    def check(self, token: str, name: str, inputs: Properties, old: Properties | None = None) -> Properties:
+        """The inputs as the plugin completes them; raises Rejected with all failures."""
+        request = provider_pb2.CheckRequest(
+            urn=_urn(token, name),
+            olds=encode(old or {}),
+            news=encode(_with_kind(token, inputs)),
+            randomSeed=name.encode(),
+        )
+        answer = self.call("Check", request)
+        if answer.failures:
+            raise Rejected("\n".join(f"{failure.property} {failure.reason}".strip() for failure in answer.failures))
+        return decode(answer.inputs)
+
+    def create(
+        self, token: str, name: str, inputs: Properties, *, preview: bool = False, timeout: float = 0
+    ) -> Created:
+        checked = self.check(token, name, inputs)
+        request = provider_pb2.CreateRequest(
+            urn=_urn(token, name), properties=encode(checked), preview=preview, timeout=timeout
+        )
+        try:
+            answer = self.call("Create", request)
+        except _Unready as unready:
+            raise unready.with_inputs(token, name, checked) from None
+        return Created(token, name, answer.id, checked, decode(answer.properties))
+
+    def diff(self, made: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
+        checked = self.check(made.token, made.name, inputs, made.inputs)
+        request = provider_pb2.DiffRequest(
+            id=made.id,
+            urn=_urn(made.token, made.name),
+            olds=encode(made.state),
+            old_inputs=encode(made.inputs),
+            news=encode(checked),
+            ignoreChanges=ignore,
+        )
+        answer: provider_pb2.DiffResponse = self.call("Diff", request)
+        return answer
+
+    def changes(self, made: Created, inputs: Properties, ignore: Sequence[str] = ()) -> list[str]:
+        """The properties that an update would change."""
+        return sorted(self.diff(made, inputs, ignore).detailedDiff)
+
+    def update(
+        self,
+        made: Created,
+        inputs: Properties,
+        *,
+        preview: bool = False,
+        ignore: Sequence[str] = (),
+        timeout: float = 0,
+    ) -> Created:
+        checked = self.check(made.token, made.name, inputs, made.inputs)
+        request = provider_pb2.UpdateRequest(
+            id=made.id,
+            urn=_urn(made.token, made.name),
+            olds=encode(made.state),
+            old_inputs=encode(made.inputs),
+            news=encode(checked),
+            preview=preview,
+            ignoreChanges=ignore,
+            timeout=timeout,
+        )
+        try:
+            answer = self.call("Update", request)
+        except _Unready as unready:
+            raise unready.with_inputs(made.token, made.name, checked) from None
+        return Created(made.token, made.name, made.id, checked, decode(answer.properties))
+
+    def refresh(self, made: Created) -> Created | None:
+        """The resource as it is now, None if it is gone."""
+        request = provider_pb2.ReadRequest(
+            id=made.id,
+            urn=_urn(made.token, made.name),
+            properties=encode(made.state),
+            inputs=encode(made.inputs),
+        )
+        try:
+            answer = self.call("Read", request)
+        except _Unready as unready:
+            raise unready.with_inputs(made.token, made.name, made.inputs) from None
+        if not answer.id:
+            return None
+        return Created(made.token, made.name, answer.id, decode(answer.inputs), decode(answer.properties))
+
+    def read(self, token: str, name: str, object_id: str) -> Created | None:
+        """An import: nothing is known but the id."""
+        return self.refresh(Created(token, name, object_id, {}, {}))
+
+    def delete(self, made: Created, *, timeout: float = 0) -> None:
+        request = provider_pb2.DeleteRequest(
+            id=made.id,
+            urn=_urn(made.token, made.name),
+            properties=encode(made.state),
+            old_inputs=encode(made.inputs),
+            timeout=timeout,
+        )
+        self.call("Delete", request)
+
+    def cancel(self) -> None:
+        self.call("Cancel", empty_pb2.Empty())
+
+
+class _Unready(Exception):
+    def __init__(self, failed: provider_pb2.ErrorResourceInitFailed) -> None:
+        super().__init__()
+        self._failed = failed
+
+    def with_inputs(self, token: str, name: str, inputs: Properties) -> Unready:
+        known = decode(self._failed.inputs) if self._failed.inputs.fields else inputs
+        made = Created(token, name, self._failed.id, known, decode(self._failed.properties))
+        return Unready(made, list(self._failed.reasons))
+
+
+def _urn(token: str, name: str) -> str:
+    return f"urn:pulumi:test::test::{token}::{name}"
+
+
+def _with_kind(token: str, inputs: Properties) -> Properties:
+    """The SDK's classes state apiVersion and kind; a release has neither."""
+    _, module, kind = token.split(":")
+    if module.startswith("helm.sh/"):
+        return inputs
+    return {"apiVersion": module.removeprefix("core/"), "kind": kind, **inputs}

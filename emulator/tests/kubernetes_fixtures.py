@@ -1,0 +1,98 @@
+"""A cluster of the emulator and a `pulumi-resource-kubernetes` configured for it, for the tests of that plugin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.tests.harness import RUN, Emulator
+from emulator.tests.kubernetes_engine import NAMESPACE, Created, Engine
+
+MAKE = """
+import emulator.cluster as cluster
+zones = ["us-central1-a"]
+cluster.create("rules", cluster.ClusterRecord("rules", "p", "us-central1", "standard", zones, "1.36.1-gke.1"))
+cluster.set_pool("rules", cluster.PoolRecord("system", "e2-standard-32", zones, nodes_per_zone=1))
+end = cluster.endpoint("rules")
+print(end.host, end.ca_certificate)
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster; its kubeconfig logs in by `gke-gcloud-auth-plugin`, as the program's does."""
+
+    emulator: Emulator
+    kubeconfig: str
+
+    def plugin(self, **arguments: Any) -> Engine:
+        """The `pulumi-resource-kubernetes` that is first on the PATH of `emulator/run`: the official one, or ours."""
+        given = {"kubeconfig": self.kubeconfig, "clusterIdentifier": "rules", **arguments}
+        return Engine([RUN, "pulumi-resource-kubernetes"], given, self.emulator.environment)
+
+    def kubectl(self, *arguments: str, given: Any = None) -> str:
+        """Acts as someone other than Pulumi."""
+        path = self.emulator.state / "test-kubeconfig"
+        path.write_text(self.kubeconfig)
+        done = subprocess.run(
+            [RUN, "kubectl", "--kubeconfig", str(path), *arguments],
+            env=self.emulator.environment,
+            input=None if given is None else json.dumps(given),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """One small cluster for all tests; each works in a namespace of its own."""
+    emulator = Emulator(Path(tempfile.mkdtemp(prefix="gke-ai-")))
+    try:
+        host, authority = emulator.run("python", "-c", MAKE).split()[-2:]
+        login = {
+            "apiVersion": "client.authentication.k8s.io/v1beta1",
+            "command": "gke-gcloud-auth-plugin",
+            "interactiveMode": "Never",
+            "provideClusterInfo": True,
+        }
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [
+                {"name": "c", "cluster": {"server": f"https://{host}", "certificate-authority-data": authority}}
+            ],
+            "users": [{"name": "u", "user": {"exec": login}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }
+        yield Cluster(emulator, json.dumps(kubeconfig))
+    finally:
+        emulator.run("python", "-c", 'import emulator.cluster; emulator.cluster.delete("rules")')
+        shutil.rmtree(emulator.state, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def plugin(cluster: Cluster) -> Iterator[Engine]:
+    """One plugin process for all tests that don't end or cancel it."""
+    with cluster.plugin() as engine:
+        yield engine
+
+
+@pytest.fixture
+def namespace(plugin: Engine) -> str:
+    """A new namespace; it goes with the cluster."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    made: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
+    return made.id

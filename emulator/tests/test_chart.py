@@ -1,0 +1,35 @@
+"""`emulator/run chart`: the folder that stands for a chart of a registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator import chart
+
+REFERENCE = "oci://registry.example/charts/thing"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a chart of version 1.2.3."""
+    made = tmp_path / "thing"
+    made.mkdir()
+    (made / "Chart.yaml").write_text("name: thing\nversion: 1.2.3\n")
+    monkeypatch.setenv("GKE_AI_CHARTS", str(tmp_path))
+    return made
+
+
+def test_folder_of_the_chart_is_printed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["chart", REFERENCE, "1.2.3"])
+    chart.main()
+    assert capsys.readouterr().out == f"{folder}\n"
+
+
+def test_version_that_the_emulator_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["chart", REFERENCE, "2.0.0"])
+    with pytest.raises(SystemExit, match=r"version 2\.0\.0 is asked for, and the folder holds 1\.2\.3"):
+        chart.main()

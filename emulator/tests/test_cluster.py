@@ -1,0 +1,463 @@
+"""The emulator's cluster with the real Kueue: what it promises to those who deploy to it, and what it leaves behind.
+
+The tests share one cluster and build on each other, in the order in which they stand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from catalog.versions import KUEUE_VERSION
+from emulator import auth_plugin, capacity, cluster, paths
+from emulator.cluster import ClusterRecord, PoolRecord, controllers, processes
+from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
+from emulator.cluster.folder import Folder
+from emulator.cluster.kwok import COMPONENTS
+from emulator.cluster.planner import PROVISIONING_REQUEST
+
+pytestmark = pytest.mark.cluster
+
+ZONE = "us-central1-a"
+STANDARD = ClusterRecord("llm-cluster", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")
+AUTOPILOT = ClusterRecord("half", "p", "us-central1", "autopilot", [ZONE], "1.36.1-gke.1")
+SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-4", [ZONE], nodes_per_zone=1)
+GPU_POOL = PoolRecord("gpupool", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, driver="latest", nodes_per_zone=3)
+PODS = "/api/v1/namespaces/llm/pods"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+CLASSES = "/apis/cloud.google.com/v1/computeclasses"
+DEFAULT_PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/llm/jobs"
+L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+DEPLOYMENT = "/apis/apps/v1/namespaces/llm/deployments/tgi"
+
+
+def eventually(check: Callable[[], Any], seconds: float = 20) -> Any:
+    """The first true answer of a check; an API that refuses meanwhile is asked again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if found := check():
+                return found
+            last: object = found
+        except (Refused, httpx.HTTPError) as error:
+            last = error
+        assert time.monotonic() < deadline, f"not within {seconds} s; the last answer: {last}"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # Deeper than the 108 bytes that the path of a Unix socket may have.
+    root = tmp_path_factory.mktemp("state") / ("deep" * 25)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "STATE", root)
+        patch.setattr(paths, "CLUSTERS", root / "clusters")
+        # A while in which Kueue's pod is Ready and its webhook can't answer yet.
+        patch.setenv(controllers.DELAY_VARIABLE, "1")
+        yield root
+        for folder in (root / "clusters").glob("*"):
+            cluster.delete(folder.name)
+
+
+@pytest.fixture(scope="module")
+def api(state: Path) -> Iterator[httpx.Client]:  # noqa: ARG001 (where the cluster is made)
+    """A cluster with the pools of the mixed example and the real Kueue, by its chart."""
+    cluster.create(STANDARD.name, STANDARD)
+    cluster.set_pool(STANDARD.name, SYSTEM_POOL)
+    cluster.set_pool(STANDARD.name, GPU_POOL)
+    image = "controllerManager.manager.image"
+    release = f"{image}.repository=registry.k8s.io/kueue/kueue,{image}.tag=v{KUEUE_VERSION}"
+    chart = str(Path(os.environ["GKE_AI_CHARTS"]) / "kueue")
+    helm("install", "kueue", chart, "--create-namespace", "--set", release)
+    with client(Folder(STANDARD.name)) as api:
+        yield api
+
+
+def helm(*arguments: str) -> None:
+    kubeconfig = str(Folder(STANDARD.name).kubeconfig)
+    command = [processes.tool("helm"), "--kubeconfig", kubeconfig, "--namespace", "kueue-system", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+def commands() -> dict[str, int]:
+    """The programs that run for the cluster, with how many times each does."""
+    counted: dict[str, int] = {}
+    for pid in processes.of(Folder(STANDARD.name).path):
+        words = _command(pid)
+        name = "daemon" if b"emulator.cluster.daemon" in words else Path(words[0].decode()).name
+        counted[name] = counted.get(name, 0) + 1
+    return counted
+
+
+def _command(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+ALL_RUN_ONCE = dict.fromkeys((*COMPONENTS, "daemon"), 1)
+
+
+def container(gpus: int) -> Object:
+    return {"name": "c", "image": "example/model", "resources": {"limits": {"nvidia.com/gpu": gpus, "cpu": 2}}}
+
+
+def create(api: httpx.Client, path: str, kind: str, name: str, **content: Any) -> Object:
+    api_version = path.split("/")[2] if path.startswith("/api/") else "/".join(path.split("/")[2:4])
+    body = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name} | content.pop("metadata", {}),
+        **content,
+    }
+    return answer(api.post(path, params={"fieldValidation": "Strict"}, json=body))
+
+
+def await_gone(api: httpx.Client, path: str) -> None:
+    eventually(lambda: api.get(path).status_code == 404)
+
+
+def crd_groups(api: httpx.Client) -> set[str]:
+    found = answer(api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))["items"]
+    return {crd["spec"]["group"] for crd in found}
+
+
+def phases(api: httpx.Client, **labels: str) -> list[str]:
+    """What kubectl would show of the pods with these labels, sorted."""
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    shown = []
+    for pod in answer(api.get(PODS, params={"labelSelector": selector}))["items"]:
+        gated = any(c.get("reason") == "SchedulingGated" for c in pod["status"].get("conditions", []))
+        shown.append("SchedulingGated" if gated else pod["status"]["phase"])
+    return sorted(shown)
+
+
+def test_kueues_pod_is_ready_before_its_webhook_answers(api: httpx.Client) -> None:
+    def ready() -> bool:
+        pods = answer(api.get("/api/v1/namespaces/kueue-system/pods"))["items"]
+        conditions = [c for pod in pods for c in pod["status"].get("conditions", [])]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    eventually(ready)
+    with pytest.raises(Refused, match="webhook"):
+        create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={})
+
+
+def test_a_daemon_that_died_is_started_again_and_starts_kueue(api: httpx.Client) -> None:
+    folder = Folder(STANDARD.name).path
+    daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in _command(pid))
+    os.kill(daemon, signal.SIGKILL)
+    eventually(lambda: "daemon" not in commands())
+    cluster.create(STANDARD.name, STANDARD)
+    eventually(lambda: commands() == ALL_RUN_ONCE | {"kueue": 1})
+    eventually(lambda: create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={}))
+
+
+def test_quota_holds_back_the_fourth_server_and_preempts_the_job(api: httpx.Client) -> None:
+    quota = {"nvidia.com/gpu": "6", "cpu": "72"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
+    group = {"coveredResources": list(quota), "flavors": [{"name": "l4", "resources": resources}]}
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
+    create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "queue", spec=spec)
+    create(api, "/api/v1/namespaces", "Namespace", "llm")
+    create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "lq", spec={"clusterQueue": "queue"})
+    for name, value in (("high", 1000), ("low", -10)):
+        create(api, "/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass", name, value=value)
+    queued = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+
+    def template(priority: str, gpus: int, **spec: Any) -> Object:
+        pod = {"priorityClassName": priority, "nodeSelector": L4, "containers": [container(gpus)]}
+        return {"metadata": {"labels": {"app": "tgi"} if priority == "high" else {}}, "spec": pod | spec}
+
+    server = {"replicas": 4, "selector": {"matchLabels": {"app": "tgi"}}, "template": template("high", 2)}
+    create(api, "/apis/apps/v1/namespaces/llm/deployments", "Deployment", "tgi", metadata=queued, spec=server)
+    eventually(lambda: phases(api, app="tgi") == ["Running"] * 3 + ["SchedulingGated"])
+
+    def scale(replicas: int) -> None:
+        answer(api.patch(DEPLOYMENT, json={"spec": {"replicas": replicas}}, headers=MERGE_PATCH))
+
+    scale(1)
+    job = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "suspend": True}
+    job["template"] = template("low", 2, restartPolicy="OnFailure")
+    create(api, JOBS, "Job", "finetune", metadata=queued, spec=job)
+    in_job = {"batch.kubernetes.io/job-name": "finetune"}
+    eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
+    scale(2)
+    eventually(lambda: phases(api, app="tgi") == ["Running"] * 2 and phases(api, **in_job) == [])
+    scale(1)
+    eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
+    # Containers that Kueue had stopped are not the Job's failures.
+    assert answer(api.get(f"{JOBS}/finetune"))["status"].get("failed", 0) == 0
+
+
+def test_a_job_ends_when_it_is_told_to(api: httpx.Client) -> None:
+    assert cluster.finish_job(STANDARD.name, "llm", "finetune") == 2
+    eventually(lambda: answer(api.get(f"{JOBS}/finetune"))["status"].get("succeeded") == 2)
+    with pytest.raises(cluster.NothingRuns, match="finetune"):
+        cluster.finish_job(STANDARD.name, "llm", "finetune")
+
+
+def test_kueue_has_its_own_service_accounts_permissions(api: httpx.Client) -> None:
+    token = next(Folder(STANDARD.name).sandboxes.glob("*/*/token")).read_text()
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    # Without the administrator's certificate.
+    tls = ssl.create_default_context(cafile=str(Folder(STANDARD.name).pki / "ca.crt"))
+    with httpx.Client(base_url=api.base_url, verify=tls, headers={"authorization": f"Bearer {token}"}) as kueue:
+        who = answer(kueue.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", json=review))
+        assert kueue.get("/api/v1/namespaces/llm/configmaps").status_code == 403
+    assert who["status"]["userInfo"]["username"] == "system:serviceaccount:kueue-system:kueue-controller-manager"
+
+
+def test_kueues_aggregated_api_answers(api: httpx.Client) -> None:
+    path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/queue/pendingworkloads"
+    assert eventually(lambda: answer(api.get(path)))["kind"] == "PendingWorkloadsSummary"
+
+
+def test_a_deleted_pod_with_a_finalizer_stays_until_its_owner_lets_it_go(api: httpx.Client) -> None:
+    kept = {"finalizers": ["example.com/keep"]}
+    create(api, PODS, "Pod", "kept", metadata=kept, spec={"containers": [container(0)]})
+    eventually(lambda: answer(api.get(f"{PODS}/kept"))["status"]["phase"] == "Running")
+    api.delete(f"{PODS}/kept")
+    eventually(lambda: answer(api.get(f"{PODS}/kept"))["status"]["phase"] == "Failed")
+    answer(api.patch(f"{PODS}/kept", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
+    await_gone(api, f"{PODS}/kept")
+
+
+def test_a_pod_monitoring_with_a_misplaced_field_is_refused(api: httpx.Client) -> None:
+    path = "/apis/monitoring.googleapis.com/v1/namespaces/llm/podmonitorings"
+    selector = {"matchLabels": {"app": "tgi"}}
+    spec = {"selector": selector, "endpoints": [{"port": "http", "interval": "15s"}]}
+    create(api, path, "PodMonitoring", "right", spec=spec)
+    with pytest.raises(Refused, match="unknown field"):
+        create(api, path, "PodMonitoring", "wrong", spec=spec, selector=selector)
+
+
+def test_a_compute_class_gives_a_pod_its_node_its_toleration_and_its_disk(api: httpx.Client) -> None:
+    spec = {
+        "priorities": [{"machineType": "g2-standard-24", "spot": True}],
+        "nodePoolAutoCreation": {"enabled": True},
+    }
+    create(api, CLASSES, "ComputeClass", "cheap", spec=spec)
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "premium-rwo",
+        "resources": {"requests": {"storage": "100Gi"}},
+    }
+    pod = {
+        "nodeSelector": {"cloud.google.com/compute-class": "cheap"},
+        "containers": [container(2)],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
+    }
+    made = create(api, DEFAULT_PODS, "Pod", "scratch", spec=pod)
+    taint = {"key": "cloud.google.com/compute-class", "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
+    assert taint in made["spec"]["tolerations"]
+    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/scratch"))["status"]["phase"] == "Running")
+    node = answer(api.get(f"/api/v1/nodes/{answer(api.get(f'{DEFAULT_PODS}/scratch'))['spec']['nodeName']}"))
+    assert node["metadata"]["labels"]["cloud.google.com/gke-spot"] == "true"
+    (volume,) = answer(api.get("/api/v1/persistentvolumes"))["items"]
+    assert (volume["status"]["phase"], volume["spec"]["capacity"]) == ("Bound", {"storage": "100Gi"})
+    api.delete(f"{DEFAULT_PODS}/scratch")
+    eventually(lambda: answer(api.get("/api/v1/persistentvolumes"))["items"] == [])
+
+
+@pytest.mark.parametrize(
+    ("priority", "cause"),
+    [
+        ({"machineTyp": "g2-standard-24"}, "unknown field"),
+        ({"machineType": "g2-standard-24", "machineFamily": "g2"}, "machineType and machineFamily exclude each other"),
+        ({"machineType": "g2-standard-24", "minCores": 8}, "machineType excludes minCores"),
+        ({"machineType": "a", "spot": True, "flexStart": {"enabled": True}}, "flexStart and spot exclude each other"),
+        ({"flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 0}}}, "greater than or equal to 1"),
+        ({"machineType": "a", "reservations": {"affinity": "Specific"}}, "specific reservations are named"),
+        ({"nodepools": ["a"], "spot": True}, "nodepools stands alone"),
+    ],
+)
+def test_a_compute_class_against_googles_rules_is_refused(api: httpx.Client, priority: Object, cause: str) -> None:
+    with pytest.raises(Refused, match=cause):
+        create(api, CLASSES, "ComputeClass", "wrong", spec={"priorities": [priority]})
+
+
+def test_kueue_asks_for_queued_nodes_and_its_job_runs_on_them(api: httpx.Client) -> None:
+    queued = PoolRecord(
+        "queued", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=2
+    )
+    cluster.set_pool(STANDARD.name, queued)
+    flavor = {
+        "nodeLabels": {"cloud.google.com/gke-nodepool": "queued"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "queued", spec=flavor)
+    # The pods are sent to the nodes that came for them.
+    chosen = {"key": PROVISIONING_REQUEST, "valueFromProvisioningClassDetail": "ResizeRequestName"}
+    config = {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": ["nvidia.com/gpu"],
+        "podSetUpdates": {"nodeSelector": [chosen]},
+    }
+    create(api, f"{KUEUE}/provisioningrequestconfigs", "ProvisioningRequestConfig", "dws", spec=config)
+    check = {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "dws"},
+    }
+    create(api, f"{KUEUE}/admissionchecks", "AdmissionCheck", "dws", spec=check)
+    quota = [{"name": "nvidia.com/gpu", "nominalQuota": "8"}, {"name": "cpu", "nominalQuota": "99"}]
+    group = {"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "queued", "resources": quota}]}
+    spec = {
+        "namespaceSelector": {},
+        "resourceGroups": [group],
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "dws"}]},
+    }
+    create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "dws", spec=spec)
+    create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "dws", spec={"clusterQueue": "dws"})
+    capacity.declare({"queuedFlexStart": False})
+    job = {
+        "parallelism": 2,
+        "completions": 2,
+        "suspend": True,
+        "template": {"spec": {"containers": [container(2)], "restartPolicy": "Never"}},
+    }
+    labels = {"kueue.x-k8s.io/queue-name": "dws"}
+    create(api, JOBS, "Job", "dws", metadata={"labels": labels}, spec=job)
+
+    def waits() -> list[str]:
+        found = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
+        conditions = [c for one in found for c in one.get("status", {}).get("conditions", [])]
+        return [c["message"] for c in conditions if (c["type"], c["status"]) == ("Provisioned", "False")]
+
+    eventually(lambda: waits() == ["queued: no queuedFlexStart capacity (GCE_STOCKOUT)"])
+    assert phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == []
+    capacity.declare({"queuedFlexStart": True})
+    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == ["Running"] * 2)
+    nodes = answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"]
+    assert len(nodes) == 2
+    pods = answer(api.get(PODS, params={"labelSelector": "batch.kubernetes.io/job-name=dws"}))["items"]
+    names = {node["metadata"]["labels"][PROVISIONING_REQUEST] for node in nodes}
+    assert {pod["spec"]["nodeSelector"][PROVISIONING_REQUEST] for pod in pods} == names
+    assert cluster.finish_job(STANDARD.name, "llm", "dws") == 2
+
+
+def test_the_auth_plugin_hands_out_a_credential_quickly(api: httpx.Client, state: Path) -> None:
+    def ask(server: str) -> subprocess.CompletedProcess[str]:
+        spec = {"interactive": False, "cluster": {"server": server}}
+        info = json.dumps({"kind": "ExecCredential", "apiVersion": auth_plugin.API_VERSION, "spec": spec})
+        env = {"KUBERNETES_EXEC_INFO": info, "GKE_AI_STATE": str(state), "PYTHONPATH": str(paths.ROOT)}
+        command = [sys.executable, "-P", "-m", "emulator.auth_plugin"]
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+    status = json.loads(ask(str(api.base_url)).stdout)["status"]
+    assert status == cluster.credential(cluster.endpoint(STANDARD.name).host)
+    assert json.loads(ask(f"https://localhost:{api.base_url.port}").stdout)["status"] == status
+    refused = ask("https://127.0.0.1:1")
+    assert refused.returncode == 1
+    assert "no cluster at 127.0.0.1:1" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_control_plane_is_trusted_by_its_dns_name_without_a_certificate_in_the_kubeconfig(
+    api: httpx.Client, state: Path
+) -> None:
+    def version(authorities: Path | None) -> httpx.Response:
+        tls = ssl.create_default_context(cafile=authorities)
+        tls.load_cert_chain(Folder(STANDARD.name).pki / "admin.crt", Folder(STANDARD.name).pki / "admin.key")
+        with httpx.Client(verify=tls, trust_env=False) as anyone:
+            return anyone.get(f"https://localhost:{api.base_url.port}/version")
+
+    assert version(state / "authorities.pem").json()["major"] == "1"
+    with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
+        version(None)  # by those of the machine alone, or of another emulator
+
+
+def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
+    def of_pool() -> dict[str, Object]:
+        selector = {"labelSelector": "cloud.google.com/gke-nodepool=extra"}
+        found = answer(api.get("/api/v1/nodes", params=selector))["items"]
+        return {node["metadata"]["name"]: node for node in found}
+
+    extra = PoolRecord("extra", "e2-standard-2", [ZONE], nodes_per_zone=2, labels={"team": "red"})
+    cluster.set_pool(STANDARD.name, extra)
+    before = of_pool()
+    cluster.set_pool(STANDARD.name, PoolRecord(**{**vars(extra), "labels": {"tier": "one"}, "nodes_per_zone": 1}))
+    (name, node), *others = of_pool().items()
+    assert not others
+    assert name in before
+    assert (node["metadata"]["labels"].get("team"), node["metadata"]["labels"]["tier"]) == (None, "one")
+    cluster.set_pool(STANDARD.name, PoolRecord(**{**vars(extra), "machine_type": "e2-standard-4", "nodes_per_zone": 1}))
+    assert before.keys().isdisjoint(of_pool())
+    cluster.remove_pool(STANDARD.name, "extra")
+    cluster.remove_pool(STANDARD.name, "extra")
+    assert of_pool() == {}
+
+
+def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
+    for path in (DEPLOYMENT, f"{JOBS}/finetune", f"{JOBS}/dws"):
+        answer(api.request("DELETE", path, json={"propagationPolicy": "Foreground"}))
+        await_gone(api, path)
+    answer(api.delete("/api/v1/namespaces/llm"))
+    kinds = {"clusterqueues": ("queue", "dws"), "resourceflavors": ("l4", "queued"), "admissionchecks": ("dws",)}
+    for kind, names in kinds.items():
+        for name in names:
+            answer(api.delete(f"{KUEUE}/{kind}/{name}"))
+            await_gone(api, f"{KUEUE}/{kind}/{name}")
+    helm("uninstall", "kueue")
+    answer(api.delete("/api/v1/namespaces/kueue-system"))
+    # Each takes five seconds at least, by the namespace controller's own rule: so both at a time.
+    for namespace in ("llm", "kueue-system"):
+        await_gone(api, f"/api/v1/namespaces/{namespace}")
+    gkes = {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io"}
+    secret_sync = {"secret-sync.gke.io", "secrets-store.csi.x-k8s.io"}
+    eventually(lambda: crd_groups(api) == gkes | secret_sync)
+    eventually(lambda: commands() == ALL_RUN_ONCE)
+    cluster.delete(STANDARD.name)
+    assert commands() == {}
+    assert list(paths.CLUSTERS.iterdir()) == []
+    cluster.delete(STANDARD.name)
+
+
+def test_a_create_that_was_killed_is_made_anew(state: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from emulator import cluster, paths\n"
+        "paths.STATE = Path(sys.argv[1]); paths.CLUSTERS = paths.STATE / 'clusters'\n"
+        "cluster.create('half', cluster.ClusterRecord('half', 'p', 'us-central1', 'autopilot', ['us-central1-a'], '1'))"
+    )
+    command = [sys.executable, "-c", program, str(state)]
+    folder = Folder("half")
+    with subprocess.Popen(command, cwd=paths.ROOT, env={**os.environ, "PYTHONPATH": str(paths.ROOT)}) as killed:
+        # kwokctl has begun to start the control plane.
+        eventually(lambda: len(processes.of(folder.path)) >= 2)
+        killed.kill()
+    assert not cluster.exists("half")
+    cluster.create("half", AUTOPILOT)
+    assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
+    with client(folder) as api:
+        create(api, DEFAULT_PODS, "Pod", "p", spec={"nodeSelector": L4, "containers": [container(1)]})
+        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+        events = answer(api.get("/api/v1/namespaces/default/events"))["items"]
+        assert "TriggeredScaleUp" in [event["reason"] for event in events]
+
+
+@pytest.mark.usefixtures("state")
+def test_what_has_stopped_is_started_again_with_all_it_had() -> None:
+    folder = Folder("half")
+    endpoint, ids = cluster.endpoint("half"), set(processes.of(folder.path))
+    assert cluster.create("half", AUTOPILOT) == endpoint
+    assert set(processes.of(folder.path)) == ids
+    processes.end(folder.path)  # as a reboot does
+    cluster.start("half")
+    assert cluster.endpoint("half") == endpoint
+    assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
+    with client(folder) as api:
+        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+    cluster.delete("half")
+    assert processes.of(folder.path) == []

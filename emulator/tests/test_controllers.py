@@ -1,0 +1,242 @@
+"""Containers that run as local processes: which image is which program, its arguments, what is scraped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog import versions
+from emulator.cluster import processes, programs, scraping
+from emulator.cluster.folder import Folder
+from emulator.cluster.programs import Container, Sandbox, known
+from emulator.cluster.records import ClusterRecord
+
+Object = dict[str, Any]
+CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")
+LABELS = {"project_id": "proj", "location": "us-west4", "cluster": "c", "namespace": "llm", "job": "m"}
+
+
+def pod(*containers: Object, uid: str = "u1", owner: str = "ReplicaSet", **labels: str) -> Object:
+    metadata: Object = {"namespace": "llm", "name": "p", "uid": uid, "labels": labels or {"app": "a"}}
+    metadata["ownerReferences"] = [{"kind": owner, "name": "o", "controller": True}]
+    status = {"phase": "Running", "podIP": "10.0.0.7"}
+    return {"metadata": metadata, "spec": {"nodeName": "n1", "containers": list(containers)}, "status": status}
+
+
+def container(tmp_path: Path, spec: Object, ports: dict[int, int] | None = None, **pod_spec: object) -> Container:
+    async def forward(target: str) -> int:
+        return {"prometheus.llm.svc:9090": 30000}[target]
+
+    whole = pod(spec)
+    whole["spec"] |= pod_spec
+    sandbox = Sandbox(tmp_path / spec["name"], {} if ports is None else ports)
+    sandbox.root.mkdir(parents=True)
+    return Container(Folder("c"), whole, spec, sandbox, forward)
+
+
+def command(given: Container) -> list[str]:
+    program = known(given.spec["image"])
+    assert program is not None
+    return asyncio.run(program.command(given))
+
+
+def stub(given: Container) -> tuple[str, Object]:
+    """The kind and the settings of the stub that a container gets."""
+    *_, stub_type, settings = command(given)
+    return stub_type, json.loads(settings)
+
+
+# --------------------------------------------------------------------------------------------------------------- images
+@pytest.mark.parametrize(
+    "image",
+    [
+        f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}",
+        f"{versions.JOBSET_IMAGE}:{versions.JOBSET_IMAGE_TAG}",
+        f"{versions.JOBSET_IMAGE}@sha256:0123",
+        versions.TGI_IMAGE,
+        versions.VLLM_IMAGE,
+        versions.JETSTREAM_IMAGE,
+        versions.JETSTREAM_HTTP_IMAGE,
+        versions.PROMETHEUS_FRONTEND_IMAGE,
+        versions.PROMETHEUS_ADAPTER_IMAGE,
+        versions.STACKDRIVER_ADAPTER_IMAGE,
+        "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/"
+        "huggingface-text-generation-inference-cu121.2-2.ubuntu2204.py310",
+    ],
+)
+def test_every_image_that_the_product_deploys_is_known_whatever_its_tag(image: str) -> None:
+    assert known(image) is not None
+
+
+@pytest.mark.parametrize("image", ["registry.k8s.io/kueue/kueueviz:v1", "example.com/vllm/vllm-openai:v1", "python"])
+def test_another_image_is_not(image: str) -> None:
+    assert known(image) is None
+
+
+# ---------------------------------------------------------------------------------------------------------------- ports
+@pytest.mark.parametrize(
+    ("spec", "port"),
+    [
+        ({"image": versions.TGI_IMAGE, "env": [{"name": "PORT", "value": "8080"}]}, 8080),
+        ({"image": versions.TGI_IMAGE, "env": [{"name": "AIP_HTTP_PORT", "value": "8081"}]}, 8081),
+        ({"image": versions.TGI_IMAGE, "args": ["--model-id", "m", "--port", "3000"]}, 3000),
+        ({"image": versions.TGI_IMAGE, "ports": [{"containerPort": 8000}]}, 8000),
+        ({"image": versions.TGI_IMAGE}, 80),
+        ({"image": versions.VLLM_IMAGE, "args": ["--model=m", "--port=8001"]}, 8001),
+        ({"image": versions.VLLM_IMAGE}, 8000),
+        ({"image": versions.JETSTREAM_HTTP_IMAGE}, 8000),
+    ],
+)
+def test_a_server_listens_where_its_image_would(tmp_path: Path, spec: Object, port: int) -> None:
+    ports: dict[int, int] = {}
+    _, settings = stub(container(tmp_path, {"name": "c"} | spec, ports))
+    assert ports[port] == settings["port"]
+
+
+def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
+    ports: dict[int, int] = {}
+    arguments = ["per_device_batch_size=4", "port=9000", "prometheus_port=9100"]
+    chips = {"limits": {"google.com/tpu": "8"}}
+    engine = {"name": "e", "image": versions.JETSTREAM_IMAGE, "args": arguments, "resources": chips}
+    selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
+    stub_type, settings = stub(container(tmp_path, engine, ports, nodeSelector=selector))
+    _, front = stub(container(tmp_path, {"name": "h", "image": versions.JETSTREAM_HTTP_IMAGE}, ports))
+    assert (stub_type, settings["slots"], settings["chips"]["memory"]) == ("maxengine", 32, 32 * 2**30)
+    assert front["engine_port"] == settings["port"] == ports[9000]
+    assert settings["metrics_port"] == ports[9100]
+
+
+def test_a_port_is_given_out_once_although_nobody_listens_there_yet() -> None:
+    given = [processes.free_ports(1)[0] for _ in range(300)]
+    assert len(set(given)) == len(given)
+
+
+# ------------------------------------------------------------------------------------------------------------- programs
+@pytest.mark.parametrize("image", [versions.KUEUE_IMAGE, versions.JOBSET_IMAGE])
+def test_a_manager_keeps_its_configuration_but_for_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
+    file = tmp_path / "given.yaml"
+    file.write_text("internalCertManagement: {enable: true}\n")
+    given = container(tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", f"--config={file}"]})
+    words = command(given)
+    adapted = yaml.safe_load(Path(words[1].removeprefix("--config=")).read_text())
+    assert words[2:] == [f"--kubeconfig={given.kubeconfig}", "--zap-log-level=2"]
+    assert adapted["internalCertManagement"] == {"enable": True}
+    assert adapted["webhook"]["port"] == given.sandbox.ports[9443]
+    assert adapted["webhook"]["certDir"].startswith(str(given.sandbox.root))
+    assert adapted["leaderElection"]["resourceNamespace"] == "llm"
+
+
+def test_the_adapter_asks_the_prometheus_that_its_url_names(tmp_path: Path) -> None:
+    arguments = [
+        "--prometheus-url=http://prometheus.llm.svc:9090/",
+        "--secure-port=6443",
+        "--cert-dir=/tmp/cert",
+        "--v=4",
+    ]
+    words = command(
+        container(
+            tmp_path,
+            {"name": "c", "image": versions.PROMETHEUS_ADAPTER_IMAGE, "command": ["/adapter"], "args": arguments},
+        )
+    )
+    assert "--prometheus-url=http://127.0.0.1:30000/" in words
+    assert sum(word.startswith(("--prometheus-url", "--secure-port", "--cert-dir")) for word in words) == 3
+    assert words[-1] == "--v=4"
+
+
+# ------------------------------------------------------------------------------------------------------------- scraping
+def monitoring(endpoint: Object, **spec: object) -> Object:
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "endpoints": [{"interval": "5s"} | endpoint]} | spec
+    return {"metadata": {"namespace": "llm", "name": "m"}, "spec": spec}
+
+
+SERVER = {"name": "server", "ports": [{"name": "metrics", "containerPort": 9100}, {"containerPort": 8000}]}
+SERVED = {"u1": {9100: 21000, 8000: 21001}}
+
+
+def targets(endpoint: Object, scraped: Object, **spec: object) -> list[Object]:
+    made = scraping.configuration(CLUSTER, [monitoring(endpoint, **spec)], [scraped], SERVED)
+    found: list[Object] = made["scrape_configs"][0]["static_configs"]
+    return found
+
+
+WANTED = {"metadata": ["pod", "container", "node"]}
+
+
+def test_a_port_by_name_also_names_the_container() -> None:
+    found = targets({"port": "metrics"}, pod(SERVER), targetLabels=WANTED)
+    own = {"instance": "p:metrics", "pod": "p", "node": "n1", "container": "server"}
+    assert found == [{"targets": ["127.0.0.1:21000"], "labels": LABELS | own}]
+
+
+def test_a_port_by_number_names_no_container() -> None:
+    found = targets({"port": 9100}, pod(SERVER), targetLabels=WANTED)
+    assert found == [
+        {"targets": ["127.0.0.1:21000"], "labels": LABELS | {"instance": "p:9100", "pod": "p", "node": "n1"}}
+    ]
+
+
+def test_a_daemon_sets_pod_goes_by_its_node() -> None:
+    (found,) = targets({"port": 9100}, pod(SERVER, owner="DaemonSet"))
+    assert found["labels"]["instance"] == "n1:9100"
+
+
+def test_labels_of_the_pod_are_carried_over() -> None:
+    (found,) = targets({"port": 9100}, pod(SERVER), targetLabels={"fromPod": [{"from": "app", "to": "model"}]})
+    assert found["labels"]["model"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "scraped"),
+    [
+        ({"port": "metrics"}, pod(SERVER, app="b")),  # not selected
+        ({"port": "metrics"}, pod(SERVER, uid="u2")),  # no local process
+        ({"port": "other"}, pod(SERVER)),
+        ({"port": 9999}, pod(SERVER)),
+    ],
+)
+def test_what_is_not_meant_or_does_not_listen_is_no_target(endpoint: Object, scraped: Object) -> None:
+    assert targets(endpoint, scraped) == []
+
+
+def test_another_namespace_is_not_scraped() -> None:
+    elsewhere = pod(SERVER)
+    elsewhere["metadata"]["namespace"] = "other"
+    assert targets({"port": 9100}, elsewhere) == []
+
+
+def test_an_endpoint_is_scraped_as_it_says() -> None:
+    rule = {"action": "drop", "sourceLabels": ["id"], "regex": "x"}
+    endpoint = {"port": 9100, "path": "/", "interval": "15s", "timeout": "5s", "metricRelabeling": [rule]}
+    (job,) = scraping.configuration(CLUSTER, [monitoring(endpoint)], [], {})["scrape_configs"]
+    assert job == {
+        "job_name": "PodMonitoring/llm/m/9100",
+        "scrape_interval": "15s",
+        "scrape_timeout": "5s",
+        "metrics_path": "/",
+        "metric_relabel_configs": [{"action": "drop", "source_labels": ["id"], "regex": "x"}],
+        "static_configs": [],
+    }
+
+
+def test_an_endpoint_that_wants_a_credential_is_asked_with_it() -> None:
+    secret = {"name": "reader", "key": "token"}
+    endpoint = {
+        "port": 9100,
+        "scheme": "https",
+        "authorization": {"credentials": {"secret": secret}},
+        "tls": {"insecureSkipVerify": True},
+    }
+    (job,) = scraping.configuration(CLUSTER, [monitoring(endpoint)], [], {})["scrape_configs"]
+    file = scraping.credential("llm", **secret)
+    assert job["authorization"] == {"type": "Bearer", "credentials_file": file}
+    assert job["tls_config"] == {"insecure_skip_verify": True}
+    assert scraping.wanted_secrets([monitoring(endpoint), monitoring({"port": 1})]) == {("llm", "reader", "token")}

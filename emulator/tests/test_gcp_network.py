@@ -1,0 +1,481 @@
+"""The emulator's networks, accounts and APIs: what Google would refuse, what uses what, which bodies it would get."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from emulator import existing
+from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
+from emulator.gcp_plugin.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
+from emulator.gcp_plugin.services import PROJECT_SERVICE
+from emulator.plugin import Refused
+from emulator.tests.test_gcp_plugin import (
+    AUTOPILOT,
+    CLUSTER,
+    CLUSTER_ID,
+    L4_POOL,
+    NODE_POOL,
+    PROJECT,
+    STANDARD,
+    Engine,
+    Values,
+    but,
+)
+
+NETWORK_ID = f"projects/{PROJECT}/global/networks/ai"
+SUBNETWORK_ID = f"projects/{PROJECT}/regions/us-central1/subnetworks/ai"
+ACCOUNT_ID = f"projects/{PROJECT}/serviceAccounts/gke-nodes@{PROJECT}.iam.gserviceaccount.com"
+VPC: Values = {"name": "ai", "autoCreateSubnetworks": False}
+SUBNET: Values = {
+    "name": "ai",
+    "region": "us-central1",
+    "network": NETWORK_ID,
+    "ipCidrRange": "10.0.0.0/20",
+    "privateIpGoogleAccess": True,
+    "secondaryIpRanges": [
+        {"rangeName": "pods", "ipCidrRange": "10.4.0.0/14"},
+        {"rangeName": "services", "ipCidrRange": "10.8.0.0/20"},
+    ],
+}
+GATEWAY: Values = {"name": "ai", "region": "us-central1", "network": NETWORK_ID}
+NAT: Values = {
+    "name": "ai",
+    "region": "us-central1",
+    "router": "ai",
+    "natIpAllocateOption": "AUTO_ONLY",
+    "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+    "enableDynamicPortAllocation": True,
+    "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
+}
+ACCOUNT: Values = {"accountId": "gke-nodes", "displayName": "Nodes of GKE"}
+EMAIL = ACCOUNT_ID.rpartition("/")[2]
+PRIVATE: Values = STANDARD | {
+    "network": NETWORK_ID,
+    "subnetwork": SUBNETWORK_ID,
+    "ipAllocationPolicy": {"clusterSecondaryRangeName": "pods", "servicesSecondaryRangeName": "services"},
+    "privateClusterConfig": {"enablePrivateNodes": True},
+    "datapathProvider": "ADVANCED_DATAPATH",
+}
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Engine:
+    return Engine(tmp_path / "cloud")
+
+
+@pytest.fixture
+def network(cloud: Engine) -> Engine:
+    """A cloud with a network, its subnetwork, a router, NAT and the nodes' account."""
+    for token, inputs in ((NETWORK, VPC), (SUBNETWORK, SUBNET), (ROUTER, GATEWAY), (ROUTER_NAT, NAT)):
+        cloud.create(token, inputs)
+    cloud.create(SERVICE_ACCOUNT, ACCOUNT)
+    return cloud
+
+
+# ----------------------------------------------------------------------------------------------------------- mistakes
+MISTAKES: list[tuple[str, Values, str, str]] = [
+    (NETWORK, but(VPC, name="AI"), "name", "Must be a match of regex"),
+    (NETWORK, but(VPC, routingMode="EVERYWHERE"), "routingMode", "it is one of GLOBAL, REGIONAL"),
+    (NETWORK, but(VPC, autoCreateSubnetwork=True), "autoCreateSubnetwork", "did you mean autoCreateSubnetworks?"),
+    (SUBNETWORK, but(SUBNET, network=None), "network", "required"),
+    (SUBNETWORK, but(SUBNET, ipCidrRange="10.0.0.1/20"), "ipCidrRange", "Must be a CIDR address range"),
+    (SUBNETWORK, but(SUBNET, ipCidrRange="10.0.0.0/30"), "ipCidrRange", "at most 29 bits"),
+    (
+        SUBNETWORK,
+        but(SUBNET, secondaryIpRanges=[{"rangeName": "pods", "ipCidrRange": "10.0.8.0/24"}]),
+        "secondaryIpRanges[0].ipCidrRange",
+        "overlaps with 10.0.0.0/20",
+    ),
+    (
+        SUBNETWORK,
+        but(SUBNET, secondaryIpRanges=[{"rangeName": "Pods", "ipCidrRange": "10.4.0.0/24"}]),
+        "secondaryIpRanges[0].ipCidrRange",
+        "'Pods'",
+    ),
+    (ROUTER_NAT, but(NAT, natIpAllocateOption="AUTO"), "natIpAllocateOption", "AUTO_ONLY, MANUAL_ONLY"),
+    (ROUTER_NAT, but(NAT, logConfig={"enable": True, "filter": "ERRORS"}), "logConfig.filter", "ERRORS_ONLY"),
+    (
+        ROUTER_NAT,
+        but(NAT, enableEndpointIndependentMapping=True),
+        "enableDynamicPortAllocation",
+        "can't be enabled together",
+    ),
+    (PROJECT_SERVICE, {"service": "kontainer.googleapis.com"}, "service", "Error 403: Not found or permission denied"),
+    (PROJECT_SERVICE, {"service": "container"}, "service", "Error 403: Not found or permission denied"),
+    (SERVICE_ACCOUNT, but(ACCOUNT, accountId="nodes"), "accountId", "6 to 30 lower-case letters"),
+    (
+        CLUSTER,
+        but(STANDARD, networkPolicy={"enabled": True}, datapathProvider="ADVANCED_DATAPATH"),
+        "networkPolicy",
+        "with DatapathProvider=ADVANCED_DATAPATH is not allowed",
+    ),
+    (
+        CLUSTER,
+        but(STANDARD, controlPlaneEndpointsConfig={"ipEndpointsConfig": {"enabled": False}}),
+        "controlPlaneEndpointsConfig",
+        "can only be disabled where the DNS endpoint allows external traffic",
+    ),
+    (
+        CLUSTER,
+        but(STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": [{"cidrBlock": "8.8.8.8/24"}]}),
+        "masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock",
+        'Invalid authorized network "8.8.8.8/24"',
+    ),
+    (
+        CLUSTER,
+        but(
+            STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": [{"cidrBlock": f"8.8.{n}.0/24"} for n in range(51)]}
+        ),
+        "masterAuthorizedNetworksConfig.cidrBlocks",
+        "At most 50",
+    ),
+    (CLUSTER, but(AUTOPILOT, networkPolicy={"enabled": True}), "networkPolicy", "conflicts with enableAutopilot"),
+]
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs", "path", "text"), MISTAKES, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_what_google_would_refuse_is_refused_before_it_is_asked(
+    cloud: Engine, token: str, inputs: Values, path: str, text: str
+) -> None:
+    failures = cloud.check(token, inputs)[1]
+    assert [failure[0] for failure in failures] == [path], failures
+    assert text in failures[0][1]
+
+
+# ------------------------------------------------------------------------------------------------- what must be there
+@pytest.mark.parametrize(
+    ("token", "inputs"),
+    [(NETWORK, VPC), (SUBNETWORK, SUBNET), (ROUTER, GATEWAY), (ROUTER_NAT, NAT), (SERVICE_ACCOUNT, ACCOUNT)],
+)
+def test_a_name_that_is_taken_is_refused(network: Engine, token: str, inputs: Values) -> None:
+    with pytest.raises(Refused, match="Error 409"):
+        network.create(token, inputs)
+
+
+def test_a_project_s_own_network_is_there_and_is_nobody_s_to_make(cloud: Engine) -> None:
+    with pytest.raises(Refused, match="Error 409"):
+        cloud.create(NETWORK, but(VPC, name="default"))
+    cloud.create(ROUTER, but(GATEWAY, network="default"))
+    cloud.create(CLUSTER, STANDARD)
+
+
+@pytest.mark.parametrize(("token", "inputs"), [(SUBNETWORK, SUBNET), (ROUTER, GATEWAY)])
+def test_nothing_is_made_in_a_network_that_is_not_there(cloud: Engine, token: str, inputs: Values) -> None:
+    with pytest.raises(Refused, match=f"Error 404: The resource '{NETWORK_ID}' was not found"):
+        cloud.create(token, inputs)
+
+
+def test_nat_needs_its_router(cloud: Engine) -> None:
+    with pytest.raises(Refused, match=r"Error 404.*/routers/ai"):
+        cloud.create(ROUTER_NAT, NAT)
+
+
+def test_ranges_of_one_network_are_apart(network: Engine) -> None:
+    other = but(SUBNET, name="other", secondaryIpRanges=None, ipCidrRange="10.5.0.0/24")
+    with pytest.raises(Refused, match="conflicts with existing subnetwork 'ai'"):
+        network.create(SUBNETWORK, other)
+    network.create(NETWORK, but(VPC, name="apart"))
+    network.create(SUBNETWORK, other | {"network": "apart"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"network": "shared"}, "Error 404.*/networks/shared"),
+        ({"subnetwork": "none"}, "Error 404.*/subnetworks/none"),
+        ({"subnetwork": f"projects/{PROJECT}/regions/us-east1/subnetworks/ai"}, "Error 404.*us-east1"),
+        ({"network": "default"}, "is not in network"),
+        ({"subnetwork": None}, "has no subnetwork default"),
+        ({"ipAllocationPolicy__clusterSecondaryRangeName": "pod"}, 'Pod secondary range "pod" does not exist'),
+        ({"ipAllocationPolicy__servicesSecondaryRangeName": "svc"}, 'Service secondary range "svc" does not exist'),
+        ({"nodeConfig": {"serviceAccount": EMAIL.replace("nodes", "other")}}, "Service account .* does not exist"),
+    ],
+)
+def test_a_cluster_names_only_what_is_there(network: Engine, changes: Values, text: str) -> None:
+    with pytest.raises(Refused, match=text):
+        network.create(CLUSTER, but(PRIVATE, **changes))
+    assert network.clusters.calls == []
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"network": "ai", "subnetwork": "ai"},
+        {
+            "network": f"https://www.googleapis.com/compute/v1/{NETWORK_ID}",
+            "subnetwork": f"https://www.googleapis.com/compute/v1/{SUBNETWORK_ID}",
+        },
+        {"nodeConfig": {"serviceAccount": EMAIL}},
+        {"nodeConfig": {"serviceAccount": "123-compute@developer.gserviceaccount.com"}},
+    ],
+    ids=["by name", "by link", "as an account", "as Google's own account"],
+)
+def test_a_cluster_names_what_is_there_in_any_form(network: Engine, named: Values) -> None:
+    network.create(CLUSTER, PRIVATE | named)
+    assert network.clusters.calls[0] == ("create", "llm-cluster")
+
+
+def test_a_pool_runs_as_an_account_that_is_there(network: Engine) -> None:
+    network.create(CLUSTER, PRIVATE)
+    with pytest.raises(Refused, match=r'Service account "gone@.*" does not exist'):
+        network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL.replace("gke-nodes", "gone")))
+    network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL))
+
+
+def test_an_autopilot_cluster_s_nodes_run_as_an_account_that_is_there(cloud: Engine) -> None:
+    inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
+    with pytest.raises(Refused, match="does not exist"):
+        cloud.create(CLUSTER, inputs)
+    cloud.create(SERVICE_ACCOUNT, ACCOUNT)
+    cloud.create(CLUSTER, inputs)
+
+
+# --------------------------------------------------------------------------------------------------------- what is used
+def test_a_network_outlives_what_is_in_it(network: Engine) -> None:
+    network.create(CLUSTER, PRIVATE)
+    for token, id, inputs in ((SUBNETWORK, SUBNETWORK_ID, SUBNET), (NETWORK, NETWORK_ID, VPC)):
+        with pytest.raises(Refused, match="resourceInUseByAnotherResource"):
+            network.delete(token, id, inputs)
+    network.delete(CLUSTER, CLUSTER_ID, PRIVATE)
+    network.delete(SUBNETWORK, SUBNETWORK_ID, SUBNET)
+    with pytest.raises(Refused, match=r"already being used by '.*/routers/ai'"):
+        network.delete(NETWORK, NETWORK_ID, VPC)
+    network.delete(ROUTER, f"projects/{PROJECT}/regions/us-central1/routers/ai", GATEWAY)
+    network.delete(NETWORK, NETWORK_ID, VPC)
+    # A router takes its NATs with it.
+    assert [one.kind for one in network.store.all()] == [SERVICE_ACCOUNT]
+
+
+def test_a_range_that_a_cluster_uses_stays_as_it_is(network: Engine) -> None:
+    wider = but(SUBNET, secondaryIpRanges=[{"rangeName": "pods", "ipCidrRange": "10.16.0.0/14"}])
+    network.update(SUBNETWORK, SUBNETWORK_ID, SUBNET, wider)
+    network.update(SUBNETWORK, SUBNETWORK_ID, wider, SUBNET)
+    network.create(CLUSTER, PRIVATE)
+    with pytest.raises(Refused, match="Secondary range 'pods' is in use"):
+        network.update(SUBNETWORK, SUBNETWORK_ID, SUBNET, wider)
+
+
+@pytest.mark.parametrize(
+    ("token", "old", "change", "replaced"),
+    [
+        (NETWORK, VPC, {"autoCreateSubnetworks": True}, True),
+        (NETWORK, VPC, {"routingMode": "GLOBAL"}, False),
+        (SUBNETWORK, SUBNET, {"network": "other"}, True),
+        (SUBNETWORK, SUBNET, {"region": "us-east1"}, True),
+        (SUBNETWORK, SUBNET, {"privateIpGoogleAccess": False}, False),
+        (SUBNETWORK, SUBNET, {"ipCidrRange": "10.0.0.0/19"}, False),
+        (SUBNETWORK, SUBNET, {"ipCidrRange": "10.0.0.0/21"}, True),
+        (ROUTER, GATEWAY, {"network": "other"}, True),
+        (ROUTER_NAT, NAT, {"router": "other"}, True),
+        (ROUTER_NAT, NAT, {"minPortsPerVm": 64}, False),
+        (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"service": "compute.googleapis.com"}, True),
+        (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"disableOnDestroy": False}, False),
+        (CLUSTER, PRIVATE, {"privateClusterConfig": {"enablePrivateNodes": False}}, False),
+        (CLUSTER, PRIVATE, {"ipAllocationPolicy__clusterSecondaryRangeName": "other"}, True),
+        (CLUSTER, PRIVATE, {"networkPolicy": {"enabled": True, "provider": "CALICO"}}, False),
+        (CLUSTER, PRIVATE, {"masterAuthorizedNetworksConfig": {"cidrBlocks": []}}, False),
+        (NODE_POOL, L4_POOL, {"networkConfig": {"enablePrivateNodes": True}}, False),
+        (NODE_POOL, L4_POOL, {"nodeConfig__serviceAccount": EMAIL}, True),
+    ],
+)
+def test_what_can_not_be_changed_in_place_is_replaced(
+    cloud: Engine, token: str, old: Values, change: Values, replaced: bool
+) -> None:
+    answer = cloud.diff(token, old, but(old, **change))
+    assert answer.changes == proto.DiffResponse.DIFF_SOME
+    assert bool(answer.replaces) == replaced
+
+
+# ------------------------------------------------------------------------------------------------------- what is shown
+def test_what_others_refer_to_is_known_once_it_is_made(cloud: Engine) -> None:
+    id, outputs = cloud.create(NETWORK, VPC)
+    assert (id, outputs["selfLink"]) == (NETWORK_ID, f"https://www.googleapis.com/compute/v1/{NETWORK_ID}")
+    id, outputs = cloud.create(SUBNETWORK, SUBNET)
+    assert (id, outputs["gatewayAddress"]) == (SUBNETWORK_ID, "10.0.0.1")
+    assert cloud.create(ROUTER, GATEWAY)[1]["name"] == "ai"
+    assert cloud.create(ROUTER_NAT, NAT)[0] == f"{PROJECT}/us-central1/ai/ai"
+    for token, id, inputs in (
+        (NETWORK, NETWORK_ID, VPC),
+        (SUBNETWORK, SUBNETWORK_ID, SUBNET),
+        (ROUTER_NAT, f"{PROJECT}/us-central1/ai/ai", NAT),
+    ):
+        assert cloud.read(token, id, inputs)[2] == inputs, "a refresh of what nobody touched changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("token", "form", "id"),
+    [
+        (NETWORK, f"{PROJECT}/ai", NETWORK_ID),
+        (SUBNETWORK, f"{PROJECT}/us-central1/ai", SUBNETWORK_ID),
+        (ROUTER, f"{PROJECT}/us-central1/ai", f"projects/{PROJECT}/regions/us-central1/routers/ai"),
+        (ROUTER_NAT, f"projects/{PROJECT}/regions/us-central1/routers/ai/ai", f"{PROJECT}/us-central1/ai/ai"),
+    ],
+)
+def test_what_is_there_can_be_imported_by_its_other_name(network: Engine, token: str, form: str, id: str) -> None:
+    assert network.read(token, form)[0] == id
+
+
+def test_an_api_can_be_enabled_by_two_stacks(cloud: Engine) -> None:
+    inputs = {"service": "container.googleapis.com", "disableOnDestroy": False}
+    assert cloud.create(PROJECT_SERVICE, inputs)[0] == f"{PROJECT}/container.googleapis.com"
+    cloud.create(PROJECT_SERVICE, inputs)
+
+
+def test_a_role_is_given_to_an_account_that_is_there(cloud: Engine) -> None:
+    grant = {
+        "project": PROJECT,
+        "role": "roles/container.defaultNodeServiceAccount",
+        "member": f"serviceAccount:{EMAIL}",
+    }
+    with pytest.raises(Refused, match="does not exist"):
+        cloud.create(PROJECT_IAM_MEMBER, grant)
+    cloud.create(SERVICE_ACCOUNT, ACCOUNT)
+    cloud.create(PROJECT_IAM_MEMBER, grant)
+
+
+# ------------------------------------------------------------------------------------------------------------- command
+@pytest.mark.parametrize(
+    ("cluster", "command"),
+    [
+        ({"network": "shared"}, "emulator/run existing network shared --location us-central1"),
+        (
+            {"network": "projects/host/global/networks/shared", "location": "us-east5"},
+            "emulator/run existing network shared --location us-east5 --project host",
+        ),
+        ({"network": "default"}, None),
+        ({"network": "shared", "mode": "existing", "name": "c"}, None),
+        ({"vpc": {}}, None),
+        ({"network": "No Name"}, None),
+    ],
+)
+def test_a_network_that_a_stack_counts_on_is_made_by_one_command(
+    cloud: Engine, cluster: Values, command: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: cloud.store)
+    monkeypatch.setattr(existing, "LocalClusters", lambda: cloud.clusters)
+    config = {"gke-ai:cluster": cluster}
+    assert (existing.missing(config) or ("", None))[1] == command
+    if command is not None:
+        monkeypatch.setattr("sys.argv", shlex.split(command)[1:])
+        existing.main()
+        assert existing.missing(config) is None
+        # A cluster of the provider's own location finds its subnetwork there.
+        project = command.partition("--project ")[2] or existing.DEFAULTS["gcp:project"]
+        place = {"project": project, "location": cluster.get("location", "us-central1")}
+        pool = {"workloadIdentityConfig": {"workloadPool": f"{project}.svc.id.goog"}}
+        ranges = {"ipAllocationPolicy": PRIVATE["ipAllocationPolicy"]}
+        cloud.create(CLUSTER, STANDARD | place | pool | ranges | {"network": "shared", "subnetwork": "shared"})
+
+
+# --------------------------------------------------------------------------------------------------------------- bodies
+# By hand, from https://cloud.google.com/compute/docs/reference/rest/v1/networks/insert (subnetworks, routers),
+# https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create,
+# https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchEnable and
+# https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters
+BODIES: list[tuple[rest.Body, dict[str, Any]]] = [
+    (rest.compute("Network", VPC | {"project": PROJECT}), {"name": "ai", "autoCreateSubnetworks": False}),
+    (
+        rest.compute("Network", VPC | {"routingMode": "GLOBAL"}),
+        {"name": "ai", "autoCreateSubnetworks": False, "routingConfig": {"routingMode": "GLOBAL"}},
+    ),
+    (rest.compute("Subnetwork", SUBNET), {name: value for name, value in SUBNET.items() if name != "region"}),
+    (rest.compute("Router", GATEWAY), {"name": "ai", "network": NETWORK_ID}),
+    (
+        rest.compute("RouterNat", NAT),
+        {
+            "name": "ai",
+            "natIpAllocateOption": "AUTO_ONLY",
+            "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+            "enableDynamicPortAllocation": True,
+            "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
+        },
+    ),
+    (rest.account(ACCOUNT), {"accountId": "gke-nodes", "serviceAccount": {"displayName": "Nodes of GKE"}}),
+    (
+        rest.enabled_service({"service": "container.googleapis.com", "disableOnDestroy": False}),
+        {"serviceIds": ["container.googleapis.com"]},
+    ),
+    (
+        rest.cluster(
+            {
+                "name": "c",
+                "privateClusterConfig": {"enablePrivateNodes": True},
+                "datapathProvider": "ADVANCED_DATAPATH",
+                "masterAuthorizedNetworksConfig": {
+                    "cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}],
+                    "gcpPublicCidrsAccessEnabled": False,
+                },
+                "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}},
+            }
+        ),
+        {
+            "name": "c",
+            "networkConfig": {"defaultEnablePrivateNodes": True, "datapathProvider": "ADVANCED_DATAPATH"},
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": {"allowExternalTraffic": True},
+                "ipEndpointsConfig": {
+                    "authorizedNetworksConfig": {
+                        "enabled": True,
+                        "cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}],
+                        "gcpPublicCidrsAccessEnabled": False,
+                    }
+                },
+            },
+        },
+    ),
+    (
+        rest.cluster(
+            {
+                "name": "c",
+                "privateClusterConfig": {"enablePrivateEndpoint": True},
+                "networkPolicy": {"enabled": True, "provider": "CALICO"},
+                "addonsConfig": {"networkPolicyConfig": {"disabled": False}},
+                "nodeConfig": {"serviceAccount": EMAIL},
+            }
+        ),
+        {
+            "name": "c",
+            "controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enablePublicEndpoint": False}},
+            "networkPolicy": {"enabled": True, "provider": "CALICO"},
+            "addonsConfig": {"networkPolicyConfig": {"disabled": False}},
+            "nodeConfig": {"serviceAccount": EMAIL},
+        },
+    ),
+    (
+        rest.cluster(
+            {
+                "name": "c",
+                "controlPlaneEndpointsConfig": {
+                    "dnsEndpointConfig": {"allowExternalTraffic": True},
+                    "ipEndpointsConfig": {"enabled": False},
+                },
+            }
+        ),
+        {
+            "name": "c",
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": {"allowExternalTraffic": True},
+                "ipEndpointsConfig": {"enabled": False},
+            },
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), BODIES, ids=lambda one: one.type if isinstance(one, rest.Body) else "")
+def test_a_body_is_what_google_s_reference_asks_for(body: rest.Body, expected: dict[str, Any]) -> None:
+    assert body.content == expected
+    assert body.problems("body") == []
+
+
+def test_a_wrong_type_in_an_authorized_network_is_told_where_it_was_written() -> None:
+    body = rest.cluster({"name": "c", "masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": 1}]}})
+    assert [path for path, _ in body.problems("cluster")] == ["masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock"]

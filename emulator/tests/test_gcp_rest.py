@@ -1,0 +1,228 @@
+"""The REST bodies that stand behind the emulator's resources, against Google's reference and discovery documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.schema import schema_of
+from emulator.plugin import UNKNOWN
+
+GOLDEN = Path(__file__).parent / "golden"
+
+L4 = {"type": "nvidia-l4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
+FLEX_START = {
+    "name": "p",
+    "cluster": "llm-cluster",
+    "location": "us-central1",
+    "initialNodeCount": 0,
+    "nodeLocations": ["us-central1-a"],
+    "autoscaling": {"totalMinNodeCount": 0, "totalMaxNodeCount": 4, "locationPolicy": "ANY"},
+    "management": {"autoRepair": False, "autoUpgrade": True},
+    "queuedProvisioning": {"enabled": True},
+    "nodeConfig": {
+        "machineType": "g2-standard-24",
+        "flexStart": True,
+        "maxRunDuration": "3600s",
+        "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
+        "guestAccelerators": [L4],
+        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+    },
+}
+# (the body that Google's reference asks for, how it is written here, the Pulumi inputs that mean it)
+CASES: list[tuple[str, Callable[[dict[str, Any]], rest.Body], dict[str, Any]]] = [
+    (
+        "rest_cluster_standard",
+        rest.cluster,
+        {
+            "name": "llm-cluster",
+            "project": "my-project",
+            "location": "us-central1",
+            "initialNodeCount": 1,
+            "removeDefaultNodePool": True,
+            "deletionProtection": False,
+            "releaseChannel": {"channel": "RAPID"},
+            "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
+            "addonsConfig": {
+                "gcsFuseCsiDriverConfig": {"enabled": True},
+                "horizontalPodAutoscaling": {"disabled": False},
+            },
+            "monitoringConfig": {
+                "enableComponents": ["SYSTEM_COMPONENTS", "DCGM"],
+                "managedPrometheus": {"enabled": True},
+            },
+            "clusterAutoscaling": {
+                "enabled": True,
+                "autoscalingProfile": "OPTIMIZE_UTILIZATION",
+                "resourceLimits": [{"resourceType": "nvidia-l4", "maximum": 8}],
+                "defaultComputeClassEnabled": True,
+            },
+            "ipAllocationPolicy": {"clusterIpv4CidrBlock": "/14"},
+            "networkingMode": "VPC_NATIVE",
+            "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}},
+            "network": "projects/my-project/global/networks/ai",
+            "resourceLabels": {"team": "ml"},
+            "nodeLocations": ["us-central1-a", "us-central1-b"],
+            "minMasterVersion": "1.35",
+            "nodeConfig": {
+                "machineType": "e2-standard-4",
+                "diskSizeGb": 50,
+                "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+            },
+        },
+    ),
+    (
+        "rest_cluster_autopilot",
+        rest.cluster,
+        {
+            "name": "llm-cluster",
+            "location": "us-central1",
+            "enableAutopilot": True,
+            "releaseChannel": {"channel": "REGULAR"},
+            "resourceLabels": {"env": "dev"},
+            "deletionProtection": True,
+        },
+    ),
+    (
+        "rest_node_pool_l4",
+        rest.node_pool,
+        {
+            "name": "gpupool",
+            "cluster": "llm-cluster",
+            "location": "us-central1",
+            "project": "my-project",
+            "nodeCount": 3,
+            "nodeLocations": ["us-central1-a"],
+            "management": {"autoRepair": True, "autoUpgrade": True},
+            "nodeConfig": {
+                "machineType": "g2-standard-24",
+                "diskSizeGb": 200,
+                "diskType": "pd-balanced",
+                "labels": {"team": "ml"},
+                "guestAccelerators": [L4],
+                "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
+                "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+            },
+        },
+    ),
+    ("rest_node_pool_flex_start", rest.node_pool, FLEX_START),
+    (
+        "rest_bucket",
+        rest.bucket,
+        {
+            "name": "model-bucket-my-project",
+            "project": "my-project",
+            "location": "us-central1",
+            "storageClass": "STANDARD",
+            "labels": {"team": "ml"},
+            "uniformBucketLevelAccess": True,
+            "publicAccessPrevention": "enforced",
+            "softDeletePolicy": {"retentionDurationSeconds": 604800},
+            "versioning": {"enabled": True},
+            "forceDestroy": True,
+            "lifecycleRules": [
+                {
+                    "action": {"type": "Delete"},
+                    "condition": {"age": 30, "withState": "LIVE", "matchesStorageClasses": ["STANDARD"]},
+                }
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("golden", "write", "inputs"), CASES, ids=[case[0] for case in CASES])
+def test_a_body_is_what_google_s_reference_asks_for(
+    golden: str, write: Callable[[dict[str, Any]], rest.Body], inputs: dict[str, Any]
+) -> None:
+    expected = json.loads((GOLDEN / f"{golden}.json").read_text())
+    assert expected["reference"].startswith("https://cloud.google.com/")
+    body = write(inputs)
+    assert body.content == expected["body"]
+    assert body.problems("body") == []
+    token = next(token for token, kind in RESOURCES.items() if kind.__name__ == body.type)
+    assert list(schema_of(token).conflicts(inputs)) == [], "the provider would refuse these inputs"
+
+
+def problems(
+    inputs: dict[str, Any], write: Callable[[dict[str, Any]], rest.Body] = rest.node_pool
+) -> list[tuple[str, str]]:
+    return write(inputs).problems("node_pool")
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "text"),
+    [
+        (
+            {"nodeConfig": {"flexxStart": True}},
+            "nodeConfig.flexxStart",
+            "Unknown name \"flexxStart\" at 'node_pool.config'",
+        ),
+        ({"nodeConfig": {"flexStart": "yes"}}, "nodeConfig.flexStart", "node_pool.config.flex_start' (TYPE_BOOLEAN)"),
+        ({"initialNodeCount": "many"}, "initialNodeCount", "'node_pool.initial_node_count' (TYPE_INT32), \"many\""),
+        ({"initialNodeCount": 2**31}, "initialNodeCount", "TYPE_INT32"),
+        ({"initialNodeCount": True}, "initialNodeCount", "TYPE_INT32"),
+        ({"nodeLocations": "us-central1-a"}, "nodeLocations", "list expected"),
+        ({"nodeLocations": [1]}, "nodeLocations[0]", "TYPE_STRING"),
+        ({"nodeConfig": {"labels": {"team": 1}}}, "nodeConfig.labels", "'node_pool.config.labels[team]' (TYPE_STRING)"),
+        ({"nodeConfig": {"maxRunDuration": "1h"}}, "nodeConfig.maxRunDuration", "google.protobuf.Duration"),
+        ({"nodeConfig": []}, "nodeConfig", "object expected"),
+        ({"instanceGroupUrls": []}, "instanceGroupUrls", "set by Google alone"),
+        (
+            {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": "two"}]}},
+            "nodeConfig.guestAccelerators[0].count",
+            "accelerators[0].accelerator_count' (TYPE_INT64)",
+        ),
+        (
+            {"nodeConfig": {"workloadMetadataConfig": {"mode": "GKE_META"}}},
+            "nodeConfig.workloadMetadataConfig.mode",
+            '(google.container.v1.WorkloadMetadataConfig.Mode), "GKE_META"; it is one of GCE_METADATA, GKE_METADATA',
+        ),
+        (
+            {"autoscaling": {"totalMaxNodeCount": 1, "locationPolicy": "all"}},
+            "autoscaling.locationPolicy",
+            "BALANCED, ANY",
+        ),
+        ({"nodeConfig": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}}, "", "NO_SCHEDULE"),
+    ],
+)
+def test_a_wrong_field_type_or_value_does_not_pass_google_s_description(
+    change: dict[str, Any], path: str, text: str
+) -> None:
+    (problem,) = problems({"name": "p", **change})
+    assert text in problem[1]
+    assert problem[0] == (path or "nodeConfig.taints[0].effect")
+
+
+def test_a_mistake_deep_in_a_bucket_is_found_where_the_api_has_no_named_type() -> None:
+    body = rest.bucket({"name": "b", "location": "us", "lifecycleRules": [{"condition": {"age": "30d", "old": True}}]})
+    assert [(path, text.partition(" at ")[0]) for path, text in body.problems("bucket")] == [
+        ("lifecycleRules[0].condition.age", "Invalid value"),
+        ("lifecycleRules[0].condition.old", 'Invalid JSON payload received. Unknown name "old"'),
+    ]
+
+
+def test_what_is_not_known_yet_passes() -> None:
+    assert problems({**FLEX_START, "initialNodeCount": UNKNOWN, "nodeConfig": {"labels": {"a": UNKNOWN}}}) == []
+
+
+def test_every_renamed_property_leads_to_a_field_that_google_s_description_has() -> None:
+    """A typing error in the table would make the emulator refuse what Google takes."""
+    for key, names in rest.NAMES.items():
+        type_, *inner = key.split(".")
+        described = rest.api(rest.DOCUMENTS.get(type_, "container.v1"))
+        schema, place = described.at({"$ref": type_}, "")
+        for name in inner:
+            schema, place = described.child(schema, place, name)
+            schema = schema.get("items", schema)
+        for target in filter(None, names.values()):
+            found, at = schema, place
+            for name in target.split("."):
+                assert name in found["properties"], f"{key}: {target}"
+                found, at = described.child(found, at, name)

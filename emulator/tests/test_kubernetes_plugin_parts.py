@@ -1,0 +1,361 @@
+"""The pure parts of the emulated kubernetes plugin, and what both plugins share: values, types, errors, names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pulumi_gcp as gcp
+import pytest
+from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
+from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
+
+from emulator import sdk_types
+from emulator.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness
+from emulator.plugin import (
+    UNKNOWN,
+    Refused,
+    Secret,
+    decode,
+    encode,
+    has_unknown,
+    mark_secrets,
+    name_of,
+    plain,
+    random_suffix,
+    type_of,
+)
+
+
+# -------------------------------------------------------------------------------------------------------------- values
+def test_values_survive_the_way_to_the_engine_and_back() -> None:
+    values = {"a": [1, 2.5, "x", True, None, {"b": Secret({"c": UNKNOWN})}], "d": Secret("s")}
+    assert decode(encode(values)) == values
+
+
+def test_a_secret_does_not_show_itself() -> None:
+    assert "hunter2" not in repr({"a": [Secret("hunter2")]})
+
+
+def test_an_unknown_inside_a_secret_is_unknown() -> None:
+    assert has_unknown({"a": [Secret({"b": UNKNOWN})]})
+
+
+def test_secrecy_follows_the_inputs() -> None:
+    inputs = {"data": Secret({"a": "1"}), "env": [{"value": Secret("s")}, {}], "plain": 1}
+    outputs = mark_secrets({"data": {"a": "1"}, "env": [{}, {"value": "s"}], "plain": 1, "more": 2}, inputs)
+    assert isinstance(outputs["data"], Secret)
+    assert isinstance(outputs["env"], Secret), "a value may have moved within the list"
+    assert (outputs["plain"], outputs["more"]) == (1, 2)
+
+
+def test_names_come_from_the_urn_and_the_seed() -> None:
+    urn = "urn:pulumi:dev::gke-ai::gke-ai:index:KueueStack$kubernetes:core/v1:Namespace::a::b"
+    assert (type_of(urn), name_of(urn)) == ("kubernetes:core/v1:Namespace", "a::b")
+    assert random_suffix(b"seed", 8) == random_suffix(b"seed", 8) != random_suffix(b"other", 8)
+
+
+# --------------------------------------------------------------------------------------------------------------- types
+@pytest.mark.parametrize(
+    ("cls", "value", "path"),
+    [
+        (gcp.container.ClusterArgs, {"nodeConfig": {"flexxStart": True}}, "nodeConfig.flexxStart"),
+        (gcp.container.ClusterArgs, {"initialNodeCount": "3"}, "initialNodeCount"),
+        (gcp.container.ClusterArgs, {"initialNodeCount": True}, "initialNodeCount"),
+        (gcp.container.ClusterArgs, {"resourceLabels": {"a": 1}}, 'resourceLabels["a"]'),
+        (gcp.container.ClusterArgs, {"nodeLocations": "us-central1-a"}, "nodeLocations"),
+        (gcp.container.ClusterArgs, {"enableAutopilot": Secret("yes")}, "enableAutopilot"),
+        (ServiceInitArgs, {"spec": {"ports": [{"port": 1}, {"prt": 1, "port": 2}]}}, "spec.ports[1].prt"),
+        (ServiceInitArgs, {"spec": {"ports": [{"port": 1, "targetPort": []}]}}, "spec.ports[0].targetPort"),
+        (ServiceInitArgs, {"apiVersion": "v2"}, "apiVersion"),
+        (DeploymentInitArgs, {"spec": {"template": {}}}, "spec.selector"),
+    ],
+)
+def test_a_mistake_is_found_where_it_stands(cls: type, value: dict[str, Any], path: str) -> None:
+    assert [place for place, _ in sdk_types.problems(cls, value)] == [path]
+
+
+@pytest.mark.parametrize(
+    ("cls", "value"),
+    [
+        (ServiceInitArgs, {"spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8081}]}}),
+        (gcp.container.ClusterArgs, {"initialNodeCount": UNKNOWN, "location": Secret("us-central1"), "network": None}),
+    ],
+)
+def test_what_is_right_unknown_or_absent_passes(cls: type, value: dict[str, Any]) -> None:
+    assert sdk_types.problems(cls, value) == []
+
+
+@pytest.mark.parametrize(
+    ("token", "known"),
+    [
+        ("kubernetes:core/v1:Namespace", True),
+        ("kubernetes:scheduling.k8s.io/v1:PriorityClass", True),
+        ("kubernetes:rbac.authorization.k8s.io/v1:ClusterRolePatch", True),
+        ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", False),
+        ("kubernetes:batch.example.com/v1:Job", False),
+    ],
+)
+def test_a_custom_resource_is_not_taken_for_a_built_in_kind(token: str, known: bool) -> None:
+    assert (kinds.input_type(token) is not None) == known
+
+
+# ------------------------------------------------------------------------------------------------------------- objects
+def difference(old: Any, new: Any, *, typed: bool = True) -> dict[str, str]:
+    found = objects.differences(old, new, typed=typed)
+    return {objects.path_text(path): kind for path, kind in found.items()}
+
+
+def test_quantities_differ_by_what_they_say_in_built_in_kinds_only() -> None:
+    def asking(cpu: Any, memory: str) -> dict[str, Any]:
+        return {"requests": {"cpu": cpu, "memory": memory}}
+
+    assert difference(asking("1", "1Gi"), asking("1000m", "1024Mi")) == {}
+    assert difference(asking("1", "1Gi"), asking("1", "1G")) == {"requests.memory": "update"}
+    assert difference(asking("1", "1Gi"), asking("1000m", "1Gi"), typed=False) == {"requests.cpu": "update"}
+    assert difference({"name": "1"}, {"name": "1000m"}) == {"name": "update"}
+
+
+def test_what_a_built_in_kind_leaves_out_when_empty_is_no_difference() -> None:
+    empty = {"a": "", "b": False, "c": [], "d": {}, "e": 0}
+    assert difference({}, empty) == {}
+    assert set(difference({}, empty, typed=False)) == set(empty)
+    assert difference({"e": 1}, {"e": 0}) == {"e": "update"}
+    assert difference({"b": 1}, {"b": True}) == {"b": "update"}
+
+
+def test_items_of_lists_are_compared_in_place() -> None:
+    old = {"containers": [{"name": "a", "args": ["x", "y"]}, {"name": "b"}]}
+    new = {"containers": [{"name": "a", "args": ["x"]}, {"name": "b"}, {"name": "c"}]}
+    assert difference(old, new) == {"containers[0].args[1]": "delete", "containers[2]": "add"}
+
+
+def test_live_fields_that_nobody_stated_do_not_count() -> None:
+    live = {"spec": {"replicas": 1, "paused": False, "containers": [{"name": "a", "pull": "Always"}]}, "status": {}}
+    assert objects.pruned(live, {"spec": {"replicas": 2, "containers": [{"name": "a"}]}}) == {
+        "spec": {"replicas": 1, "containers": [{"name": "a"}]}
+    }
+
+
+def test_a_refresh_keeps_what_is_only_written_differently() -> None:
+    live = {"limits": {"cpu": "1", "memory": "2Gi"}, "replicas": 3}
+    inputs = {"limits": {"cpu": "1000m", "memory": "1Gi"}, "replicas": 2, "env": "", "gone": "x"}
+    assert objects.live_inputs(live, inputs, typed=True) == {
+        "limits": {"cpu": "1000m", "memory": "2Gi"},
+        "replicas": 3,
+        "env": "",
+    }
+
+
+@pytest.mark.parametrize("path", [("spec", "a", 0, "b"), ("metadata", "labels", "a.b/c"), ("a", 'q"q[0]')])
+def test_a_path_reads_back(path: objects.Path) -> None:
+    assert objects.parse_path(objects.path_text(path)) == path
+
+
+def test_an_ignored_path_covers_what_is_below_and_every_item() -> None:
+    assert objects.covers(objects.parse_path("spec.containers[*].image"), ("spec", "containers", 1, "image"))
+    assert objects.covers(objects.parse_path("spec"), ("spec", "replicas"))
+    assert not objects.covers(objects.parse_path("spec.replicas"), ("spec",))
+
+
+@pytest.mark.parametrize(
+    ("mutable", "immutable", "replaces"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_the_contents_of_a_config_map_replace_it_unless_the_provider_says_otherwise(
+    mutable: bool, immutable: bool, replaces: bool
+) -> None:
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable}
+    assert objects.forces_replacement(obj, ("data", "a"), configs_mutable=mutable) == replaces
+
+
+def test_the_creators_fields_become_the_appliers() -> None:
+    managed = [
+        {"manager": "creator", "operation": "Update", "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}}},
+        {"manager": "creator", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        {"manager": "ours", "operation": "Apply", "fieldsV1": {"f:spec": {"f:c": {}}}},
+        {"manager": "theirs", "operation": "Update", "fieldsV1": {"f:spec": {"f:d": {}}}},
+    ]
+    moved = objects.taken_over(managed, "creator", "ours")
+    assert moved is not None
+    assert moved[:2] == [managed[1], managed[3]]
+    assert moved[2]["manager"] == "ours"
+    assert set(moved[2]["fieldsV1"]["f:spec"]) == {"f:a", "f:b", "f:c"}
+    assert objects.taken_over(moved, "creator", "ours") is None
+
+
+def test_an_ignored_field_is_left_out_if_another_owns_it_and_kept_if_we_do() -> None:
+    live = {
+        "metadata": {
+            "managedFields": [
+                {"manager": "ours", "fieldsV1": {"f:spec": {"f:shared": {}}}},
+                {"manager": "queue", "fieldsV1": {"f:spec": {"f:suspend": {}, "f:shared": {}}}},
+            ]
+        },
+        "spec": {"suspend": False, "shared": 5},
+    }
+    wanted = {"spec": {"suspend": True, "shared": 1, "rest": 2}}
+    ignored: list[objects.Path] = [("spec", "suspend"), ("spec", "shared"), ("spec", "none", "below")]
+    assert objects.with_ignored(wanted, live, ignored, "ours") == {"spec": {"shared": 5, "rest": 2}}
+
+
+def test_no_encoding_of_a_secret_stays_in_a_message() -> None:
+    inputs = {"data": Secret({"a": "aHVudGVyMg=="}), "env": [Secret("s3cret")], "open": "shown"}
+    text = objects.redacted("aHVudGVyMg== hunter2 s3cret czNjcmV0 shown", inputs)
+    assert text == "[secret] [secret] [secret] [secret] shown"
+
+
+# ----------------------------------------------------------------------------------------------------------- readiness
+def rolled(revision: str, ready: int, progressing: str = "NewReplicaSetAvailable") -> list[str]:
+    meta = {"name": "d", "uid": "1", "annotations": {readiness.REVISION: revision}}
+    status = {
+        "conditions": [
+            {"type": "Available", "status": "True"},
+            {"type": "Progressing", "status": "True", "reason": progressing},
+        ]
+    }
+    sets = [
+        {
+            "metadata": {"uid": n, "ownerReferences": [{"uid": "1"}], "annotations": {readiness.REVISION: n}},
+            "spec": {"replicas": 2},
+            "status": {"readyReplicas": 2 if n != revision else ready},
+        }
+        for n in ("1", "2")
+    ]
+    return readiness.deployment({"metadata": meta, "status": status}, sets, [])
+
+
+def test_a_rollout_is_over_when_its_newest_replica_set_is_ready() -> None:
+    assert rolled("2", 2) == []
+    assert rolled("2", 1)[0] == "1 of 2 pods of its newest ReplicaSet are ready"
+    assert rolled("2", 2, "ReplicaSetUpdated"), "the old one is still being replaced"
+    assert rolled("1", 2, "ReplicaSetUpdated") == [], "a first one replaces nothing"
+
+
+def test_a_job_that_gave_up_is_not_waited_for() -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
+    with pytest.raises(readiness.Failed, match="BackoffLimitExceeded"):
+        readiness.job({"status": {"conditions": [failed]}}, [])
+
+
+def test_a_quota_that_is_not_counted_yet_is_waited_for() -> None:
+    stated = {"spec": {"hard": {"pods": "4"}}}
+    assert readiness.quota(stated) == ["pods isn't counted yet"]
+    assert readiness.quota({**stated, "status": {"hard": {"pods": "5"}}})
+    assert readiness.quota({**stated, "status": {"hard": {"pods": "4"}}}) == []
+
+
+def test_a_claim_that_waits_for_its_pod_is_not_waited_for() -> None:
+    claim = {"status": {"phase": "Pending"}}
+    assert readiness.volume_claim(claim, "WaitForFirstConsumer", created=True) == []
+    assert readiness.volume_claim(claim, "Immediate", created=True)
+
+
+@pytest.mark.parametrize(
+    ("expression", "met"),
+    [
+        ("condition=Ready", True),
+        ("condition=Ready=False", False),
+        ("condition=Other", False),
+        ("jsonpath={.status.count}=2", True),
+        ("jsonpath={.status.count}=3", False),
+        ("jsonpath={.status.flag}=true", True),
+        ("jsonpath={.status.count}", True),
+        ("jsonpath={.status.missing}", False),
+        ("jsonpath={.status.conditions[?(@.type=='Ready')].status}=True", True),
+        ("jsonpath={.metadata.annotations['a.b/c']}=d", True),
+        ('["condition=Ready", "jsonpath={.status.count}=2"]', True),
+        ('["condition=Ready", "jsonpath={.status.count}=3"]', False),
+    ],
+)
+def test_wait_for_reads_what_the_annotation_says(expression: str, met: bool) -> None:
+    obj = {
+        "metadata": {"annotations": {"a.b/c": "d"}},
+        "status": {"count": 2, "flag": True, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    assert (readiness.WaitFor(expression).missing(obj) == []) == met
+
+
+def test_wait_for_does_not_believe_an_old_status() -> None:
+    obj = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "ready": 1}}
+    assert readiness.WaitFor("jsonpath={.status.ready}=1").missing(obj)
+
+
+@pytest.mark.parametrize(
+    "expression", ["Ready", "jsonpath=.status", "jsonpath='{.status}'=1", "jsonpath={.status[}", "[]", "jsonpath={.a}="]
+)
+def test_a_wait_for_that_cannot_be_read_is_refused(expression: str) -> None:
+    with pytest.raises(Refused, match="waitFor"):
+        readiness.WaitFor(expression)
+
+
+# --------------------------------------------------------------------------------------------- configuration, charts
+CONFIG = {
+    "current-context": "a",
+    "contexts": [
+        {"name": name, "context": {"cluster": name, "user": "u", "namespace": f"in-{name}"}} for name in ("a", "b")
+    ],
+    "clusters": [{"name": name, "cluster": {"server": f"https://{name}"}} for name in ("a", "b")],
+    "users": [{"name": "u", "user": {"token": "t0ken"}}],
+}
+
+
+def test_a_kubeconfig_is_read_as_text_or_path_and_for_a_context(tmp_path: Path) -> None:
+    text = json.dumps(CONFIG)
+    (tmp_path / "config").write_text(text)
+    assert kubeconfig.load(text).cluster["server"] == "https://a"
+    assert kubeconfig.load(str(tmp_path / "config"), context="b").namespace == "in-b"
+    assert kubeconfig.load(text, cluster="b").cluster["server"] == "https://b"
+
+
+@pytest.mark.parametrize("text", ["{", "no kubeconfig", json.dumps(CONFIG | {"current-context": "c"})])
+def test_a_kubeconfig_that_cannot_be_read_is_refused_without_its_contents(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        kubeconfig.load(text)
+    assert "t0ken" not in str(refused.value)
+
+
+def test_another_server_is_another_cluster_and_another_login_is_not() -> None:
+    old = {"kubeconfig": json.dumps(CONFIG)}
+    login = CONFIG | {"users": [{"name": "u", "user": {"token": "new"}}]}
+    assert configuration.differences(old, {"kubeconfig": json.dumps(login)}) == (["kubeconfig"], [])
+    server = CONFIG | {"clusters": [{"name": "a", "cluster": {"server": "https://c"}}]}
+    assert configuration.differences(old, {"kubeconfig": json.dumps(server)}) == (["kubeconfig"], ["kubeconfig"])
+
+
+def test_the_namespace_of_the_context_is_the_default_one() -> None:
+    assert configuration.read({"kubeconfig": json.dumps(CONFIG)}).namespace == "in-a"
+    assert configuration.read({"kubeconfig": json.dumps(CONFIG), "namespace": "n"}).namespace == "n"
+    assert configuration.read({"kubeconfig": UNKNOWN}).kubeconfig is None
+
+
+def test_a_charts_folder_counts_as_the_version_that_it_is_recorded_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(helm.CHARTS, str(tmp_path))
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "Chart.yaml").write_text("{name: app, version: 0.0.0-staging}")
+    assert helm.chart("oci://r.example/charts/app", None).version == "0.0.0-staging"
+    (tmp_path / "app" / ".version").write_text("1.2.3\n")
+    assert helm.chart("oci://r.example/charts/app", "1.2.3").version == "1.2.3"
+    with pytest.raises(Refused, match=r"staging is asked for, and the folder holds 1\.2\.3"):
+        helm.chart("oci://r.example/charts/app", "0.0.0-staging")
+    monkeypatch.delenv(helm.CHARTS)
+    with pytest.raises(Refused, match="has no registry"):
+        helm.chart("oci://r.example/charts/app", None)
+
+
+def test_the_names_of_a_releases_objects_are_listed_by_kind() -> None:
+    manifest = "\n---\n".join(
+        [
+            "# nothing",
+            "{apiVersion: v1, kind: Service, metadata: {name: b, namespace: n}}",
+            "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: n}}",
+            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}",
+        ]
+    )
+    assert helm.resource_names(manifest) == {"Deployment.apps/apps/v1": ["d"], "Service/v1": ["n/a", "n/b"]}
+
+
+def test_plain_takes_every_wrapper_off() -> None:
+    assert plain({"a": Secret([Secret(1)])}) == {"a": [1]}

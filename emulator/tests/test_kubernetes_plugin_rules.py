@@ -1,0 +1,406 @@
+"""The rules of the official kubernetes plugin that the program counts on.
+
+They run against whichever `pulumi-resource-kubernetes` comes first under `emulator/run`: the official one where it is
+installed, else the emulator. Where the emulator is stricter, test_kubernetes_plugin.py says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emulator.plugin import UNKNOWN, Secret, plain
+from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Created, Engine, Rejected, Unready
+
+if TYPE_CHECKING:
+    from emulator.tests.kubernetes_fixtures import Cluster
+
+pytestmark = pytest.mark.cluster
+pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
+
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+JOB = "kubernetes:batch/v1:Job"
+SECRET = "kubernetes:core/v1:Secret"
+SERVICE = "kubernetes:core/v1:Service"
+QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"
+SKIP_AWAIT = "pulumi.com/skipAwait"
+TIMEOUT = "pulumi.com/timeoutSeconds"
+WAIT_FOR = "pulumi.com/waitFor"
+NONE: Mapping[str, str] = {}
+
+
+def config_map(namespace: str, name: str = "c", annotations: Mapping[str, str] = NONE) -> dict[str, Any]:
+    named = {"name": name} if name else {}
+    return {"metadata": {"namespace": namespace, "annotations": dict(annotations), **named}, "data": {"a": "1"}}
+
+
+def deployment(namespace: str, replicas: int = 1, annotations: Mapping[str, str] = NONE) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "d", "namespace": namespace, "annotations": dict(annotations)},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "d"}},
+            "template": {
+                "metadata": {"labels": {"app": "d"}},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example/app:1",
+                            "env": [{"name": "EMPTY", "value": ""}],
+                            # Written otherwise than the API server writes it.
+                            "resources": {"requests": {"cpu": "0.1", "memory": "1024Mi"}},
+                        }
+                    ]
+                },
+            },
+        },
+    }
+
+
+def job(namespace: str, annotations: Mapping[str, str] = NONE) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "j", "namespace": namespace, "annotations": dict(annotations)},
+        "spec": {
+            "suspend": True,
+            "template": {
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.example/job:1"}]}
+            },
+        },
+    }
+
+
+def changed(inputs: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of the inputs with one property set; steps of the path are separated by dots."""
+    result = copy.deepcopy(inputs)
+    *parents, last = path.split(".")
+    target = result
+    for step in parents:
+        target = target.setdefault(step, {})
+    target[last] = value
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------------- replacing
+@pytest.mark.parametrize(
+    ("token", "inputs", "path", "value", "replaces"),
+    [
+        (CONFIG_MAP, config_map, "metadata.name", "other", True),
+        (CONFIG_MAP, config_map, "metadata.namespace", "default", True),
+        (CONFIG_MAP, config_map, "metadata.labels", {"x": "y"}, False),
+        (CONFIG_MAP, config_map, "data", {"a": "2"}, True),
+        (DEPLOYMENT, deployment, "spec.replicas", 2, False),
+        (DEPLOYMENT, deployment, "spec.template.spec.nodeSelector", {"a": "b"}, False),
+        (DEPLOYMENT, deployment, "spec.selector.matchLabels", {"app": "other"}, True),
+        (JOB, job, "spec.template.spec.nodeSelector", {"a": "b"}, True),
+        (JOB, job, "spec.parallelism", 2, True),
+        (JOB, job, "spec.completions", 2, True),
+        (JOB, job, "spec.suspend", False, False),
+        (JOB, job, "spec.ttlSecondsAfterFinished", 60, False),
+    ],
+)
+def test_only_what_cannot_be_changed_in_place_replaces(
+    plugin: Engine, namespace: str, token: str, inputs: Any, path: str, value: Any, replaces: bool
+) -> None:
+    given = inputs(namespace, annotations={SKIP_AWAIT: "true"})
+    made = plugin.create(token, "r", given)
+    diff = plugin.diff(made, changed(given, path, value))
+    assert diff.detailedDiff, "the change was not seen"
+    assert bool(diff.replaces) == replaces
+    fixed_name_stays = replaces and path not in ("metadata.name", "metadata.namespace")
+    assert diff.deleteBeforeReplace == fixed_name_stays
+
+
+def test_a_replaced_object_without_a_name_of_its_own_stands_beside_the_old(plugin: Engine, namespace: str) -> None:
+    given = config_map(namespace, "")
+    made = plugin.create(CONFIG_MAP, "auto", given)
+    assert re.fullmatch(r"auto-[0-9a-f]{8}", made.outputs["metadata"]["name"])
+    diff = plugin.diff(made, changed(given, "data", {"a": "2"}))
+    assert diff.replaces
+    assert not diff.deleteBeforeReplace
+
+
+def test_an_object_keeps_the_name_that_it_was_given(plugin: Engine, namespace: str) -> None:
+    given = config_map(namespace, "")
+    made = plugin.create(CONFIG_MAP, "kept", given)
+    again = plugin.check(CONFIG_MAP, "kept", changed(given, "data", {"a": "2"}), made.inputs)
+    assert plain(again)["metadata"]["name"] == made.outputs["metadata"]["name"]
+
+
+def test_a_cluster_identifier_alone_says_whether_it_is_another_cluster(plugin: Engine, cluster: Cluster) -> None:
+    here, there = cluster.kubeconfig, cluster.kubeconfig.replace("127.0.0.1", "127.0.0.2")
+    assert plugin.diff_config({"kubeconfig": here}, {"kubeconfig": there})
+    assert plugin.diff_config({"kubeconfig": here}, {"kubeconfig": UNKNOWN})
+    same = {"clusterIdentifier": "a"}
+    assert not plugin.diff_config({"kubeconfig": here, **same}, {"kubeconfig": there, **same})
+    assert not plugin.diff_config({"kubeconfig": here, **same}, {"kubeconfig": UNKNOWN, **same})
+    other = {"clusterIdentifier": "b"}
+    assert plugin.diff_config({"kubeconfig": here, **same}, {"kubeconfig": here, **other}) == ["clusterIdentifier"]
+
+
+# -------------------------------------------------------------------------------------------------------------- churn
+@pytest.mark.parametrize(("token", "inputs"), [(CONFIG_MAP, config_map), (DEPLOYMENT, deployment), (JOB, job)])
+def test_a_second_up_changes_nothing(plugin: Engine, namespace: str, token: str, inputs: Any) -> None:
+    given = inputs(namespace, annotations={SKIP_AWAIT: "true"})
+    made = plugin.create(token, "s", given)
+    assert plugin.changes(made, given) == []
+    refreshed = plugin.refresh(made)
+    assert refreshed is not None
+    assert plugin.changes(refreshed, given) == []
+
+
+def test_a_secret_stated_as_text_does_not_differ_from_its_stored_form(plugin: Engine, namespace: str) -> None:
+    given = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": Secret("hf_canary")}}
+    made = plugin.create(SECRET, "t", given)
+    assert plugin.changes(made, given) == []
+    refreshed = plugin.refresh(made)
+    assert refreshed is not None
+    assert plugin.changes(refreshed, given) == []
+    assert plugin.changes(refreshed, changed(given, "stringData", {"token": Secret("hf_other")}))
+
+
+def test_the_contents_of_a_secret_are_secret_in_the_state(plugin: Engine, namespace: str) -> None:
+    given = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": "hf_canary"}}
+    made = plugin.create(SECRET, "t", given)
+    assert isinstance(made.state["data"], Secret)
+    assert isinstance(made.inputs["stringData"], Secret)
+    assert isinstance(made.state["__inputs"]["stringData"], Secret)
+
+
+def test_drift_shows_after_a_refresh(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = config_map(namespace)
+    made = plugin.create(CONFIG_MAP, "c", given)
+    cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"data":{"a":"changed"}}')
+    refreshed = plugin.refresh(made)
+    assert refreshed is not None
+    assert refreshed.inputs["data"] == {"a": "changed"}
+    assert plugin.changes(refreshed, given) == ["data.a"]
+
+
+def test_what_others_add_is_no_drift(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = config_map(namespace)
+    made = plugin.create(CONFIG_MAP, "c", given)
+    cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"data":{"b":"theirs"}}')
+    cluster.kubectl("label", "configmap", "c", "-n", namespace, "theirs=yes")
+    refreshed = plugin.refresh(made)
+    assert refreshed is not None
+    assert plugin.changes(refreshed, given) == []
+
+
+def test_an_ignored_field_is_left_to_the_controller_that_owns_it(
+    plugin: Engine, cluster: Cluster, namespace: str
+) -> None:
+    given = job(namespace, annotations={SKIP_AWAIT: "true"})
+    made = plugin.create(JOB, "j", given)
+    cluster.kubectl("patch", "job", "j", "-n", namespace, "--field-manager=queue", "-p", '{"spec":{"suspend":false}}')
+    refreshed = plugin.refresh(made)
+    assert refreshed is not None
+    assert plugin.changes(refreshed, given) == ["spec.suspend"]
+    assert plugin.changes(refreshed, given, ["spec.suspend"]) == []
+    labelled = changed(given, "metadata.labels", {"x": "y"})
+    updated = plugin.update(refreshed, labelled, ignore=["spec.suspend"])
+    assert updated.outputs["spec"]["suspend"] is False
+    assert updated.outputs["metadata"]["labels"]["x"] == "y"
+
+
+def test_a_field_of_another_manager_is_not_taken_unasked(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    made = plugin.create(DEPLOYMENT, "d", given)
+    cluster.kubectl("scale", "deployment", "d", "-n", namespace, "--replicas=2")
+    with pytest.raises((Rejected, Unready), match=r"(?s)conflict.*kubectl.*replicas|conflict.*replicas.*kubectl"):
+        plugin.update(made, changed(given, "spec.replicas", 3))
+    forced = changed(given, "spec.replicas", 3)
+    forced["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
+    assert plugin.update(made, forced).outputs["spec"]["replicas"] == 3
+
+
+# ----------------------------------------------------------------------------------------------------------- creating
+def test_what_exists_is_not_taken_over(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=theirs")
+    with pytest.raises(Rejected, match="already exists"):
+        plugin.create(CONFIG_MAP, "c", config_map(namespace))
+
+
+def test_a_preview_shows_what_has_no_place_yet(plugin: Engine) -> None:
+    nowhere = plugin.create(CONFIG_MAP, "c", config_map("not-yet"), preview=True)
+    assert nowhere.outputs["data"] == {"a": "1"}
+    queue = {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}}}
+    assert plugin.create(QUEUE, "q", queue, preview=True).outputs["spec"] == queue["spec"]
+    unknown = changed(config_map("default"), "data", {"a": UNKNOWN})
+    assert plugin.create(CONFIG_MAP, "c", unknown, preview=True).state["data"]["a"] is UNKNOWN
+
+
+def test_a_preview_changes_nothing(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    plugin.create(CONFIG_MAP, "c", config_map(namespace), preview=True)
+    assert "c" not in cluster.kubectl("get", "configmap", "-n", namespace, "-o", "name").split("/")
+    made = plugin.create(DEPLOYMENT, "d", deployment(namespace, annotations={SKIP_AWAIT: "true"}))
+    wanted = deployment(namespace, replicas=2, annotations={SKIP_AWAIT: "true"})
+    assert plugin.update(made, wanted, preview=True).outputs["spec"]["replicas"] == 2
+    assert cluster.kubectl("get", "deployment", "d", "-n", namespace, "-o", "jsonpath={.spec.replicas}") == "1"
+
+
+def test_a_create_waits_for_its_namespace(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    late = f"{namespace}-late"
+    timer = threading.Timer(1.5, cluster.kubectl, ("create", "namespace", late))
+    timer.start()
+    assert plugin.create(CONFIG_MAP, "c", config_map(late)).id == f"{late}/c"
+
+
+# ------------------------------------------------------------------------------------------------------------ waiting
+def test_a_deployment_is_awaited_until_its_replicas_are_available(plugin: Engine, namespace: str) -> None:
+    made = plugin.create(DEPLOYMENT, "d", deployment(namespace, replicas=2), timeout=30)
+    assert made.outputs["status"]["availableReplicas"] == 2
+
+
+def test_an_unready_deployment_fails_at_its_timeout_and_is_recorded(plugin: Engine, namespace: str) -> None:
+    given = changed(deployment(namespace), "spec.template.spec.nodeSelector", {"no": "where"})
+    with pytest.raises(Unready, match=r"(?i)pod") as unready:
+        plugin.create(DEPLOYMENT, "d", given, timeout=3)
+    assert unready.value.made.id == f"{namespace}/d"
+    with pytest.raises(Unready):
+        plugin.refresh(unready.value.made)
+
+
+def test_the_annotation_sets_the_timeout(plugin: Engine, namespace: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Unready):
+        plugin.create(JOB, "j", job(namespace, annotations={TIMEOUT: "2"}))
+    assert 1.5 < time.monotonic() - began < 8
+
+
+def test_a_suspended_job_fails_at_its_timeout(plugin: Engine, namespace: str) -> None:
+    with pytest.raises(Unready):
+        plugin.create(JOB, "j", job(namespace), timeout=2)
+
+
+def test_a_suspended_job_is_not_awaited_when_told(plugin: Engine, namespace: str) -> None:
+    began = time.monotonic()
+    made = plugin.create(JOB, "j", job(namespace, annotations={SKIP_AWAIT: "true"}))
+    assert plugin.refresh(made) is not None, "nor in a refresh"
+    assert time.monotonic() - began < 3
+
+
+def test_wait_for_takes_the_place_of_the_kinds_own_wait(plugin: Engine, namespace: str) -> None:
+    unschedulable = changed(
+        deployment(namespace, annotations={WAIT_FOR: "jsonpath={.status.unavailableReplicas}=1"}),
+        "spec.template.spec.nodeSelector",
+        {"no": "where"},
+    )
+    made = plugin.create(DEPLOYMENT, "d", unschedulable, timeout=20)
+    with pytest.raises(Unready):  # a refresh looks at the Deployment by the kind's own rule
+        plugin.refresh(made)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "jsonpath={.status.never}",
+        "condition=Never",
+        '["jsonpath={.metadata.name}=d", "condition=Never"]',
+    ],
+)
+def test_wait_for_waits(plugin: Engine, namespace: str, expression: str) -> None:
+    with pytest.raises(Unready):
+        plugin.create(DEPLOYMENT, "d", deployment(namespace, annotations={WAIT_FOR: expression}), timeout=2)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "condition=Available",
+        "jsonpath={.status.conditions[?(@.type=='Available')].status}=True",
+        '["condition=Available", "jsonpath={.status.readyReplicas}=1"]',
+    ],
+)
+def test_wait_for_is_met(plugin: Engine, namespace: str, expression: str) -> None:
+    plugin.create(DEPLOYMENT, "d", deployment(namespace, annotations={WAIT_FOR: expression}), timeout=30)
+
+
+def test_a_service_gets_some_seconds_for_its_endpoints_and_a_headless_one_none(plugin: Engine, namespace: str) -> None:
+    given = {
+        "metadata": {"name": "s", "namespace": namespace},
+        "spec": {"selector": {"a": "b"}, "ports": [{"port": 1}]},
+    }
+    began = time.monotonic()
+    plugin.create(SERVICE, "h", changed(changed(given, "metadata.name", "h"), "spec.clusterIP", "None"))
+    assert time.monotonic() - began < 3
+    plugin.create(SERVICE, "s", given)
+    assert 8 < time.monotonic() - began < 20
+
+
+# ----------------------------------------------------------------------------------------------------------- deleting
+def test_a_deletion_is_awaited(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = config_map(
+        namespace, annotations={SKIP_AWAIT: "true"}
+    )  # of no avail: a ConfigMap is none of the kinds that heed it
+    given["metadata"]["finalizers"] = ["example.com/held"]
+    made = plugin.create(CONFIG_MAP, "c", given)
+    release = ("patch", "configmap", "c", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
+    threading.Timer(2, cluster.kubectl, release).start()
+    began = time.monotonic()
+    plugin.delete(made)
+    assert time.monotonic() - began > 1.5
+    assert plugin.refresh(made) is None
+
+
+def test_a_held_deletion_fails_at_its_timeout(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = config_map(namespace)
+    given["metadata"]["finalizers"] = ["example.com/held"]
+    made = plugin.create(CONFIG_MAP, "c", given)
+    try:
+        with pytest.raises((Rejected, Unready)):
+            plugin.delete(made, timeout=2)
+    finally:
+        cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
+
+
+def test_the_deletion_of_a_job_is_not_awaited_when_told(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = job(namespace, annotations={SKIP_AWAIT: "true"})
+    given["metadata"]["finalizers"] = ["example.com/held"]
+    made = plugin.create(JOB, "j", given)
+    began = time.monotonic()
+    plugin.delete(made)
+    assert time.monotonic() - began < 3
+    cluster.kubectl("patch", "job", "j", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
+
+
+def test_what_is_gone_is_dropped_by_a_refresh_and_deleted_without_ado(
+    plugin: Engine, cluster: Cluster, namespace: str
+) -> None:
+    made = plugin.create(CONFIG_MAP, "c", config_map(namespace))
+    cluster.kubectl("delete", "configmap", "c", "-n", namespace)
+    assert plugin.refresh(made) is None
+    plugin.delete(made)
+
+
+def test_what_has_lost_its_definition_is_gone(plugin: Engine) -> None:
+    made = Created(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
+    made.state["metadata"] = {"name": "q"}
+    assert plugin.refresh(made) is None
+    plugin.delete(made)
+
+
+def test_an_import_reads_what_is_there(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
+    found = plugin.read(CONFIG_MAP, "c", f"{namespace}/c")
+    assert found is not None
+    assert found.inputs["data"] == {"a": "1"}
+    assert not {"uid", "managedFields", "resourceVersion", "creationTimestamp"} & found.inputs["metadata"].keys()
+    assert plugin.changes(found, {"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "1"}}) == []
+    assert plugin.read(NAMESPACE, "none", "never-made") is None
+
+
+# ------------------------------------------------------------------------------------------------------------ refusing
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("spec.strategy", {"type": "Rolling"}), ("spec.template.spec.restartPolicy", "Sometimes"), ("spec.replicas", -1)],
+)
+def test_a_value_that_is_not_allowed_fails_the_preview(plugin: Engine, namespace: str, path: str, value: Any) -> None:
+    with pytest.raises(Rejected, match=path.split(".")[-1]):
+        plugin.create(DEPLOYMENT, "d", changed(deployment(namespace), path, value), preview=True)

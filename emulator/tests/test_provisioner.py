@@ -1,0 +1,444 @@
+"""Which nodes the emulator makes for pods that wait, and which it refuses to make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from catalog.capacity import MODES
+from catalog.nodes import (
+    COMPUTE_CLASS,
+    GKE_ACCELERATOR,
+    GKE_NODEPOOL,
+    GKE_PROVISIONING,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    GPU_TAINT,
+    INSTANCE_TYPE,
+    NVIDIA_GPU,
+    ZONE,
+)
+from catalog.tpus import GOOGLE_TPU
+from emulator.cluster import fit, nodes, planner
+from emulator.cluster.records import ClusterRecord, PoolRecord
+
+Object = dict[str, Any]
+
+ZONES = ["us-central1-a", "us-central1-b"]
+STANDARD = ClusterRecord("c", "p", "us-central1", "standard", ZONES, "1.36.1-gke.1")
+AUTOPILOT = ClusterRecord("c", "p", "us-central1", "autopilot", ZONES, "1.36.1-gke.1")
+GPU_POOL = PoolRecord("gpu", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, max_nodes=3)
+SYSTEM_POOL = PoolRecord("system", "e2-standard-4", ZONES[:1], nodes_per_zone=1)
+# What the admission plugin gives a pod that asks for GPUs.
+GPU_TOLERATION = {"key": NVIDIA_GPU, "operator": "Exists", "effect": "NoSchedule"}
+
+ELSEWHERE = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ZONES}]}]
+        }
+    }
+}
+
+
+def pod(uid: str, gpus: int = 0, on: str | None = None, **spec: Any) -> Object:
+    requests = {"cpu": "1", "memory": "1Gi"} | ({NVIDIA_GPU: str(gpus)} if gpus else {})
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    return {
+        "metadata": {"uid": uid, "name": uid, "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": requests}}],
+            "tolerations": [GPU_TOLERATION] if gpus else [],
+            **({"nodeName": on} if on else {}),
+            **spec,
+        },
+        "status": {"phase": "Running"} if on else {"phase": "Pending", "conditions": conditions},
+    }
+
+
+def l4_pod(uid: str, gpus: int = 2, **spec: Any) -> Object:
+    return pod(uid, gpus, nodeSelector={GKE_ACCELERATOR: "nvidia-l4"} | spec.pop("nodeSelector", {}), **spec)
+
+
+def nodes_of(pool: PoolRecord, count: int, cluster: ClusterRecord = STANDARD) -> list[Object]:
+    return nodes.new_nodes(cluster, pool, [], count)
+
+
+def test_a_pool_grows_by_what_its_waiting_pods_need_and_no_further() -> None:
+    plan = planner.plan(STANDARD, [SYSTEM_POOL, GPU_POOL], [], [l4_pod(f"p{n}") for n in range(4)])
+    assert [nodes.pool_of(made.node) for made in plan.make] == ["gpu"] * 3
+    assert [made.pod for made in plan.make] == ["p0", "p1", "p2"]
+    assert "gpu: max node group size reached (3)" in plan.refused["p3"]
+
+
+def test_new_nodes_are_spread_over_the_zones_of_the_pool() -> None:
+    present = nodes_of(GPU_POOL, 1)
+    pods = [l4_pod("old", on=present[0]["metadata"]["name"]), l4_pod("p0"), l4_pod("p1")]
+    plan = planner.plan(STANDARD, [GPU_POOL], present, pods)
+    assert sorted(nodes.label(n, ZONE) for n in [*present, *(made.node for made in plan.make)]) == [ZONES[0], *ZONES]
+
+
+def test_pods_share_a_node_that_has_room_for_them() -> None:
+    plan = planner.plan(STANDARD, [GPU_POOL], [], [l4_pod("p0", gpus=1), l4_pod("p1", gpus=1)])
+    assert len(plan.make) == 1
+
+
+def test_a_node_on_its_way_is_not_made_twice() -> None:
+    coming = nodes_of(GPU_POOL, 1)
+    coming[0]["spec"]["taints"].append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+    plan = planner.plan(STANDARD, [GPU_POOL], coming, [l4_pod("p0")])
+    assert (plan.make, plan.refused, plan.needed) == ([], {}, {coming[0]["metadata"]["name"]})
+
+
+def test_a_node_that_is_being_closed_takes_no_pod() -> None:
+    closing = nodes_of(GPU_POOL, 1)
+    closing[0]["spec"]["unschedulable"] = True
+    assert len(planner.plan(STANDARD, [GPU_POOL], closing, [l4_pod("p0")]).make) == 1
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reason"),
+    [
+        (l4_pod("p", gpus=3), "too little nvidia.com/gpu (3 asked, 2 there)"),
+        (
+            pod("p", 2, nodeSelector={GKE_ACCELERATOR: "nvidia-h100-80gb"}),
+            f"no label {GKE_ACCELERATOR}=nvidia-h100-80gb",
+        ),
+        (pod("p", nodeSelector={GKE_NODEPOOL: "gpu"}), "doesn't tolerate its taint nvidia.com/gpu=present:NoSchedule"),
+        (l4_pod("p", nodeSelector={ZONE: "us-central1-f"}), "no nodes in the pod's zone"),
+        (l4_pod("p", affinity=ELSEWHERE), "doesn't match the pod's node affinity"),
+    ],
+)
+def test_no_node_for_a_pod_that_could_not_run_on_it(waiting: Object, reason: str) -> None:
+    plan = planner.plan(STANDARD, [GPU_POOL], [], [waiting])
+    assert plan.make == []
+    assert reason in plan.refused["p"]
+
+
+def test_a_pool_of_fixed_size_never_grows() -> None:
+    present = nodes_of(SYSTEM_POOL, 1)
+    plan = planner.plan(STANDARD, [SYSTEM_POOL], present, [pod(f"p{n}") for n in range(5)])
+    assert plan.make == []
+    assert set(plan.refused.values()) == {"system: it is of fixed size and full"}
+
+
+def test_a_pod_that_a_queue_holds_back_gets_no_node() -> None:
+    gated = l4_pod("p")
+    gated["status"]["conditions"][0]["reason"] = "SchedulingGated"
+    assert planner.plan(STANDARD, [GPU_POOL], [], [gated]) == planner.Plan()
+
+
+def test_autopilot_makes_the_smallest_machine_that_fits() -> None:
+    made = planner.plan(AUTOPILOT, [], [], [l4_pod("one", gpus=1), l4_pod("two"), pod("cpu")]).make
+    machines = {new.pod: nodes.label(new.node, "node.kubernetes.io/instance-type") for new in made}
+    assert machines["two"] == "g2-standard-24"
+    assert machines["cpu"].startswith("e2-")
+    # One after the other: the first was made before anybody asked for two.
+    assert machines["one"] == "g2-standard-4"
+
+
+def test_autopilot_makes_a_spot_node_for_who_asks_for_one() -> None:
+    made = planner.plan(AUTOPILOT, [], [], [l4_pod("p", nodeSelector={"cloud.google.com/gke-spot": "true"})]).make
+    assert nodes.label(made[0].node, "cloud.google.com/gke-provisioning") == "spot"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reason"),
+    [
+        (pod("p", 1), f"no node selector {GKE_ACCELERATOR}"),
+        (pod("p", 1, nodeSelector={GKE_ACCELERATOR: "nvidia-l5"}), "nvidia-l5"),
+        (l4_pod("p", gpus=9), "9 nvidia-l4"),
+        (l4_pod("p", nodeSelector={"team": "red"}), "no label team=red"),
+    ],
+)
+def test_autopilot_says_what_it_can_not_serve(waiting: Object, reason: str) -> None:
+    plan = planner.plan(AUTOPILOT, [], [], [waiting])
+    assert plan.make == []
+    assert reason in plan.refused["p"]
+
+
+def test_requests_count_sidecars_beside_and_init_containers_before_the_others() -> None:
+    def container(cpu: str, **more: str) -> Object:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {
+        "initContainers": [container("250m", restartPolicy="Always"), container("5")],
+        "containers": [container("1"), container("500m")],
+    }
+    assert fit.requests({"spec": spec})["cpu"] == pytest.approx(5.25)
+    spec["initContainers"] = [container("250m", restartPolicy="Always"), container("1")]
+    assert fit.requests({"spec": spec})["cpu"] == pytest.approx(1.75)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covers"),
+    [
+        ({"key": NVIDIA_GPU, "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": NVIDIA_GPU, "value": "present"}, True),
+        ({"key": NVIDIA_GPU, "operator": "Equal", "value": "present", "effect": "NoSchedule"}, True),
+        ({"key": NVIDIA_GPU, "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": NVIDIA_GPU, "value": "absent"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_tolerations_are_read_as_the_scheduler_reads_them(toleration: dict[str, str], covers: bool) -> None:
+    taint = {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": GPU_TAINT.effect}
+    assert fit.tolerates({"spec": {"tolerations": [toleration]}}, taint) is covers
+
+
+def test_a_node_name_fits_its_hostname_label_and_tells_what_the_node_is() -> None:
+    long = PoolRecord("p" * 40, "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, nodes_per_zone=1)
+    node = nodes.new_nodes(ClusterRecord("c" * 40, "p", "r", "standard", ZONES, "1"), long, [], 1)[0]
+    assert len(node["metadata"]["name"]) <= 63
+    assert nodes.is_current(node, long)
+    bigger = PoolRecord(**{**vars(long), "machine_type": "g2-standard-48", "gpus": 4})
+    assert not nodes.is_current(node, bigger)
+    relabelled = PoolRecord(**{**vars(long), "labels": {"team": "red"}})
+    assert nodes.is_current(node, relabelled)
+
+
+def test_a_pools_own_taint_is_not_written_twice() -> None:
+    own = {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": GPU_TAINT.effect}
+    declared = PoolRecord(**{**vars(GPU_POOL), "taints": [own, {"key": "a", "value": "b", "effect": "NoSchedule"}]})
+    node = nodes_of(declared, 1)[0]
+    assert node["spec"]["taints"] == [own, {"key": "a", "value": "b", "effect": "NoSchedule"}]
+
+
+# ------------------------------------------------------------------------------------------------- compute classes
+CLASS = {
+    "spec": {
+        "priorities": [
+            {"machineType": "g2-standard-24", "spot": True},
+            {"machineType": "g2-standard-24", "flexStart": {"enabled": True}},
+        ],
+        "whenUnsatisfiable": "DoNotScaleUp",
+        "nodePoolAutoCreation": {"enabled": True},
+    }
+}
+
+
+def class_pod(uid: str, **spec: Any) -> Object:
+    # The toleration that the emulator's admission policy gives.
+    toleration = {"key": COMPUTE_CLASS, "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
+    return pod(uid, 2, nodeSelector={COMPUTE_CLASS: "cheap"}, tolerations=[GPU_TOLERATION, toleration], **spec)
+
+
+def of_class(
+    pods: list[Object], out: Iterable[str] = (), cluster: ClusterRecord = STANDARD, changes: Object | None = None
+) -> planner.Plan:
+    classes = {"cheap": {"spec": CLASS["spec"] | (changes or {})}}
+    return planner.plan(cluster, [SYSTEM_POOL], nodes_of(SYSTEM_POOL, 1), pods, classes, frozenset(out))
+
+
+def provisioning(plan: planner.Plan) -> list[str]:
+    return [nodes.label(made.node, GKE_PROVISIONING) for made in plan.make]
+
+
+@pytest.mark.parametrize("cluster", [STANDARD, AUTOPILOT])
+def test_a_class_gives_its_first_priority_and_its_name_to_the_node(cluster: ClusterRecord) -> None:
+    plan = of_class([class_pod("p")], cluster=cluster)
+    (made,) = plan.make
+    assert provisioning(plan) == ["spot"]
+    assert nodes.pool_of(made.node).startswith("nap-g2-standard-24-spot-gpu2-")
+    assert nodes.label(made.node, COMPUTE_CLASS) == "cheap"
+    assert {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"} in made.node["spec"]["taints"]
+
+
+def test_each_replica_has_a_node_of_its_own() -> None:
+    plan = of_class([class_pod("p0"), class_pod("p1")])
+    assert len({made.node["metadata"]["name"] for made in plan.make}) == 2
+    assert len({nodes.pool_of(made.node) for made in plan.make}) == 1
+
+
+def test_without_spot_capacity_the_next_priority_is_taken() -> None:
+    assert provisioning(of_class([class_pod("p")], out=["spot"])) == ["flex-start"]
+
+
+def test_with_every_priority_out_the_pod_is_told_for_what_it_waits() -> None:
+    plan = of_class([class_pod("p")], out=["spot", "flexStart"])
+    assert plan.make == []
+    assert plan.refused["p"] == (
+        "priority 1 of cheap (spot g2-standard-24): no spot capacity (GCE_STOCKOUT); "
+        "priority 2 of cheap (flexStart g2-standard-24): no flexStart capacity (GCE_STOCKOUT)"
+    )
+
+
+def test_scale_up_anyway_takes_any_machine_that_there_is() -> None:
+    anyway = {"whenUnsatisfiable": "ScaleUpAnyway"}
+    plan = of_class([class_pod("p")], out=["spot", "flexStart"], changes=anyway)
+    assert provisioning(plan) == ["standard"]
+    assert nodes.label(plan.make[0].node, COMPUTE_CLASS) == "cheap"
+    refused = of_class([class_pod("p")], out=["spot", "flexStart", "onDemand"], changes=anyway).refused["p"]
+    assert "any machine for cheap (g2-standard-24): no onDemand capacity (GCE_STOCKOUT)" in refused
+
+
+def test_a_class_that_makes_no_pools_uses_those_that_are_there() -> None:
+    manual = {"nodePoolAutoCreation": {"enabled": False}}
+    assert "no label cloud.google.com/compute-class=cheap" in of_class([class_pod("p")], changes=manual).refused["p"]
+    taint = {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"}
+    own = PoolRecord(**{**vars(GPU_POOL), "labels": {COMPUTE_CLASS: "cheap"}, "taints": [taint]})
+    plan = planner.plan(STANDARD, [own], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | manual}})
+    assert [nodes.pool_of(made.node) for made in plan.make] == ["gpu"]
+
+
+def test_a_pod_of_a_class_that_does_not_exist_is_told_so() -> None:
+    assert planner.plan(STANDARD, [GPU_POOL], [], [class_pod("p")]).refused["p"] == "there is no compute class cheap"
+
+
+def test_a_pool_whose_capacity_is_out_does_not_grow() -> None:
+    plan = planner.plan(STANDARD, [GPU_POOL], [], [l4_pod("p")], out=["onDemand"])
+    assert plan.refused["p"] == "gpu: no onDemand capacity (GCE_STOCKOUT)"
+    assert "onDemand capacity" in planner.plan(AUTOPILOT, [], [], [l4_pod("p")], out=["onDemand"]).refused["p"]
+
+
+# ------------------------------------------------------------------------------------------------------ TPU slices
+SINGLE_HOST = PoolRecord("single", "ct6e-standard-4t", ZONES[:1], capacity="flexStart", max_nodes=1)
+MULTI_HOST = PoolRecord("multi", "ct6e-standard-4t", ZONES[:1], capacity="flexStart", max_nodes=4, topology="4x4")
+TPU_TOLERATION = {"key": GOOGLE_TPU, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def tpu_pod(uid: str, topology: str, on: str | None = None, flex: bool = True, chips: int = 4, **spec: Any) -> Object:
+    selector = {GKE_TPU_ACCELERATOR: "tpu-v6e-slice", GKE_TPU_TOPOLOGY: topology}
+    selector |= MODES["flexStart"].labels if flex else {}
+    made = pod(uid, on=on, nodeSelector=selector | spec.pop("nodeSelector", {}), tolerations=[TPU_TOLERATION], **spec)
+    made["spec"]["containers"][0]["resources"]["requests"][GOOGLE_TPU] = str(chips)
+    return made
+
+
+def leader(job: str, on: str | None = None) -> Object:
+    """The first pod of a Job under JobSet's exclusive placement, as JobSet's webhook makes it."""
+    keys = [{"key": "job-key", "operator": "Exists"}, {"key": "job-key", "operator": "NotIn", "values": [job]}]
+    term = {"labelSelector": {"matchExpressions": keys}, "topologyKey": GKE_NODEPOOL}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    made = tpu_pod(f"{job}-0", "4x4", on, flex=False, affinity=apart)
+    made["metadata"]["labels"] = {"job-key": job}
+    return made
+
+
+def slice_pods(count: int, job: str = "job") -> list[Object]:
+    return [tpu_pod(f"{job}-{index}", "4x4") for index in range(count)]
+
+
+def test_a_single_host_tpu_pool_grows_within_its_bounds() -> None:
+    plan = planner.plan(STANDARD, [SINGLE_HOST], [], [tpu_pod("a", "2x2"), tpu_pod("b", "2x2")])
+    assert [nodes.label(made.node, GKE_TPU_TOPOLOGY) for made in plan.make] == ["2x2"]
+    assert plan.refused["b"] == "single: max node group size reached (1)"
+
+
+def test_a_slice_comes_whole_when_its_pods_fill_it() -> None:
+    plan = planner.plan(STANDARD, [SINGLE_HOST, MULTI_HOST], [], slice_pods(4))
+    assert [nodes.pool_of(made.node) for made in plan.make] == ["multi"] * 4
+    assert plan.refused == {}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_slice_does_not_come_for_fewer_pods_than_it_has_nodes(count: int) -> None:
+    """So the first pod of a Job under exclusive placement, which its others wait for, waits for ever."""
+    plan = planner.plan(STANDARD, [MULTI_HOST], [], slice_pods(count))
+    assert plan.make == []
+    assert plan.refused["job-0"] == f"multi: its slice comes whole, 4 nodes for 4 pods, and {count} wait"
+
+
+def test_a_slice_that_is_in_use_does_not_grow() -> None:
+    present = nodes_of(MULTI_HOST, 4)
+    running = [tpu_pod(f"r{n}", "4x4", on=node["metadata"]["name"]) for n, node in enumerate(present)]
+    plan = planner.plan(STANDARD, [MULTI_HOST], present, [*running, *slice_pods(4)])
+    assert plan.make == []
+    assert plan.refused["job-0"] == "multi: its slice is there, and in use"
+
+
+def test_two_jobs_get_two_slices() -> None:
+    other = PoolRecord(**{**vars(MULTI_HOST), "name": "other"})
+    plan = planner.plan(STANDARD, [MULTI_HOST, other], [], [*slice_pods(4, "a"), *slice_pods(4, "b")])
+    assert Counter(nodes.pool_of(made.node) for made in plan.make) == {"multi": 4, "other": 4}
+
+
+def test_no_slice_comes_of_capacity_that_is_out() -> None:
+    plan = planner.plan(STANDARD, [MULTI_HOST], [], slice_pods(4), out=["flexStart"])
+    assert plan.make == []
+    assert plan.refused["job-0"] == "multi: no flexStart capacity (GCE_STOCKOUT)"
+
+
+def test_autopilot_brings_a_slice_for_the_first_pod_and_one_for_each_job() -> None:
+    plan = planner.plan(AUTOPILOT, [], [], [leader("a"), leader("b")])
+    slices = Counter(nodes.pool_of(made.node) for made in plan.make)
+    assert sorted(slices.values()) == [4, 4]
+    # The others of Job a are sent to its pool, where there is room for them.
+    there = [made.node for made in plan.make]
+    first = nodes.pool_of(there[0])
+    followers = [tpu_pod(f"a-{n}", "4x4", flex=False, nodeSelector={GKE_NODEPOOL: first}) for n in (1, 2, 3)]
+    placed = [leader("a", on=there[0]["metadata"]["name"]), leader("b", on=there[4]["metadata"]["name"])]
+    after = planner.plan(AUTOPILOT, [], there, [*placed, *followers])
+    assert (after.make, after.refused) == ([], {})
+    assert after.needed == {node["metadata"]["name"] for node in there[1:4]}
+
+
+def test_autopilot_takes_the_machine_that_topology_and_chips_say() -> None:
+    pods = [tpu_pod("wrong", "2x4", chips=1), tpu_pod("one", "2x4", chips=8), tpu_pod("two", "2x4", chips=4)]
+    plan = planner.plan(AUTOPILOT, [], [], pods)
+    machines = Counter((made.pod, nodes.label(made.node, INSTANCE_TYPE)) for made in plan.make)
+    assert machines == {("one", "ct6e-standard-8t"): 1, ("two", "ct6e-standard-4t"): 2}
+    assert plan.refused["wrong"] == "no 2x4 slice of tpu-v6e-slice has machines of 1 chips, which the pod asks for"
+    assert set(provisioning(plan)) == {"flex-start"}
+
+
+def test_nodes_of_a_slice_know_how_many_they_are() -> None:
+    assert {nodes.slice_size(node) for node in nodes_of(MULTI_HOST, 4)} == {4}
+    assert nodes.slice_size(nodes_of(SINGLE_HOST, 1)[0]) == 1
+    assert nodes.slice_size(nodes_of(GPU_POOL, 1)[0]) == 1
+
+
+def test_an_idle_slice_goes_whole_and_a_busy_one_stays_whole() -> None:
+    present = [*nodes_of(MULTI_HOST, 4), *nodes_of(SINGLE_HOST, 1)]
+    names = [node["metadata"]["name"] for node in present]
+    pools = {pool.name: pool for pool in (MULTI_HOST, SINGLE_HOST)}
+    assert planner.idle(present, pools, set(names)) == [names[:4], names[4:]]
+    assert planner.idle(present, pools, set(names[1:])) == [names[4:]]
+    kept = PoolRecord(**{**vars(MULTI_HOST), "min_nodes": 4})
+    assert planner.idle(present, pools | {"multi": kept}, set(names)) == [names[4:]]
+
+
+# --------------------------------------------------------------------------------------------- queued provisioning
+QUEUED = PoolRecord("queued", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=3)
+
+
+def request(count: int, **changes: Any) -> tuple[Object, dict[str, Object]]:
+    template = {"template": {"spec": l4_pod("p")["spec"] | changes}}
+    sets = [{"count": count, "podTemplateRef": {"name": "t"}}]
+    return {"metadata": {"name": "r"}, "spec": {"podSets": sets}}, {"t": template}
+
+
+def test_a_request_gets_all_its_nodes_at_once_in_one_zone() -> None:
+    made = planner.provision(STANDARD, [GPU_POOL, QUEUED], [], *request(3))
+    assert [nodes.pool_of(node) for node in made] == ["queued"] * 3
+    assert {nodes.label(node, planner.PROVISIONING_REQUEST) for node in made} == {"r"}
+    assert len({nodes.label(node, ZONE) for node in made}) == 1
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "pools", "out", "reason"),
+    [
+        (request(4), [QUEUED], [], "queued: it may have 3 nodes, has 0 and would need 4 more"),
+        (request(1), [QUEUED], ["queuedFlexStart"], "queued: no queuedFlexStart capacity (GCE_STOCKOUT)"),
+        (request(1), [GPU_POOL], [], "the cluster has no node pool with queued provisioning"),
+        (request(1, nodeSelector={GKE_NODEPOOL: "gpu"}), [QUEUED], [], f"queued: it has no label {GKE_NODEPOOL}=gpu"),
+    ],
+)
+def test_a_request_that_can_not_be_served_gets_nothing_and_is_told_why(
+    provisioning: tuple[Object, dict[str, Object]], pools: list[PoolRecord], out: list[str], reason: str
+) -> None:
+    with pytest.raises(LookupError) as refused:
+        planner.provision(STANDARD, pools, [], *provisioning, out)
+    assert str(refused.value) == reason
+
+
+def test_queued_nodes_come_by_no_other_way() -> None:
+    taint = MODES["queuedFlexStart"].taints[0]
+    tolerations = [GPU_TOLERATION, {"key": taint.key, "operator": "Exists"}]
+    plan = planner.plan(STANDARD, [QUEUED], [], [l4_pod("p", tolerations=tolerations)])
+    assert plan.make == []
+    assert plan.refused["p"] == "queued: its nodes come by a ProvisioningRequest alone"

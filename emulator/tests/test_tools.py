@@ -1,0 +1,391 @@
+"""Set-up: tools are built once, whole or not at all, with a remedy when they can't be; emulator/run is only a door."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emulator import toolchain
+from emulator.paths import CACHE, ROOT
+from emulator.progress import Canceled, Progress, Stop, duration, roughly
+from emulator.setup import GROUPS, selected
+from emulator.toolchain import BY_NAME, TOOLS, Module, Shipped, Tool
+
+RUN = str(ROOT / "emulator" / "run")
+# A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.
+GO = """#!/bin/sh
+case "$*" in
+"env GOVERSION") echo "${GO_SAYS:-go1.26.0}" ;;
+"mod download -json "*) printf '{"Dir": "%s"}' "$PWD/cached" ;;
+"build "*)
+    if [ -f broken ]; then
+        echo go: downloading example.com/thing v1.2.3
+        echo example.com/thing/part
+        cat broken
+        exit 1
+    fi
+    while [ "$1" != -o ]; do shift; done
+    printf half >"$2/built"
+    echo built >>builds
+    sleep "${GO_TAKES:-0}"
+    printf whole >"$2/built"
+    ;;
+esac
+"""
+INSTALL = """
+import sys
+from pathlib import Path
+from emulator import toolchain
+from emulator.progress import Progress
+toolchain.MODULES = Path(sys.argv[1])
+packages = {"thing": "example.com/thing/cmd/built"}
+tool = toolchain.Tool("thing", toolchain.Module("thing"), "example.com/thing", packages, seconds=1)
+print(toolchain.install([tool], Path(sys.argv[2]), Progress().step("thing")))
+"""
+
+
+@pytest.fixture
+def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """A tool whose module lies in a folder of the test's own, with a Go that needs no compiler."""
+    source = tmp_path / "tools" / "thing"
+    source.mkdir(parents=True)
+    (source / "go.mod").write_text("module x\n\nrequire (\n\texample.com/thing v1.2.3 // indirect\n)\n")
+    (source / "go.sum").write_text("example.com/thing v1.2.3 h1:sum\n")
+    go = tmp_path / "path" / "go"
+    go.parent.mkdir()
+    go.write_text(GO)
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setattr(toolchain, "MODULES", source.parent)
+    packages = {"thing": "example.com/thing/cmd/built"}
+    return Tool("thing", Module("thing"), "example.com/thing", packages, seconds=1)
+
+
+def install(tool: Tool, folder: Path) -> str:
+    return toolchain.install([tool], folder, Progress().step(tool.title))
+
+
+def in_a_process(tool: Tool, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", INSTALL, str(tool.module.source.parent), str(folder)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not met():
+        assert time.monotonic() < deadline, "not within 10 s"
+        time.sleep(0.02)
+
+
+# ------------------------------------------------------------------------------------------------------------ the tools
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_states_its_version_where_go_pins_it(tool: Tool) -> None:
+    assert tool.version.startswith("v")
+    assert {path.name for path in tool.module.source.iterdir()} == {"go.mod", "go.sum"}
+
+
+def test_no_module_is_left_that_nothing_builds() -> None:
+    assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.module.name for tool in TOOLS}
+
+
+def test_go_knows_every_program_as_a_tool_of_its_module() -> None:
+    """`go build tool` and `go mod tidy` keep what the module needs for them."""
+    for tool in TOOLS:
+        pins = (tool.module.source / "go.mod").read_text()
+        for package in tool.packages.values():
+            assert re.search(rf"^(tool )?\s*{re.escape(package)}$", pins, re.M), package
+
+
+def test_every_kubernetes_program_is_built_from_the_same_libraries() -> None:
+    """In modules of their own, seven versions of the Kubernetes libraries were compiled."""
+    together = {"kubernetes", "etcd", "kwok", "helm", "kueue", "jobset"}
+    assert {BY_NAME[name].module.name for name in together} == {"kubernetes"}
+
+
+def test_a_stack_needs_no_tool_of_the_tests_and_the_linters() -> None:
+    assert [tool.name for tool in selected("stack,kueue,helm")] == [*GROUPS["stack"][:3], "helm", "kueue", "pulumi"]
+    assert [tool.name for tool in selected("all")] == list(BY_NAME)
+
+
+def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(Stop, match=r"kubectl is no tool of the emulator\. Choose from: stack, all, kubernetes,"):
+        selected("stack,kubectl")
+
+
+def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
+    """By them the emulator finds the program of an image's tag, and a test its chart."""
+    previous = BY_NAME["previous"]
+    pins = (previous.module.source / "go.mod").read_text()
+    for program in previous.packages:
+        name, _, version = program.partition("-")
+        assert f"sigs.k8s.io/{name} {version} " in pins
+
+
+def test_programs_say_their_version_which_clients_parse() -> None:
+    kubernetes = BY_NAME["kubernetes"]
+    said = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
+    assert said == f"Kubernetes {kubernetes.version}\n"
+    pulumi = BY_NAME["pulumi"]
+    assert subprocess.run(["pulumi", "version"], capture_output=True, text=True).stdout.strip() == pulumi.version
+
+
+def test_the_charts_of_all_tools_are_in_one_folder() -> None:
+    charts = Path(os.environ["GKE_AI_CHARTS"])
+    assert {chart.parent.name for chart in charts.glob("*/Chart.yaml")} == {"kueue", "jobset"}
+
+
+def test_a_changed_pin_recipe_or_compiler_builds_anew(thing: Tool) -> None:
+    before = thing.module.folder("go1.26.0")
+    assert thing.module.folder("go1.26.0") == before
+    assert thing.module.folder("go1.27.0") != before
+    stamped = dataclasses.replace(thing.module, stamps={"x.Version": "{version}@example.com/thing"})
+    assert stamped.folder("go1.26.0") != before
+    (thing.module.source / "go.sum").write_text("example.com/thing v1.2.3 h1:other\n")
+    assert thing.module.folder("go1.26.0") != before
+
+
+def test_version_is_stamped_into_what_leaves_it_empty(thing: Tool) -> None:
+    stamps = {"x.Version": "{version}@example.com/thing", "x.Minor": "{minor}@example.com/thing"}
+    stamped = dataclasses.replace(thing.module, stamps=stamps)
+    assert stamped.linker_flags() == "-s -w -X x.Version=v1.2.3 -X x.Minor=2"
+
+
+# ------------------------------------------------------------------------------------------------------------- building
+def test_a_built_tool_goes_by_its_own_name_and_brings_what_its_module_ships(thing: Tool, tmp_path: Path) -> None:
+    chart = thing.module.source / "cached" / "charts" / "thing"
+    chart.mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("name: thing\n")
+    (chart / "Chart.yaml").chmod(0o444)
+    chart.chmod(0o555)  # as Go's module cache is
+    ships = (Shipped("example.com/thing", "charts/thing", "charts/thing"),)
+    tool = dataclasses.replace(thing, module=Module("thing", ships=ships))
+    assert install(tool, tmp_path / "made") == "built"
+    assert (tmp_path / "made" / "bin" / "thing").read_text() == "whole"
+    assert (tmp_path / "made" / "charts" / "thing" / "Chart.yaml").read_text() == "name: thing\n"
+    shutil.rmtree(tmp_path / "made")  # a copy that can't be removed would stay for ever
+
+
+def test_a_killed_build_leaves_nothing_half_and_the_next_one_makes_it(thing: Tool, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "thing-key"
+    killed = in_a_process(thing, folder, GO_TAKES="600")
+    until((thing.module.source / "builds").exists)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert not folder.exists()
+    assert install(thing, folder) == "built"
+    assert (folder / "bin" / "thing").read_text() == "whole"
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["thing-key"]
+
+
+def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "thing-key"
+    both = [in_a_process(thing, folder, GO_TAKES="1") for _ in range(2)]
+    said = sorted(process.communicate(timeout=20)[0].strip() for process in both)
+    assert said == ["built", "found, built by another set-up,"]
+    assert (thing.module.source / "builds").read_text() == "built\n"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "remedy"),
+    [
+        ("write /x: no space left on device", "disk space"),
+        ("reading https://proxy/x: 403 Forbidden", "GOPROXY"),
+        ("dial tcp: lookup proxy: no such host", "GOPROXY"),
+        ("verifying module: checksum mismatch", "isn't what go.sum recorded"),
+        ("compile: signal: killed", "GOFLAGS=-p=1"),
+        ("x.go:1: syntax error", "lines above"),
+    ],
+)
+def test_a_failed_build_shows_what_go_said_and_a_remedy(
+    thing: Tool, tmp_path: Path, compiler: str, remedy: str
+) -> None:
+    (thing.module.source / "broken").write_text(f"{compiler}\n")
+    with pytest.raises(Stop) as stop:
+        install(thing, tmp_path / "made")
+    assert "thing 1.2.3 could not be built" in str(stop.value)
+    assert compiler in str(stop.value)
+    assert remedy in str(stop.value)
+    assert "downloading" not in str(stop.value)  # progress is no error
+    assert [path for path in tmp_path.iterdir() if path.name.startswith((".made-", "made"))] == []
+
+
+@pytest.mark.parametrize("version", ["go1.25.9", "go1.9"])
+def test_an_old_go_is_refused_with_what_to_install(thing: Tool, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setenv("GO_SAYS", version)
+    monkeypatch.setattr(toolchain, "TOOLS", (thing,))
+    with pytest.raises(Stop, match=r"Go 1\.26 or newer is needed; here is .*Install Go"):
+        toolchain.go_version()
+
+
+@pytest.mark.parametrize(
+    ("says", "taken"),
+    [("v1.2.3", True), ("1.2.3+g1234567", True), ("v1.2.3-rc.1", False), ("v1.2.30", False), ("v11.2.3", False)],
+)
+def test_a_program_on_path_is_taken_at_exactly_the_pinned_version(
+    thing: Tool, tmp_path: Path, says: str, taken: bool
+) -> None:
+    # `echo` is a program that says the version it is told.
+    packages = {"echo": "example.com/thing/cmd/built"}
+    tool = dataclasses.replace(thing, packages=packages, version_arguments={"echo": (says,)})
+    assert install(tool, tmp_path / "made") == ("copied from PATH" if taken else "built")
+
+
+def test_a_script_on_path_is_no_program_that_can_be_copied(thing: Tool, tmp_path: Path) -> None:
+    script = tmp_path / "path" / "thing"
+    script.write_text("#!/bin/sh\necho v1.2.3\n")
+    script.chmod(0o755)
+    tool = dataclasses.replace(thing, version_arguments={"thing": ("version",)})
+    assert install(tool, tmp_path / "made") == "built"
+
+
+def test_durations_are_read_at_a_glance() -> None:
+    assert [duration(seconds) for seconds in (0.4, 41.2, 59.7, 185)] == ["0 s", "41 s", "1 min 00 s", "3 min 05 s"]
+
+
+def test_progress_names_what_runs_and_about_how_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr("emulator.progress.time.monotonic", lambda: clock)
+    progress = Progress(usual=600)
+    progress.step("kubernetes 1.36.1").note("812 packages compiled")
+    progress.step("pulumi 3.250.0")
+    clock = 130.0
+    assert progress.line() == (
+        "  2 min 10 s, about 8 min left: kubernetes 1.36.1 (812 packages compiled); pulumi 3.250.0"
+    )
+    clock = 700.0
+    assert "longer than usual" in progress.line()
+    assert [roughly(seconds) for seconds in (10, 65, 600)] == ["under a minute", "about 1 min", "about 10 min"]
+
+
+def test_a_failed_step_ends_the_others() -> None:
+    progress = Progress()
+    threading.Timer(0.2, progress.canceled.set).start()
+    began = time.monotonic()
+    with pytest.raises(Canceled):
+        progress.step("slow").run(["sleep", "60"], hear=lambda _: None)
+    assert time.monotonic() - began < 30
+
+
+# --------------------------------------------------------------------------------------------------------- emulator/run
+def run(*command: str, state: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    whole = os.environ | {"GKE_AI_STATE": str(state)} | environment
+    return subprocess.run([RUN, *command], cwd=cwd, env=whole, capture_output=True, text=True)
+
+
+def test_standard_output_and_exit_status_are_the_commands_own(tmp_path: Path) -> None:
+    done = run("sh", "-c", "echo mine; exit 7", state=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "mine\n", "")
+
+
+def test_signals_go_straight_to_the_command(tmp_path: Path) -> None:
+    environment = os.environ | {"GKE_AI_STATE": str(tmp_path)}
+    process = subprocess.Popen([RUN, "sh", "-c", "echo $$; exec sleep 60"], env=environment, stdout=-1, text=True)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == process.pid
+    process.terminate()
+    assert process.wait(5) == -signal.SIGTERM
+
+
+def test_states_are_apart_also_when_one_run_is_inside_another(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "in ner"
+    variables = 'echo "$PULUMI_HOME|$PULUMI_BACKEND_URL|$KUBECONFIG"'
+    done = run("env", f"GKE_AI_STATE={inner}", RUN, "sh", "-c", variables, state=outer)
+    assert done.stdout == f"{inner}/pulumi|file://{inner}/backend?metadata=skip|{inner}/kubeconfig\n"
+    assert run("pulumi", "stack", "ls", "--all", state=inner, cwd=tmp_path).returncode == 0
+
+
+def test_a_relative_state_folder_means_the_callers_folder(tmp_path: Path) -> None:
+    done = run("sh", "-c", 'echo "$GKE_AI_STATE"', state=Path("here"), cwd=tmp_path)
+    assert done.stdout == f"{tmp_path}/here\n"
+
+
+def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path) -> None:
+    done = run(
+        "env",
+        state=tmp_path,
+        PULUMI_ACCESS_TOKEN="canary",
+        PULUMI_BACKEND_URL="canary",
+        PULUMI_CONFIG_PASSPHRASE="canary",
+        PULUMI_CONFIG_PASSPHRASE_FILE="canary",
+    )
+    assert "PULUMI_BACKEND_URL" in done.stdout
+    assert "canary" not in done.stdout
+
+
+def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -> None:
+    assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="own").stdout == "own\n"
+    assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
+
+
+@pytest.mark.parametrize("verb", ["bucket", "chart", "existing", "ready"])
+def test_a_command_of_the_emulator_runs_from_any_folder(tmp_path: Path, verb: str) -> None:
+    done = run(verb, "--help", state=tmp_path, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"emulator/run {verb}" in done.stdout
+
+
+def test_the_official_gcp_plugin_on_path_is_never_asked(tmp_path: Path) -> None:
+    done = run("sh", "-c", 'echo $PULUMI_IGNORE_AMBIENT_PLUGINS; ls "$PULUMI_HOME"/plugins', state=tmp_path)
+    assert done.stdout.startswith("true\n")
+    assert "resource-gcp-v" in done.stdout
+
+
+def test_when_all_is_there_the_door_costs_next_to_nothing(tmp_path: Path) -> None:
+    def once() -> float:
+        began = time.monotonic()
+        run("true", state=tmp_path)
+        return time.monotonic() - began
+
+    assert statistics.median(once() for _ in range(5)) < 0.1
+
+
+def test_a_command_needs_only_the_tools_that_it_names(tmp_path: Path) -> None:
+    """Lint and the tests without a cluster build no Kubernetes; what is run builds itself."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "venv").symlink_to(CACHE / "venv")
+    done = run("sh", "-c", "command -v kubectl prometheus", state=tmp_path / "state", GKE_AI_CACHE=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert not list(cache.glob("tools/*/bin/*"))
+    assert {Path(line).parent.parent.name for line in done.stdout.split()} == {"shims"}
+
+
+def test_a_tool_that_is_built_when_it_is_first_run_gets_the_arguments(tmp_path: Path) -> None:
+    """Its shim builds it, here from the compiler's cache, and becomes it."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "venv").symlink_to(CACHE / "venv")
+    done = run("actionlint", "-version", state=tmp_path / "state", GKE_AI_CACHE=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(BY_NAME["actionlint"].version.removeprefix("v"))
+    assert "actionlint" in done.stderr
+
+
+def test_a_tool_that_went_missing_is_noticed_and_without_go_the_remedy_is_shown(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for part in ("tools", "venv"):
+        (cache / part).symlink_to(CACHE / part)
+    assert run("true", state=tmp_path / "state", GKE_AI_CACHE=str(cache)).returncode == 0
+    (cache / "tools").unlink()
+    done = run("pulumi", "version", state=tmp_path / "state", GKE_AI_CACHE=str(cache), PATH="/usr/bin:/bin")
+    assert done.returncode != 0
+    assert "Go isn't on PATH" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,261 @@
+"""A typed view of another stack's outputs, for the programs of other teams.
+
+    platform = StackOutputs("my-organization/gke-ai/prod")
+    queue = platform.queue(namespace="research")
+    Job("train", metadata={"labels": {"kueue.x-k8s.io/queue-name": queue.local_queue}, …},
+        opts=ResourceOptions(provider=platform.provider()))
+
+Everything is a pulumi.Output: of a queue, a server and the like `output.some_key` is an Output of that key. What a
+stack doesn't have stops the program with a message that names it, the version that brought it, and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pulumi
+import pulumi_kubernetes as k8s
+from pydantic import TypeAdapter, ValidationError
+
+from outputs.model import (
+    VERSION,
+    Autoscaler,
+    Bucket,
+    Contract,
+    Identity,
+    Item,
+    Job,
+    PriorityClass,
+    Producer,
+    Queue,
+    Server,
+    Tenant,
+    parsed,
+    since_of,
+)
+
+I = TypeVar("I", bound=Item)  # noqa: E741
+
+
+class StackOutputs:
+    """What the stack `stack` (`organization/project/stack`) gives to others.
+
+    Reading is lazy: only a key that is asked for must be there, so that a program older or newer than the stack works
+    for as long as the stack has what it uses. A secret output stays secret, an unknown one unknown.
+    """
+
+    def __init__(self, stack: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        self.stack = stack
+        self._reference = pulumi.StackReference(stack, opts=opts)
+
+    # ------------------------------------------------------------------------------------------------------- cluster
+    @property
+    def version(self) -> pulumi.Output[str]:
+        """Version of the contract that the stack wrote."""
+        return self._producer().apply(lambda producer: producer.version)
+
+    @property
+    def project(self) -> pulumi.Output[str]:
+        """Id of the Google Cloud project."""
+        return self._read("project")
+
+    @property
+    def cluster_name(self) -> pulumi.Output[str]:
+        """Name of the cluster."""
+        return self._read("cluster_name")
+
+    @property
+    def cluster_location(self) -> pulumi.Output[str]:
+        """Region or zone of the cluster."""
+        return self._read("cluster_location")
+
+    @property
+    def cluster_mode(self) -> pulumi.Output[str]:
+        """`standard` or `autopilot`."""
+        return self._read("cluster_mode")
+
+    @property
+    def cluster_endpoint(self) -> pulumi.Output[str]:
+        """Host of the control plane."""
+        return self._read("cluster_endpoint")
+
+    @property
+    def kubeconfig(self) -> pulumi.Output[str]:
+        """Reaches the cluster as whoever runs `gke-gcloud-auth-plugin`."""
+        return self._read("kubeconfig")
+
+    @property
+    def workload_pool(self) -> pulumi.Output[str]:
+        """The project's workload identity pool."""
+        return self._read("workload_pool")
+
+    @property
+    def node_service_account(self) -> pulumi.Output[str]:
+        """That nodes run as; `default` is Compute Engine's."""
+        return self._read("node_service_account")
+
+    def provider(self, name: str = "platform", opts: pulumi.ResourceOptions | None = None) -> k8s.Provider:
+        """A Kubernetes provider of the cluster; only another cluster, not another endpoint, replaces objects."""
+        identity = pulumi.Output.concat(self.cluster_location, "/", self.cluster_name)
+        return k8s.Provider(name, kubeconfig=self.kubeconfig, cluster_identifier=identity, opts=opts)
+
+    # --------------------------------------------------------------------------------------------------------- lists
+    @property
+    def namespaces(self) -> pulumi.Output[list[str]]:
+        """Namespaces that workloads, local queues or tenants are in."""
+        return self._read("namespaces")
+
+    @property
+    def queues(self) -> pulumi.Output[list[Queue]]:
+        """Local queues, and what each grants."""
+        return self._read("queues")
+
+    @property
+    def priority_classes(self) -> pulumi.Output[list[PriorityClass]]:
+        """Priority classes of the stack."""
+        return self._read("priority_classes")
+
+    @property
+    def servers(self) -> pulumi.Output[list[Server]]:
+        """Model servers."""
+        return self._read("servers")
+
+    @property
+    def jobs(self) -> pulumi.Output[list[Job]]:
+        """Runs."""
+        return self._read("jobs")
+
+    @property
+    def buckets(self) -> pulumi.Output[list[Bucket]]:
+        """Buckets."""
+        return self._read("buckets")
+
+    @property
+    def identities(self) -> pulumi.Output[list[Identity]]:
+        """Service accounts that workloads run as, and who each is to Google Cloud."""
+        return self._read("identities")
+
+    @property
+    def tenants(self) -> pulumi.Output[list[Tenant]]:
+        """Teams with a namespace of their own."""
+        return self._read("tenants")
+
+    @property
+    def compute_classes(self) -> pulumi.Output[list[str]]:
+        """Compute classes that a pod may select."""
+        return self._read("compute_classes")
+
+    @property
+    def autoscalers(self) -> pulumi.Output[list[Autoscaler]]:
+        """What scales servers, and by which metrics."""
+        return self._read("autoscalers")
+
+    @property
+    def dashboards(self) -> pulumi.Output[list[str]]:
+        """Ids of the dashboards in Cloud Monitoring."""
+        return self._read("dashboards")
+
+    # ---------------------------------------------------------------------------------------------------- one of them
+    def queue(self, namespace: str, name: str | None = None) -> pulumi.Output[Queue]:
+        """The local queue of a namespace: the one called `name`, or the only one."""
+        wanted = f"local queue {name}" if name else "local queue (by its name, if there are several)"
+        return self._find(
+            self.queues,
+            lambda item: item.namespace == namespace and name in (None, item.local_queue),
+            f"{wanted} in namespace {namespace}",
+            lambda item: f"{item.namespace}/{item.local_queue}",
+        )
+
+    def server(self, name: str, namespace: str | None = None) -> pulumi.Output[Server]:
+        """The server called `name`; `namespace` where several have the name."""
+        return self._find(
+            self.servers,
+            lambda item: item.name == name and namespace in (None, item.namespace),
+            f"server {name}" + (f" in namespace {namespace}" if namespace else ""),
+            lambda item: f"{item.namespace}/{item.name}",
+        )
+
+    def bucket(self, name: str) -> pulumi.Output[Bucket]:
+        """The bucket called `name`."""
+        return self._find(self.buckets, lambda item: item.name == name, f"bucket {name}", lambda item: item.name)
+
+    def identity(self, namespace: str, service_account: str = "default") -> pulumi.Output[Identity]:
+        """Who a service account of a namespace is to Google Cloud."""
+        return self._find(
+            self.identities,
+            lambda item: (item.namespace, item.service_account) == (namespace, service_account),
+            f"identity of service account {service_account} in namespace {namespace}",
+            lambda item: f"{item.namespace}/{item.service_account}",
+        )
+
+    def tenant(self, namespace: str) -> pulumi.Output[Tenant]:
+        """The tenant whose namespace it is."""
+        return self._find(
+            self.tenants, lambda item: item.namespace == namespace, f"tenant {namespace}", lambda item: item.namespace
+        )
+
+    # ------------------------------------------------------------------------------------------------------- reading
+    def _producer(self) -> pulumi.Output[Producer]:
+        return self._reference.get_output("version").apply(lambda version: producer(self.stack, version))
+
+    def _read(self, name: str) -> pulumi.Output[Any]:
+        """A key of the contract, checked and typed; of a secret output a secret."""
+        alias = str(Contract.model_fields[name].alias)
+        # Of each key its own secrecy: a secret that somebody adds to the outputs makes none of these one.
+        return pulumi.Output.all(self._producer(), self._reference.get_output(alias)).apply(
+            lambda found: value(found[0], name, found[1])
+        )
+
+    def _find(
+        self, output: pulumi.Output[list[I]], fits: Callable[[I], bool], description: str, named: Callable[[I], str]
+    ) -> pulumi.Output[I]:
+        def pick(items: list[I]) -> I:
+            fitting = [item for item in items if fits(item)]
+            if len(fitting) == 1:
+                return fitting[0]
+            there = ", ".join(map(named, items)) or "none at all"
+            count = "several" if fitting else "no"
+            raise pulumi.RunError(
+                f"{self.stack} has {count} {description}. It has: {there}. Ask for one of these, or let the stack's "
+                "owners add it to their configuration."
+            )
+
+        return output.apply(pick)
+
+
+def producer(stack: str, version: object) -> Producer:
+    """Who wrote the outputs. Raises RunError where nobody did, or in a version that this view can't read."""
+    try:
+        major, _ = parsed(str(version))
+    except ValueError:
+        raise pulumi.RunError(
+            f"{stack} has no outputs of a gke-ai stack: it was never deployed, is gone, or is a stack of another "
+            "program. Check the name, organization/project/stack: pulumi stack ls --all."
+        ) from None
+    if major != parsed(VERSION)[0]:
+        raise pulumi.RunError(
+            f"{stack} writes version {version} of the outputs, and this program reads version {VERSION}. "
+            f"Use the package `outputs` of the version of that stack's program."
+        )
+    return Producer(stack, str(version))
+
+
+def value(producer: Producer, name: str, output: object) -> Any:
+    """A key of the contract, of what a stack has under it. Raises RunError where that is nothing, or something else."""
+    field = Contract.model_fields[name]
+    if output is None:
+        raise producer.missing(str(field.alias), since_of(Contract, name))
+    expected_type: Any = field.annotation
+    try:
+        return TypeAdapter(expected_type).validate_python(output, context=producer)
+    except ValidationError as error:
+        # Where and what, never the value: it isn't known to be what it should.
+        problems = "; ".join(
+            f"{'.'.join(map(str, (field.alias, *problem['loc'])))}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise pulumi.RunError(
+            f"{producer.stack} has an output that is not of version {producer.version} of the contract: {problems}. "
+            "Is it a stack of this program?"
+        ) from None

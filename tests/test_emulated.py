@@ -1,0 +1,121 @@
+"""The commands on one stack of the emulator: copies of configurations, and what is asked of the emulator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from emulator import existing, ready
+from emulator.gcp_plugin.store import Store
+from ops import emulated
+from ops.stack import Stack, Stop
+
+
+@pytest.fixture(autouse=True)
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that are asked of the emulator, which has nothing; it answers in this process."""
+    commands: list[str] = []
+
+    def answer(verb: str, file: str) -> str:
+        commands.append(verb)
+        assert verb == "ready"
+        return json.dumps(ready.answer(yaml.safe_load(Path(file).read_text())["config"]))
+
+    monkeypatch.setenv("GKE_AI_STATE", str(tmp_path))
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path / "cloud"))
+    monkeypatch.setattr(emulated, "emulator", answer)
+    return commands
+
+
+def write(path: Path, **config: object) -> Path:
+    """A configuration file."""
+    path.write_text(yaml.safe_dump({"config": config}))
+    return path
+
+
+def copied(name: str) -> dict[str, object]:
+    """The configuration in the copy of a stack."""
+    content: dict[str, object] = yaml.safe_load((emulated.copies() / f"Pulumi.{name}.yaml").read_text())["config"]
+    return content
+
+
+def test_edited_configuration_is_read_again_without_naming_it_again(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    emulated.prepare("mine", source)
+    write(source, size=2)
+    emulated.prepare("mine", None)
+    assert copied("mine")["size"] == 2
+
+
+def test_source_is_never_written_to(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    before = source.read_text()
+    made = emulated.prepare("mine", source)
+    assert made.config_file
+    assert made.config_file != source
+    assert source.read_text() == before
+
+
+def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    made = emulated.prepare("mine", source)
+    assert made.config_file
+    content = yaml.safe_load(made.config_file.read_text())
+    content["encryptionsalt"] = "v1:salt"
+    content["config"]["gke-ai:hfToken"] = {"secure": "v1:cipher"}
+    made.config_file.write_text(yaml.safe_dump(content))
+    emulated.prepare("mine", None)
+    assert copied("mine")["gke-ai:hfToken"] == {"secure": "v1:cipher"}
+    assert yaml.safe_load(made.config_file.read_text())["encryptionsalt"] == "v1:salt"
+
+
+def test_project_of_the_configuration_goes_before_that_of_the_emulator(tmp_path: Path) -> None:
+    emulated.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
+    assert copied("mine")["gcp:project"] == "acme"
+    emulated.prepare("other", write(tmp_path / "other.yaml", size=1))
+    assert copied("other")["gcp:project"] == existing.DEFAULTS["gcp:project"]
+
+
+def test_missing_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match="There is no configuration"):
+        emulated.prepare("mine", tmp_path / "nowhere.yaml")
+
+
+EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
+
+
+def run(command: str, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make COMMAND CONFIG=SOURCE`."""
+    monkeypatch.setattr("sys.argv", ["emulated", command, "--config", str(source)])
+    emulated.main()
+
+
+@pytest.mark.parametrize("command", sorted(emulated.DEPLOYING))
+def test_missing_existing_cluster_stops_before_pulumi_is_run(
+    command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
+    source = write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING})
+    with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
+        run(command, source, monkeypatch)
+    assert asked == ["ready"]
+
+
+def test_stack_whose_existing_cluster_was_deleted_is_taken_down(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_stack: subprocess.CompletedProcess[str] = subprocess.CompletedProcess((), 1)
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: no_stack)
+    run("down", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}), monkeypatch)
+    assert "There is no stack mine" in capsys.readouterr().out
+    assert asked == ["ready"]
+
+
+def test_outside_the_emulator_the_command_to_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GKE_AI_STATE")
+    with pytest.raises(Stop, match=r"emulator/run python -m ops\.emulated up$"):
+        run("up", tmp_path / "mine.yaml", monkeypatch)

@@ -1,0 +1,45 @@
+"""The tools that are built before a first `make up` are those that the stack will run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from emulator.paths import ROOT
+from ops.needed_tools import needed_tools
+from tests.recorder import configuration, run_program
+from tests.test_outputs import CONFIGURATIONS
+
+
+def images(value: object) -> set[str]:
+    """Every container image of an object."""
+    if isinstance(value, dict):
+        own = {value["image"]} if isinstance(value.get("image"), str) else set()
+        return own.union(*map(images, value.values()))
+    return set().union(*map(images, value)) if isinstance(value, list) else set()
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS)
+def test_a_stack_needs_the_tools_of_what_it_installs(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run_program(configuration(path), True, monkeypatch)
+    needed: set[str] = {"stack"}
+    for release in record.all("Release"):
+        needed |= {"helm", release.name}
+    inputs: list[Any] = [resource.inputs for resource in record.resources.values()]
+    if any("prometheus-adapter/prometheus-adapter:" in image for image in images(inputs)):
+        needed |= {"prometheus", "prometheus-adapter"}
+    assert set(needed_tools((ROOT / path).read_text())) == needed
+
+
+def test_it_runs_before_there_is_a_python_environment() -> None:
+    command = [sys.executable, "-I", "-S", "ops/needed_tools.py", "Pulumi.dev.yaml"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "stack,helm,jobset,kueue\n"
+
+
+def test_a_configuration_that_is_not_there_needs_what_every_stack_needs() -> None:
+    command = [sys.executable, "ops/needed_tools.py", "Pulumi.nowhere.yaml"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "stack\n"

@@ -1,0 +1,56 @@
+"""Tests and generated pages are about the files of the repository: what a user adds changes nothing in them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from docs import repository
+from docs.repository import ROOT
+
+SELF = Path(__file__)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with two stacks, one example and one page."""
+    (tmp_path / "examples").mkdir()
+    for name in (*repository.STACKS, "examples/serving.yaml", "README.md"):
+        (tmp_path / name).write_text("config: {}\n")
+    for command in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_stack_of_a_user_is_none_of_the_repository_s(checkout: Path) -> None:
+    before = repository.configurations(checkout)
+    assert [str(file.relative_to(checkout)) for file in before] == [*repository.STACKS, "examples/serving.yaml"]
+    (checkout / "Pulumi.staging.yaml").write_text("config: {}\n")
+    assert repository.configurations(checkout) == before
+    subprocess.run(["git", "add", "."], cwd=checkout, check=True)
+    assert repository.configurations(checkout) == before, "nor once it is committed"
+
+
+def test_file_that_is_not_committed_is_none_of_the_repository_s(checkout: Path) -> None:
+    (checkout / "examples" / "mine.yaml").write_text("config: {}\n")
+    (checkout / "notes.md").write_text("# Notes\n")
+    assert [file.name for file in repository.examples(checkout)] == ["serving.yaml"]
+    assert [file.name for file in repository.tracked("**/*.md", checkout)] == ["README.md"]
+
+
+def test_copy_without_git_has_all_its_files_and_none_of_the_emulator_s(tmp_path: Path) -> None:
+    for name in ("README.md", "docs/page.md", ".local/state.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# Page\n")
+    names = [str(file.relative_to(tmp_path)) for file in repository.tracked("**/*.md", tmp_path)]
+    assert names == ["README.md", "docs/page.md"]
+
+
+def test_configurations_are_listed_in_one_place_only() -> None:
+    lists = re.compile(r"""glob\((?:["']Pulumi\.|["']examples)|["']examples["']\)?\.r?glob""")
+    files = [file for folder in ("docs", "tests", "emulator/tests") for file in repository.tracked(f"{folder}/**/*.py")]
+    assert len(files) > 50
+    assert [str(file.relative_to(ROOT)) for file in files if file != SELF and lists.search(file.read_text())] == []

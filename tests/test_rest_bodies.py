@@ -1,0 +1,59 @@
+"""The REST bodies of the program's cloud resources, against Google's reference and discovery documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.resource import Cloud, Resource
+from emulator.gcp_plugin.store import Store
+from emulator.plugin import decode, encode
+from tests.recorder import PROJECT, configuration, run_program
+
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
+CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
+
+
+def includes(whole: Any, part: Any) -> bool:
+    """Whether all of `part` is in `whole`, which may say more."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(name in whole and includes(whole[name], part[name]) for name in part)
+    if isinstance(part, list):
+        return isinstance(whole, list) and len(whole) == len(part) and all(map(includes, whole, part))
+    return bool(whole == part)
+
+
+def cloud_requests(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Resource, str, dict[str, Any]]]:
+    """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
+    cloud = Cloud(Store(), LocalClusters(), PROJECT)
+    return [
+        (RESOURCES[one.type](cloud), one.object_name, decode(encode(one.inputs)))
+        for one in run_program(configuration(path), False, monkeypatch).resources.values()
+        if one.type in RESOURCES
+    ]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
+    requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path, monkeypatch)]
+    bodies = {name: body.content for name, body in requests if body is not None}
+    assert bodies.keys() == expected.keys()
+    for name, wanted in expected.items():
+        assert includes(bodies[name], wanted), (name, bodies[name])
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS)
+def test_google_refuses_nothing_of_the_program(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = cloud_requests(path, monkeypatch)
+    assert requests
+    for resource, name, inputs in requests:
+        assert list(resource.problems(inputs)) == [], name
