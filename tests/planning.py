@@ -66,7 +66,8 @@ def of(engine: Engine, old: Known, new: Registration) -> str:
         return "replace"
     inputs = {key: value for key, value in new.inputs.items() if key not in new.ignored}
     inputs |= {key: old.inputs[key] for key in new.ignored if key in old.inputs}
-    answer = engine.diff(*(new.type, *(decode(encode(one)) for one in (old.inputs, inputs, old.outputs))))
+    was, wanted, cloud = (decode(encode(one)) for one in (old.inputs, inputs, old.outputs))
+    answer = engine.diff(new.type, was, wanted, cloud)
     changed = [re.sub(r"\[\d+\]", "", path) for path in answer.detailedDiff]
     forced = any(path == one or path.startswith(f"{one}.") for path in changed for one in new.replace_on_changes)
     return "replace" if answer.replaces or forced else "update" if changed else "same"

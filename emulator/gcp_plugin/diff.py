@@ -104,6 +104,8 @@ def stated(schema: Schema, inputs: Values, found: Values, path: str = "") -> Val
         known = schema.at(place)
         if before is None and known.computed:
             continue
-        nested = known.block and isinstance(before, dict) and isinstance(value, dict)
-        result[name] = stated(schema, before, value, place) if nested else value
+        if known.block and isinstance(before, dict) and isinstance(value, dict):
+            result[name] = stated(schema, before, value, place)
+        else:
+            result[name] = value
     return result

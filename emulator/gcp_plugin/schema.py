@@ -75,7 +75,7 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 
 def _parsed(text: str) -> Property:
-    words = dict(re.match(r"(\w+)[=:]?(.*)", word).groups() for word in text.split())
+    words = dict(re.findall(r"(\w+)[=:]?(\S*)", text))
     return Property(
         computed="computed" in words,
         force_new="forceNew" in words,
