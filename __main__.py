@@ -41,7 +41,7 @@ from components import (
 from components.base import arguments
 from components.identity import project_number
 from outputs.export import ComponentOutputs, outputs
-from settings import BadConfiguration, Problem, Settings, plan, tenancy
+from settings import BadConfiguration, Problem, Settings, model_memory, plan, tenancy
 from settings.model import (
     FineTune,
     GpuPool,
@@ -64,6 +64,8 @@ def main() -> None:
         refuse_plain_token()
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
+    for warning in model_memory.unchecked(stack):
+        pulumi.log.warn(str(warning))
     build(stack, project, token)
 
 

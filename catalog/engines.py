@@ -48,7 +48,8 @@ class Engine:
 
     `image` is the one that serves; `health_path` answers 200 on the serving port once the engine can be asked;
     `metrics_port` is the port of its metrics (none: the serving port); `burst` how many requests at once try it;
-    `quantize` has the quantisation methods that it knows by name (none: it takes none).
+    `quantize` has the quantisation methods that it knows by name (none: it takes none). `newest_kernels` is the highest
+    compute capability that its image has kernels for (none: every GPU type of the catalog).
     """
 
     name: str
@@ -61,6 +62,7 @@ class Engine:
     form: Literal["completions", "generate"]
     burst: int
     quantize: tuple[str, ...] = ()
+    newest_kernels: tuple[int, int] | None = None
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
         """The JSON of a request for at most `max_tokens` tokens."""
@@ -94,6 +96,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     *("awq", "compressed-tensors", "eetq", "exl2", "gptq", "marlin", "fp8"),
                     *("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"),
                 ),
+                # Built with CUDA 12.4 for 8.0, 8.6 and 9.0 (lines 47 and 76), with FlashAttention 2.6.1:
+                # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/Dockerfile
+                newest_kernels=(9, 0),
             ),
             Engine(
                 name="vllm",

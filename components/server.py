@@ -42,6 +42,24 @@ class ScratchVolumeArgs(TypedDict):
     storage_class: NotRequired[str]
 
 
+class ModelShapeArgs(TypedDict):
+    """Dimensions of a model."""
+
+    parameters: int
+    layers: int
+    attention_heads: int
+    kv_heads: int
+    head_size: int
+    context_length: int
+    """Tokens."""
+    sliding_window: NotRequired[int]
+    """Tokens."""
+    sliding_layers: NotRequired[int]
+    latent_size: NotRequired[int]
+    bytes_per_parameter: NotRequired[float]
+    kv_bytes: NotRequired[float]
+
+
 class ServerArgs(WorkloadArgs):
     """Arguments that every server has."""
 
@@ -68,6 +86,8 @@ class ServerArgs(WorkloadArgs):
     """Roll out by a pod more, which needs free quota; false: by a pod less."""
     ready_timeout_seconds: NotRequired[int]
     """How long an update waits for the first replica, in seconds."""
+    model_shape: NotRequired[ModelShapeArgs]
+    """Used when a configuration is checked; the component itself does not need it."""
     kubeconfig: NotRequired[pulumi.Input[str]]
     """By which the first replica is awaited; none: it is not awaited."""
 
@@ -79,6 +99,8 @@ class GpuServerArgs(ServerArgs, GpuWorkloadArgs):
     """GPUs of one replica; the model is sharded over them."""
     quantize: NotRequired[str]
     """Quantisation method, in the words of the engine."""
+    max_model_len: NotRequired[int]
+    """Tokens of the longest sequence, prompt and answer together."""
 
 
 class ModelServer(Component):

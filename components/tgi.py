@@ -31,4 +31,6 @@ class TgiServer(ModelServer):
         variables = {server.port_variable: str(server.port), "NUM_SHARD": str(server.gpus), "MODEL_ID": server.model}
         if server.quantize:
             variables["QUANTIZE"] = server.quantize
+        if server.max_model_len:
+            variables["MAX_TOTAL_TOKENS"] = str(server.max_model_len)
         super().__init__(name, server, args, [gpu_container(server, variables, "HUGGING_FACE_HUB_TOKEN")], opts)

@@ -35,6 +35,7 @@ class VllmServer(ModelServer):
             f"--port={server.port}",
             f"--tensor-parallel-size={server.gpus}",
             *([f"--quantization={server.quantize}"] if server.quantize else []),
+            *([f"--max-model-len={server.max_model_len}"] if server.max_model_len else []),
             *server.arguments,
         ]
         # A Service called vllm would give every pod a VLLM_PORT, which vLLM takes for its own.

@@ -61,7 +61,8 @@ def _type(found: Mapping[str, Any]) -> str:
         case "object":
             return f"mapping of names to {_type(found['additionalProperties'])}"
         case json_type:
-            return {"string": "text", "integer": "whole number", "boolean": "true or false"}[json_type]
+            names = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+            return names[json_type]
 
 
 def _name(token: str) -> str:

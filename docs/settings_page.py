@@ -164,6 +164,8 @@ def _type(schema: Mapping[str, Any], key: str) -> str:
             return "true or false"
         case "integer":
             return f"whole number{_unit(key)}{_range(schema)}"
+        case "number":
+            return f"number{_range(schema)}"
     return "name" if "pattern" in schema else "text"
 
 

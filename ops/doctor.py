@@ -31,7 +31,7 @@ import settings
 from catalog import apis, features, project_quotas
 from ops import doctor_needs as needs
 from ops.stack import ROOT, Stop, run
-from settings import BadConfiguration, Settings, plan
+from settings import BadConfiguration, Settings, model_memory, plan
 
 OLDEST_PYTHON = (3, 11)
 NOT_THERE = 127  # what a shell says of a command that it doesn't find
@@ -134,7 +134,9 @@ class Doctor:
     # ------------------------------------------------------------------------------------------------------ the visit
     def examine(self) -> Iterator[Finding]:
         """Every finding, those of this machine first."""
-        yield from self._all(self.pulumi, self.plugins, self.login, self.python, self.hugging_face, self.kubectl)
+        yield from self._all(
+            self.pulumi, self.plugins, self.login, self.python, self.hugging_face, self.models, self.kubectl
+        )
         tools = [*self._all(self.gcloud)]
         yield from tools
         if any(one.state == MISSING for one in tools):
@@ -232,6 +234,11 @@ class Doctor:
         if plan.gpu_workloads(self.settings) and not self.token_given and self.settings.hf_token_secret is None:
             text = "no Hugging Face token is given, and servers and fine-tuning runs download their models with one"
             yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
+
+    def models(self) -> Iterator[Finding]:
+        """Every model is known well enough to tell whether it fits its accelerators."""
+        for found in model_memory.unchecked(self.settings):
+            yield Finding(UNCHECKED, "model", f"{found.path}: {found.reason}. {found.remedy}")
 
     def kubectl(self) -> Iterator[Finding]:
         """What error messages and alerts tell people to use."""

@@ -111,7 +111,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a stack has before and after, by URN, the changes between, why there may be no plan, and warnings."""
+    """What a stack has before and after, by URN, the changes between, and why there may be no plan.
+
+    `warnings` has those of the program, `unchecked` what it says it did not check.
+    """
 
     stack: str
     before: Mapping[str, Resource]
@@ -119,6 +122,7 @@ class Plan:
     changes: tuple[Change, ...]
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def component_of(self, resource: Resource) -> Resource | None:
         """The outermost component that a resource is, or is part of."""
@@ -167,7 +171,9 @@ def plan(preview: Preview) -> Plan:
     errors = [event["error"].strip() for event in preview.events if "error" in event]
     reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
     warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
-    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(reported)), tuple(warnings))
+    unchecked = sorted({event["unchecked"] for event in preview.events if "unchecked" in event})
+    errors = list(dict.fromkeys(reported))
+    return Plan(preview.stack, before, after, tuple(changes), tuple(errors), tuple(warnings), tuple(unchecked))
 
 
 def resource(state: State) -> Resource:

@@ -59,6 +59,7 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
         warnings(plan),
         accelerators(plan, options.prices),
         *([] if forbidden else judged),
+        not_checked(plan),
         *changed(plan),
         picture(plan, options.picture),
     ]
@@ -106,6 +107,11 @@ def summary(plan: Plan, verdict: Verdict) -> str:
 def failed(plan: Plan) -> Section:
     """Why there is no plan, in Pulumi's and the program's own words."""
     return Section("Why it failed", [f"```\n{error}\n```" for error in plan.errors])
+
+
+def not_checked(plan: Plan) -> Section:
+    """What the program could not check, such as a model that the catalog does not have."""
+    return Section("Not checked", ["\n".join(f"- {text(line)}" for line in plan.unchecked)] if plan.unchecked else [])
 
 
 def interrupted(plan: Plan) -> Section:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ops.stack import Stack, Stop
+from settings.model_memory import NOT_CHECKED
 
 State = Mapping[str, Any]
 
@@ -116,8 +117,10 @@ def of_interest(event: State) -> dict[str, Any] | None:
     said = event.get("diagnosticEvent") or {}
     if said.get("severity") == "error":
         return {"error": str(said["message"])}
-    if said.get("severity") == "warning" and str(said["message"]).startswith(WARNING):
-        return {"warning": str(said["message"])}
+    if said.get("severity") == "warning" and NOT_CHECKED in said["message"]:
+        return {"unchecked": said["message"].partition(NOT_CHECKED)[2].strip()}
+    if said.get("severity") == "warning" and said["message"].startswith(WARNING):
+        return {"warning": said["message"]}
     metadata = (event.get("resourcePreEvent") or {}).get("metadata") or {}
     if metadata.get("op") in REPLACING:
         return {"replacing": {"op": metadata["op"], "urn": metadata["urn"]}}

@@ -524,6 +524,36 @@ class ScratchVolume(Section):
     storage_class: DnsLabel = Field(default="premium-rwo", description="StorageClass of the disk")
 
 
+class ModelShape(Section):
+    """Dimensions of a model that the catalog does not have, as its `config.json` gives them."""
+
+    parameters: int = Field(
+        ge=1, description="parameters in total, every expert of an MoE model included", examples=[8030261248]
+    )
+    layers: int = Field(ge=1, description="hidden layers", examples=[32])
+    attention_heads: int = Field(ge=1, description="attention heads of a layer", examples=[32])
+    kv_heads: int = Field(ge=1, description="key-value heads of a layer", examples=[8])
+    head_size: int = Field(ge=1, description="values of a head", examples=[128])
+    context_length: int = Field(
+        ge=1, description="longest sequence that the model supports, in tokens", examples=[131072]
+    )
+    sliding_window: int | None = Field(
+        default=None, ge=1, description="tokens that a layer with a sliding window attends to", examples=[4096]
+    )
+    sliding_layers: int = Field(default=0, ge=0, description="layers with a sliding window", examples=[21])
+    latent_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="with multi-head latent attention: values that a layer caches per token, `kv_lora_rank` plus "
+        "`qk_rope_head_dim`",
+        examples=[576],
+    )
+    bytes_per_parameter: float = Field(
+        default=2, ge=0.25, le=4, description="average bytes of a parameter", examples=[1]
+    )
+    kv_bytes: float = Field(default=2, ge=0.25, le=4, description="bytes of a cached value", examples=[1])
+
+
 class Server(Workload):
     """A model server, whatever its engine: Deployment and Service."""
 
@@ -544,6 +574,20 @@ class Server(Workload):
         default=True, description="roll out by a pod more, which needs free quota; false: by a pod less"
     )
     ready_timeout_seconds: int = Field(default=3600, ge=1, description="how long `up` waits for the first replica")
+    model_shape: ModelShape | None = Field(
+        default=None,
+        description="dimensions of the model. Default: those in the catalog",
+        examples=[
+            {
+                "parameters": 8030261248,
+                "layers": 32,
+                "attentionHeads": 32,
+                "kvHeads": 8,
+                "headSize": 128,
+                "contextLength": 131072,
+            }
+        ],
+    )
 
 
 class GpuServer(Server, GpuWorkload):
@@ -552,6 +596,13 @@ class GpuServer(Server, GpuWorkload):
     model: str = Field(description="model id on Hugging Face")
     gpus: int = Field(default=1, ge=1, description="GPUs of one replica; the model is sharded over them")
     quantize: str | None = Field(default=None, description="quantisation method, in the engine's own words")
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="longest sequence, prompt and answer together, in tokens. Default: with vLLM the model's context "
+        "length, with TGI what the GPU memory allows",
+        examples=[16384],
+    )
 
 
 class Tgi(GpuServer):
@@ -566,7 +617,7 @@ class Vllm(GpuServer):
 
     engine: Literal["vllm"] = Field(description="vLLM")
     arguments: list[str] = Field(
-        default=[], description="further arguments of `vllm serve`", examples=[["--max-model-len=8192"]]
+        default=[], description="further arguments of `vllm serve`", examples=[["--max-num-seqs=64"]]
     )
 
 

@@ -32,6 +32,7 @@ from settings.model import (
     Grant,
     JetStream,
     LocalQueue,
+    ModelShape,
     Monitoring,
     Multislice,
     OnDemand,
@@ -81,6 +82,7 @@ _NOUNS: Mapping[type[Section], str] = {
     GpuPool: "a GPU pool",
     Grant: "a grant",
     LocalQueue: "a local queue",
+    ModelShape: "the shape of a model",
     Monitoring: "the monitoring",
     Multislice: "a Multislice run",
     OnDemand: "onDemand capacity",
@@ -119,6 +121,8 @@ _TYPES = {
     "int_type": ("a whole number", "Write a whole number"),
     "int_parsing": ("a whole number", "Write a whole number"),
     "int_from_float": ("a whole number", "Write a whole number"),
+    "float_type": ("a number", "Write a number"),
+    "float_parsing": ("a number", "Write a number"),
     "bool_type": ("true or false", "Write true or false"),
     "bool_parsing": ("true or false", "Write true or false"),
     "list_type": ("a list", "Begin each entry with '- ', or write [a, b]"),
@@ -346,7 +350,7 @@ def _modes(model: type[Section], key: str) -> str:
 
 def _wrong_type(value: object, error_type: str) -> tuple[str, str]:
     wanted, remedy = _TYPES[error_type]
-    if isinstance(value, str) and error_type in ("int_parsing", "bool_parsing"):
+    if isinstance(value, str) and error_type in ("int_parsing", "float_parsing", "bool_parsing"):
         return f"{_quoted(value)} is not {wanted}", remedy
     if error_type == "string_type" and not isinstance(value, int | float):
         remedy = "Write one text"

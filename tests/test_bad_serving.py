@@ -45,7 +45,8 @@ def good() -> Configuration:
                 "model": "meta-llama/Llama-3.1-8B-Instruct",
                 "computeClass": "cheap",
                 "quantize": "awq_marlin",
-                "arguments": ["--max-model-len=4096"],
+                "maxModelLen": 4096,
+                "arguments": ["--max-num-seqs=64"],
             },
             {
                 "name": "gemma",

@@ -129,7 +129,7 @@ def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> 
 
 
 def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
-    made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", arguments=["--max-model-len=4096"])
+    made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
     (container,) = pod(made)["containers"]
     assert container["command"] == ["vllm", "serve"]
     assert container["args"] == [
@@ -138,11 +138,21 @@ def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
         "--tensor-parallel-size=2",
         "--quantization=awq_marlin",
         "--max-model-len=4096",
+        "--max-num-seqs=64",
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
     assert [one["name"] for one in container["env"]] == ["HF_TOKEN"]
     assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+
+
+def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any) -> None:
+    (vllm,) = pod(serve("vllm"))["containers"]
+    assert not [argument for argument in vllm["args"] if "max-model-len" in argument]
+    (tgi,) = pod(serve("tgi"))["containers"]
+    assert "MAX_TOTAL_TOKENS" not in {variable["name"] for variable in tgi["env"]}
+    (tgi,) = pod(serve("tgi", max_model_len=4096))["containers"]
+    assert {"name": "MAX_TOTAL_TOKENS", "value": "4096"} in tgi["env"]
 
 
 def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:

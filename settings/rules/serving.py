@@ -23,6 +23,7 @@ _VLLM_ARGUMENTS = {
     "tp": "gpus",
     "quantization": "quantize",
     "q": "quantize",
+    "max-model-len": "maxModelLen",
     "hf-token": "tokenSecret",
 }
 

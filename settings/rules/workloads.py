@@ -237,6 +237,7 @@ def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
 def _variables(workload: Workload) -> Mapping[str, str]:
     if isinstance(workload, Tgi):
         variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
+        variables["MAX_TOTAL_TOKENS"] = "maxModelLen"
         return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
     if not isinstance(workload, FineTune):
         return {}

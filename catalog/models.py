@@ -1,0 +1,252 @@
+"""Models that people serve on GKE: what decides how much accelerator memory each takes.
+
+Models are found by their id on Hugging Face, whatever its case; those that JetStream serves also by MaxText's name.
+Parameters follow from the dimensions in the sources, vision towers included; MoE models count every expert.
+
+Each row names the published code or document that its dimensions were read from. The original is the `config.json` of
+the model on Hugging Face, such as https://huggingface.co/google/gemma-2-9b-it/blob/main/config.json.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's dimensions.
+
+    - `sliding_layers` of the layers attend to the last `sliding_window` tokens only.
+    - `latent_size` is for multi-head latent attention: the values that a layer caches per token (`kv_lora_rank` plus
+      the RoPE dimensions), whatever the number of heads.
+    - `bytes_per_parameter` is the average in the published checkpoint; `kv_bytes` the size of a cached value.
+    """
+
+    names: tuple[str, ...]
+    parameters: int
+    layers: int
+    attention_heads: int
+    kv_heads: int
+    head_size: int
+    context_length: int
+    source: str
+    sliding_window: int | None = None
+    sliding_layers: int = 0
+    latent_size: int | None = None
+    bytes_per_parameter: float = 2
+    kv_bytes: float = 2
+
+
+_LITGPT = "https://github.com/Lightning-AI/litgpt/blob/main/litgpt/config.py"
+_MAXTEXT = "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/models"
+_DEEPSEEK = "https://github.com/deepseek-ai/DeepSeek-V3/blob/main/inference/configs/config_671B.json"
+_R1 = "https://github.com/deepseek-ai/DeepSeek-R1#deepseek-r1-distill-models"
+_GPT_OSS = "https://arxiv.org/abs/2508.10925"
+_LLAMA_4 = "https://github.com/meta-llama/llama-models/blob/main/models/llama4/MODEL_CARD.md"
+
+
+def _ids(owner: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{owner}/{name}" for name in names)
+
+
+def _llama(*names: str) -> tuple[str, ...]:
+    """Ids of Llama 3.x: base and instruct, with and without the earlier prefix."""
+    both = [variant for name in names for variant in (name, f"{name}-Instruct")]
+    return _ids("meta-llama", *both, *(f"Meta-{name}" for name in both))
+
+
+def _gemma(family: str, *sizes: str, base: str = "") -> tuple[str, ...]:
+    return _ids("google", *(f"{family}-{size}{suffix}" for size in sizes for suffix in (base, "-it")))
+
+
+def _qwen3(size: str, *further: str) -> tuple[str, ...]:
+    return _ids("Qwen", f"Qwen3-{size}", f"Qwen3-{size}-Base", *(f"Qwen3-{size}-{name}" for name in further))
+
+
+def _gemma_models() -> Iterator[Model]:
+    # Context of Gemma 1: https://arxiv.org/abs/2403.08295
+    names = (*_gemma("gemma", "2b"), "gemma-2b")
+    yield Model(names, 2_506_172_416, 18, 8, 1, 256, 8192, f"{_MAXTEXT}/gemma-2b.yml")
+    names = (*_gemma("gemma", "7b"), *_ids("google", "codegemma-7b-it"), "gemma-7b")
+    yield Model(names, 8_537_680_896, 28, 16, 16, 256, 8192, f"{_MAXTEXT}/gemma-7b.yml")
+    # Every other layer of Gemma 2 is local.
+    for size, parameters, layers, heads, kv_heads, head_size in (
+        ("2b", 2_614_341_888, 26, 8, 4, 256),
+        ("9b", 9_241_705_984, 42, 16, 8, 256),
+        ("27b", 27_227_128_320, 46, 32, 16, 128),
+    ):
+        names = (*_gemma("gemma-2", size), f"gemma2-{size}")
+        source = f"{_MAXTEXT}/gemma2-{size}.yml"
+        yield Model(names, parameters, layers, heads, kv_heads, head_size, 8192, source, 4096, layers // 2)
+    # Five of six layers of Gemma 3 are local; context: https://arxiv.org/abs/2503.19786
+    names = _gemma("gemma-3", "1b", base="-pt")
+    yield Model(names, 999_885_952, 26, 4, 1, 256, 32768, _LITGPT, 512, 22)
+    for size, parameters, layers, heads, kv_heads, head_size, local in (
+        ("4b", 4_300_079_472, 34, 8, 4, 256, 29),
+        ("12b", 12_187_325_040, 48, 16, 8, 256, 40),
+        ("27b", 27_432_406_640, 62, 32, 16, 128, 52),
+    ):
+        names = _gemma("gemma-3", size, base="-pt")
+        source = f"{_MAXTEXT}/gemma3-{size}.yml"
+        yield Model(names, parameters, layers, heads, kv_heads, head_size, 131072, source, 1024, local)
+
+
+def _llama_models() -> Iterator[Model]:
+    for size, parameters, layers, heads, kv_heads in (
+        ("7b", 6_738_415_616, 32, 32, 32),
+        ("13b", 13_015_864_320, 40, 40, 40),
+        ("70b", 68_976_648_192, 80, 64, 8),
+    ):
+        names = (*_ids("meta-llama", f"Llama-2-{size}-hf", f"Llama-2-{size}-chat-hf"), f"llama2-{size}")
+        yield Model(names, parameters, layers, heads, kv_heads, 128, 4096, f"{_MAXTEXT}/llama2-{size}.yml")
+    distilled = "deepseek-ai/DeepSeek-R1-Distill-Llama"
+    small = Model((), 8_030_261_248, 32, 32, 8, 128, 131072, _LITGPT)
+    large = Model((), 70_553_706_496, 80, 64, 8, 128, 131072, _LITGPT)
+    yield replace(small, names=(*_llama("Llama-3-8B"), "llama3-8b"), context_length=8192)
+    yield replace(large, names=(*_llama("Llama-3-70B"), "llama3-70b"), context_length=8192)
+    yield replace(small, names=(*_llama("Llama-3.1-8B"), f"{distilled}-8B", "llama3.1-8b"))
+    yield replace(large, names=(*_llama("Llama-3.1-70B"), f"{distilled}-70B", "llama3.1-70b"))
+    yield Model((*_llama("Llama-3.1-405B"), "llama3.1-405b"), 405_853_388_800, 126, 128, 8, 128, 131072, _LITGPT)
+    yield Model(_llama("Llama-3.2-1B"), 1_235_814_400, 16, 32, 8, 64, 131072, _LITGPT)
+    yield Model(_llama("Llama-3.2-3B"), 3_212_749_824, 28, 24, 8, 128, 131072, _LITGPT)
+    yield replace(large, names=(*_ids("meta-llama", "Llama-3.3-70B-Instruct"), "llama3.3-70b"))
+    # Three of four layers of Llama 4 attend to chunks of 8,192 tokens; dimensions: MaxText's llama4-17b-16e.yml.
+    for name, parameters, context in (
+        ("Llama-4-Scout-17B-16E", 109_000_000_000, 10_485_760),
+        ("Llama-4-Maverick-17B-128E", 400_000_000_000, 1_048_576),
+    ):
+        names = _ids("meta-llama", name, f"{name}-Instruct")
+        yield Model(names, parameters, 48, 40, 8, 128, context, _LLAMA_4, 8192, 36)
+
+
+def _mistral_models() -> Iterator[Model]:
+    seven = Model((), 7_241_732_096, 32, 32, 8, 128, 32768, f"{_MAXTEXT}/mistral-7b.yml")
+    first = _ids("mistralai", "Mistral-7B-v0.1", "Mistral-7B-Instruct-v0.1")
+    yield replace(seven, names=first, sliding_window=4096, sliding_layers=32)
+    yield replace(seven, names=(*_ids("mistralai", "Mistral-7B-Instruct-v0.2"), "mistral-7b"))
+    third = _ids("mistralai", "Mistral-7B-v0.3", "Mistral-7B-Instruct-v0.3")
+    yield replace(seven, names=third, parameters=7_248_023_552)
+    names = (*_ids("mistralai", "Mixtral-8x7B-v0.1", "Mixtral-8x7B-Instruct-v0.1"), "mixtral-8x7b")
+    yield Model(names, 46_702_792_704, 32, 32, 8, 128, 32768, _LITGPT)
+    names = (*_ids("mistralai", "Mixtral-8x22B-v0.1", "Mixtral-8x22B-Instruct-v0.1"), "mixtral-8x22b")
+    yield Model(names, 140_630_071_296, 56, 48, 8, 128, 65536, _LITGPT)
+    names = _ids("mistralai", "Mistral-Large-Instruct-2407", "Mistral-Large-Instruct-2411")
+    yield Model(names, 122_610_069_504, 88, 96, 8, 128, 32768, _LITGPT)
+
+
+def _qwen_models() -> Iterator[Model]:
+    # The config.json of the instruct models sets 32,768 tokens: https://huggingface.co/Qwen/Qwen2.5-7B-Instruct
+    for size, parameters, layers, heads, kv_heads, head_size, context in (
+        ("0.5B", 494_032_768, 24, 14, 2, 64, 32768),
+        ("1.5B", 1_543_714_304, 28, 12, 2, 128, 131072),
+        ("3B", 3_085_938_688, 36, 16, 2, 128, 32768),
+        ("7B", 7_615_616_512, 28, 28, 4, 128, 131072),
+        ("14B", 14_770_033_664, 48, 40, 8, 128, 131072),
+        ("32B", 32_763_876_352, 64, 40, 8, 128, 131072),
+        ("72B", 72_706_203_648, 80, 64, 8, 128, 131072),
+    ):
+        base = Model((f"Qwen/Qwen2.5-{size}",), parameters, layers, heads, kv_heads, head_size, context, _LITGPT)
+        yield base
+        tuned = [f"Qwen2.5-{size}-Instruct"]
+        if size != "72B":
+            tuned += [f"Qwen2.5-Coder-{size}", f"Qwen2.5-Coder-{size}-Instruct"]
+        yield replace(base, names=_ids("Qwen", *tuned), context_length=32768)
+        if size in ("1.5B", "7B", "14B", "32B"):
+            names = _ids("deepseek-ai", f"DeepSeek-R1-Distill-Qwen-{size}")
+            # The smallest has output embeddings of its own: 151,936 x 1,536 more parameters.
+            further = 151_936 * 1536 if size == "1.5B" else 0
+            yield replace(base, names=names, parameters=parameters + further, source=_R1)
+    for size, parameters, layers, heads, kv_heads in (
+        ("0.6B", 596_049_920, 28, 16, 8),
+        ("1.7B", 1_720_574_976, 28, 16, 8),
+        ("4B", 4_022_468_096, 36, 32, 8),
+        ("8B", 8_190_735_360, 36, 32, 8),
+        ("14B", 14_768_307_200, 40, 40, 8),
+        ("32B", 32_762_123_264, 64, 64, 8),
+        ("30B-A3B", 30_532_122_624, 48, 32, 4),
+        ("235B-A22B", 235_093_634_560, 94, 64, 4),
+    ):
+        now = Model(_qwen3(size), parameters, layers, heads, kv_heads, 128, 40960, _LITGPT)
+        yield now
+        if size in ("4B", "30B-A3B", "235B-A22B"):
+            names = _ids("Qwen", f"Qwen3-{size}-Instruct-2507", f"Qwen3-{size}-Thinking-2507")
+            coder = _ids("Qwen", "Qwen3-Coder-30B-A3B-Instruct") if size == "30B-A3B" else ()
+            yield replace(now, names=(*names, *coder), context_length=262144)
+    names = _ids("Qwen", "Qwen3-Coder-480B-A35B-Instruct")
+    source = f"{_MAXTEXT}/qwen3-480b-a35b.yml"
+    yield Model(names, 480_154_875_392, 62, 96, 8, 128, 262144, source)
+
+
+def _other_models() -> Iterator[Model]:
+    # The multi-token prediction module of V3 and R1 is not loaded unless it is asked for.
+    names = _ids(
+        "deepseek-ai", "DeepSeek-V3", "DeepSeek-V3-Base", "DeepSeek-V3-0324", "DeepSeek-R1", "DeepSeek-R1-0528"
+    )
+    latent = 512 + 64
+    yield Model(
+        *(names, 671_026_419_200, 61, 128, 128, 128, 163840, _DEEPSEEK),
+        latent_size=latent,
+        bytes_per_parameter=1,
+    )
+    names = _ids("deepseek-ai", "DeepSeek-V2-Lite", "DeepSeek-V2-Lite-Chat")
+    source = f"{_MAXTEXT}/deepseek2-16b.yml"
+    yield Model(names, 15_706_484_224, 27, 16, 16, 128, 163840, source, latent_size=latent)
+    mini = Model((), 3_821_079_552, 32, 32, 32, 96, 131072, _LITGPT)
+    yield replace(
+        mini,
+        names=_ids("microsoft", "Phi-3-mini-4k-instruct"),
+        context_length=4096,
+        sliding_window=2048,
+        sliding_layers=32,
+    )
+    yield replace(mini, names=_ids("microsoft", "Phi-3-mini-128k-instruct", "Phi-3.5-mini-instruct"))
+    four = Model(_ids("microsoft", "phi-4"), 14_659_507_200, 40, 40, 10, 128, 16384, _LITGPT)
+    yield four
+    yield replace(four, names=_ids("microsoft", "Phi-4-reasoning", "Phi-4-reasoning-plus"), context_length=32768)
+    names = _ids("microsoft", "Phi-4-mini-instruct", "Phi-4-mini-reasoning")
+    yield Model(names, 3_836_021_760, 32, 24, 8, 128, 131072, _LITGPT)
+    # Experts in MXFP4, the rest in BF16: the model card gives the sizes of the checkpoints, 12.8 GiB and 60.8 GiB.
+    for size, parameters, layers, gib in (("20b", 20_914_757_184, 24, 12.8), ("120b", 116_829_156_672, 36, 60.8)):
+        yield Model(
+            *((f"openai/gpt-oss-{size}",), parameters, layers, 64, 8, 64, 131072, _GPT_OSS),
+            sliding_window=128,
+            sliding_layers=layers // 2,
+            bytes_per_parameter=gib * 2**30 / parameters,
+        )
+
+
+MODELS: tuple[Model, ...] = (
+    *_gemma_models(),
+    *_llama_models(),
+    *_mistral_models(),
+    *_qwen_models(),
+    *_other_models(),
+)
+_BY_NAME: Mapping[str, Model] = MappingProxyType({name.lower(): model for model in MODELS for name in model.names})
+_BY_BARE_NAME: Mapping[str, Model] = MappingProxyType(
+    {name.partition("/")[2].lower(): model for model in MODELS for name in model.names if "/" in name}
+)
+# Endings by which publishers mark a quantized copy, and the bytes of its weights at the least: embeddings and scales
+# come on top. https://huggingface.co/RedHatAI, https://huggingface.co/Qwen, https://huggingface.co/unsloth
+_QUANTIZED: tuple[tuple[str, float], ...] = (
+    (r"-fp8(-dynamic|-block)?", 1),
+    (r"-(gptq-int8|int8|quantized\.w8a8|quantized\.w8a16)", 1),
+    (r"-(awq|awq-int4|gptq|gptq-int4|int4|quantized\.w4a16|bnb-4bit|unsloth-bnb-4bit|nvfp4)", 0.5),
+)
+
+
+def find_model(name: str) -> Model | None:
+    """The model of that id, a quantized copy of a model of the catalogue included; None if the catalogue lacks it."""
+    wanted = name.lower()
+    if wanted in _BY_NAME:
+        return _BY_NAME[wanted]
+    for ending, size in _QUANTIZED:
+        if match := re.fullmatch(rf"(?P<base>.+?){ending}", wanted):
+            base = match["base"]
+            original = _BY_NAME.get(base) or _BY_BARE_NAME.get(base.rpartition("/")[2])
+            if original is not None:
+                return replace(original, bytes_per_parameter=min(original.bytes_per_parameter, size))
+    return None

@@ -1,0 +1,163 @@
+"""Rules of models: each fits the accelerators of its server, and its engine has kernels for them.
+
+A server that breaks one of these would be created, restart until its timeout, and keep its nodes billed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catalog.engines import ENGINES
+from catalog.gpus import GPU_TYPES, Gpu
+from catalog.machines import machines_with
+from catalog.model_memory import shards_that_divide
+from catalog.quantities import GI
+from catalog.tpus import slices
+from settings.model import GpuServer, JetStream, Server, Settings, Tgi
+from settings.model_memory import Load, Place, Unchecked, load_of, places
+from settings.plan import workload_slice
+from settings.problems import Problem
+from settings.rules.common import Rule
+
+# No one serves with less; below it another remedy is needed.
+_MIN_USEFUL_TOKENS = 1024
+# Most machines have no more.
+_MAX_GPUS_SUGGESTED = 8
+
+
+def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
+    """A described model has as many sliding layers as layers at most, and heads that share key-value heads evenly."""
+    for server in settings.serving:
+        shape = server.model_shape
+        if shape is None:
+            continue
+        if shape.attention_heads % shape.kv_heads:
+            cause = f"{shape.attention_heads} attention heads cannot share {shape.kv_heads} key-value heads evenly"
+            yield Problem(server.at("modelShape.kvHeads"), cause, "Copy num_key_value_heads from config.json")
+        if shape.sliding_layers > shape.layers:
+            cause = f"the model has {shape.layers} layers, and {shape.sliding_layers} of them have a sliding window"
+            yield Problem(server.at("modelShape.slidingLayers"), cause, f"Set it to {shape.layers} or less")
+        if bool(shape.sliding_layers) != (shape.sliding_window is not None):
+            missing = "slidingWindow" if shape.sliding_layers else "slidingLayers"
+            cause = f"{missing} is missing, and a sliding window needs its length and its layers"
+            yield Problem(server.at(f"modelShape.{missing}"), cause, "State both, or neither")
+
+
+def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
+    """The GPUs of a replica divide the heads of its model."""
+    for server, load in _gpu_loads(settings):
+        possible = _divisors(server, load)
+        if server.gpus not in possible and places(server, settings):
+            heads = f"{load.model.attention_heads} attention heads and {load.model.kv_heads} key-value heads"
+            counts = [str(count) for count in possible if count <= _MAX_GPUS_SUGGESTED]
+            yield Problem(
+                server.at("gpus"),
+                f"{server.gpus} GPUs cannot share the {heads} of {server.model} evenly. The server would not start",
+                f"Write one of: {', '.join(counts)}",
+            )
+
+
+def models_fit(settings: Settings) -> Iterator[Problem]:
+    """Weights, activations and the KV cache of one sequence fit each accelerator that a replica may get."""
+    for server in settings.serving:
+        load = load_of(server, settings)
+        if isinstance(load, Unchecked):
+            continue
+        if isinstance(server, GpuServer) and server.gpus not in _divisors(server, load):
+            continue  # Told already.
+        short = [place for place in places(server, settings) if not load.fits(place)]
+        if short:
+            yield _does_not_fit(server, load, short[0], settings)
+
+
+def _does_not_fit(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> Problem:
+    need, length = load.need(), load.longest(place)
+    length -= length % _MIN_USEFUL_TOKENS
+    key, size = "maxModelLen", "gpus"
+    if isinstance(server, JetStream):
+        key, size = "maxTargetLength", "pool" if server.pool else "tpu"
+    parts = [f"weights {_gib(need.weights)}"]
+    if need.kv_cache:
+        slots = f"{load.sequences} sequences" if load.sequences > 1 else "one sequence"
+        parts.append(f"KV cache of {slots} of {load.tokens:,} tokens {_gib(need.kv_cache)}")
+    if need.margin:
+        parts.append(f"activations {_gib(need.margin)}")
+    choices = [f"set {key} to {length:,} or less"] if length and load.tokens else []
+    choices += _more_accelerators(server, load, place, settings)
+    remedy = ", or ".join(choices) if choices else "choose a smaller model or a quantized one"
+    return Problem(
+        server.at(key if length and load.tokens else size),
+        f"{server.model} needs {_gib(need.total)} GiB on each {place} ({', '.join(parts)}), and "
+        f"{_gib(load.available(place))} GiB can be used. The server would not start",
+        remedy[0].upper() + remedy[1:],
+    )
+
+
+def _more_accelerators(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> list[str]:
+    """More accelerators of the same type, or as many of a larger type; else the smallest number of any type."""
+    if isinstance(server, JetStream):
+        own = workload_slice(server, settings)
+        larger = (kind for kind in slices(own.version) if not kind.multi_host and kind.chips > load.shards)
+        fitting = next((kind for kind in larger if load.on(kind.chips).fits(place)), None)
+        return [f"use a {fitting.topology} slice"] if fitting else []
+    usable = [kind for kind in GPU_TYPES.values() if _has_kernels(server, kind)]
+    found = []
+    if more := _count_that_fits(server, load, place, load.shards + 1):
+        found.append(f"set gpus to {more}")
+    for kind in sorted(usable, key=lambda kind: kind.memory_gib):
+        if _count_that_fits(server, load, _place(kind), load.shards) == load.shards:
+            found.append(f"use {kind.name}")
+            break
+    if found:
+        return found
+    pairs = [(count, kind.name) for kind in usable if (count := _count_that_fits(server, load, _place(kind), 1))]
+    return [f"use {count} {name}" for count, name in sorted(pairs, key=lambda pair: pair[0])[:1]]
+
+
+def _count_that_fits(server: Server, load: Load, place: Place, least: int) -> int | None:
+    """The smallest number of GPUs that some machine has and that holds the model."""
+    counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= least}
+    possible = _divisors(server, load)
+    return next((count for count in sorted(counts) if count in possible and load.on(count).fits(place)), None)
+
+
+def _divisors(server: Server, load: Load) -> list[int]:
+    return shards_that_divide(load.model, split_kv_heads=isinstance(server, Tgi))
+
+
+def _place(kind: Gpu) -> Place:
+    return Place(kind.name, kind.memory_gib * GI)
+
+
+def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
+    """The image of the engine was built for the GPU type; an image of one's own may be for others."""
+    for server in settings.serving:
+        if not isinstance(server, GpuServer) or server.image is not None:
+            continue
+        for place in places(server, settings):
+            if not _has_kernels(server, GPU_TYPES[place.accelerator]):
+                key = next(key for key in ("compute_class", "pool", "accelerator") if getattr(server, key) is not None)
+                path = server.at({"compute_class": "computeClass"}.get(key, key))
+                cause = f"the image of {ENGINES[server.engine].title} has no kernels for {place}"
+                remedy = "Use engine: vllm, another GPU type, or an image of your own"
+                yield Problem(path, f"{cause}. The server would fail", remedy)
+                break
+
+
+def _has_kernels(server: Server, kind: Gpu) -> bool:
+    newest = ENGINES[server.engine].newest_kernels
+    return newest is None or server.image is not None or kind.compute_capability <= newest
+
+
+def _gpu_loads(settings: Settings) -> Iterator[tuple[GpuServer, Load]]:
+    for server in settings.serving:
+        load = load_of(server, settings)
+        if isinstance(server, GpuServer) and isinstance(load, Load):
+            yield server, load
+
+
+def _gib(amount: float) -> str:
+    return f"{amount / GI:,.1f}"
+
+
+RULES: tuple[Rule, ...] = (shapes_are_consistent, heads_are_shared_evenly, models_fit, engines_have_kernels)

@@ -1,0 +1,628 @@
+"""Whether a model fits its accelerators: figures worked by hand, what is refused, and what is not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from catalog.engines import ENGINES
+from catalog.gpus import GPU_TYPES
+from catalog.machines import GPUS
+from catalog.model_memory import MARGIN, kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
+from catalog.models import MODELS, Model, find_model
+from catalog.quantities import GI
+from ops.doctor import UNCHECKED, Doctor, Finding
+from report.changes import plan
+from report.page import Options, page
+from report.policies import Verdict
+from report.preview import Preview, trimmed
+from settings import load
+from settings.model import GpuServer
+from settings.model_memory import Load, Unchecked, load_of, unchecked
+from tests.recorder import PROJECT, run_program
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+LARGEST = "meta-llama/Llama-3.1-405B-Instruct"
+MIXTRAL = "mistralai/Mixtral-8x7B-Instruct-v0.1"
+
+
+def known(name: str) -> Model:
+    model = find_model(name)
+    assert model is not None, name
+    return model
+
+
+# The catalog
+
+
+def test_each_name_of_a_model_stands_once() -> None:
+    names = [name.lower() for model in MODELS for name in model.names]
+    assert len(names) == len(set(names)) > 150
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.names[0])
+def test_row_of_the_catalog_is_sourced_and_consistent(model: Model) -> None:
+    assert model.source.startswith("https://")
+    assert "/" in model.names[0], "the first name is an id on Hugging Face"
+    assert model.attention_heads % model.kv_heads == 0
+    assert 0 <= model.sliding_layers <= model.layers
+    assert (model.sliding_window is None) == (model.sliding_layers == 0)
+    assert 0.5 <= model.bytes_per_parameter <= 2
+    assert model.context_length % 1024 == 0
+    assert model.context_length >= 4096
+    # No model is served on one GPU only because its heads cannot be shared.
+    assert 2 in shards_that_divide(model, split_kv_heads=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        # What the model cards say.
+        ("google/gemma-2-9b-it", 9.24),
+        ("google/gemma-3-27b-it", 27.4),
+        (LLAMA, 8.03),
+        ("meta-llama/Llama-3.3-70B-Instruct", 70.6),
+        ("meta-llama/Llama-3.1-405B-Instruct", 406),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", 46.7),
+        ("Qwen/Qwen2.5-72B-Instruct", 72.7),
+        ("Qwen/Qwen3-235B-A22B", 235),
+        ("deepseek-ai/DeepSeek-R1", 671),
+        ("microsoft/phi-4", 14.7),
+        ("openai/gpt-oss-120b", 117),
+    ],
+)
+def test_parameters_are_those_that_the_model_is_known_for(name: str, billions: float) -> None:
+    assert known(name).parameters / 10**9 == pytest.approx(billions, rel=0.005)
+
+
+def test_models_are_found_whatever_the_case_and_by_maxtext_s_name() -> None:
+    assert find_model("META-LLAMA/llama-3.1-8b-instruct") is find_model(LLAMA)
+    assert find_model("gemma-7b") is find_model("google/gemma-7b-it")
+    assert find_model("somebody/Llama-3.1-8B-Instruct") is None
+    assert find_model("meta-llama/Llama-3.1-8B-Instruct-tuned") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_parameter"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", 0.5),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", 0.5),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 1),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", 1),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", 1),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", 0.5),
+        ("unsloth/Llama-3.3-70B-Instruct-bnb-4bit", 0.5),
+    ],
+)
+def test_quantized_copies_are_known_by_their_ending(name: str, bytes_per_parameter: float) -> None:
+    assert known(name).bytes_per_parameter == bytes_per_parameter
+
+
+def test_every_gpu_type_has_its_memory() -> None:
+    assert GPU_TYPES.keys() == set(GPUS)
+    # Some GPUs have their size in GB in their name: CUDA reports less than that, and no less than 90 %.
+    for name, gigabytes in (
+        *(("nvidia-tesla-t4", 16), ("nvidia-l4", 24), ("nvidia-tesla-a100", 42.9), ("nvidia-a100-80gb", 85.9)),
+        *(("nvidia-h100-80gb", 85.9), ("nvidia-h200-141gb", 151), ("nvidia-rtx-pro-6000", 103)),
+    ):
+        assert 0.9 * gigabytes <= GPU_TYPES[name].memory_gib * GI / 10**9 <= gigabytes, name
+
+
+# Figures worked by hand
+
+
+@pytest.mark.parametrize(
+    ("name", "shards", "weights"),
+    [
+        (LLAMA, 1, 8_030_261_248 * 2),
+        ("meta-llama/Llama-3.3-70B-Instruct", 2, 70_553_706_496),  # 2 bytes each, on 2 GPUs
+        ("deepseek-ai/DeepSeek-R1", 8, 83_878_302_400),  # FP8: 671,026,419,200 / 8
+        ("openai/gpt-oss-20b", 1, 13_743_895_347),  # 12.8 GiB
+    ],
+)
+def test_weights_are_parameters_times_their_size_shared(name: str, shards: int, weights: int) -> None:
+    assert weights_bytes(known(name), shards) == weights
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "shards", "cache"),
+    [
+        # 2 (key and value) x 8 heads x 128 x 2 bytes = 4,096 bytes; x 32 layers = 128 KiB a token; x 131,072 = 16 GiB
+        (LLAMA, 131_072, 1, 16 * GI),
+        (LLAMA, 131_072, 4, 4 * GI),
+        # Beyond 8 GPUs the 8 KV heads are copied: 1 head each.
+        (LLAMA, 131_072, 16, 2 * GI),
+        # 4,096 bytes x 80 layers = 320 KiB a token; x 8,192 = 2.5 GiB
+        ("meta-llama/Llama-3.3-70B-Instruct", 8192, 1, 2560 * 2**20),
+        # 2 x 8 x 256 x 2 = 8,192 bytes; 21 layers x 8,192 tokens and 21 layers x 4,096 = 258,048 tokens
+        ("google/gemma-2-9b-it", 8192, 1, 8192 * 258_048),
+        # Within the window all layers cache all tokens: 42 x 1,000
+        ("google/gemma-2-9b-it", 1000, 1, 8192 * 42_000),
+        # 2 x 16 x 128 x 2 = 8,192 bytes; 10 layers x 131,072 tokens and 52 x 1,024 = 1,363,968
+        ("google/gemma-3-27b-it", 131_072, 1, 8192 * 1_363_968),
+        # 2 x 8 x 64 x 2 = 2,048 bytes; 12 layers x 131,072 tokens and 12 x 128 = 1,574,400
+        ("openai/gpt-oss-20b", 131_072, 1, 2048 * 1_574_400),
+        # A latent of 512 + 64 values x 2 bytes = 1,152 bytes; x 61 layers = 70,272 a token, on each GPU the same
+        ("deepseek-ai/DeepSeek-V3", 1000, 1, 70_272_000),
+        ("deepseek-ai/DeepSeek-V3", 1000, 8, 70_272_000),
+    ],
+)
+def test_kv_cache_is_what_the_layers_keep_of_a_sequence(name: str, tokens: int, shards: int, cache: int) -> None:
+    assert kv_cache_bytes(known(name), tokens, shards) == cache
+
+
+def test_smaller_values_make_a_smaller_kv_cache() -> None:
+    assert kv_cache_bytes(known(LLAMA), 131_072, kv_bytes=1) == 8 * GI
+
+
+def test_longest_sequence_ends_with_the_last_token_that_has_room() -> None:
+    model = known(LLAMA)
+    assert longest_sequence(model, 131_072 * 1000) == 1000
+    assert longest_sequence(model, 131_072 * 1000 - 1) == 999
+    assert longest_sequence(model, 10**15) == model.context_length
+    assert longest_sequence(model, 131_071) == 0
+    assert longest_sequence(model, -1) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "split_kv_heads", "counts"),
+    [
+        ("google/gemma-2-9b-it", True, [1, 2, 4, 8]),  # 16 heads, 8 KV heads
+        ("google/gemma-2-9b-it", False, [1, 2, 4, 8, 16]),
+        ("google/gemma-2b", True, [1, 2, 4, 8]),  # a single KV head is copied
+        ("Qwen/Qwen2.5-7B-Instruct", True, [1, 2, 4]),  # 28 heads, 4 KV heads
+        ("Qwen/Qwen2.5-7B-Instruct", False, [1, 2, 4, 28]),
+    ],
+)
+def test_accelerators_divide_the_heads(name: str, split_kv_heads: bool, counts: list[int]) -> None:
+    assert shards_that_divide(known(name), split_kv_heads) == counts
+
+
+# What is refused
+
+
+def one_server(**server: Any) -> Configuration:
+    """An Autopilot cluster with one server."""
+    return {"cluster": {"mode": "autopilot"}, "serving": [{"name": "s", "model": LLAMA, **server}]}
+
+
+def vllm(**server: Any) -> Configuration:
+    return one_server(engine="vllm", **server)
+
+
+def jetstream(**server: Any) -> Configuration:
+    pool = {"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 1}
+    values = {"model": "gemma-7b", "checkpoint": "gs://models/gemma-7b/0/items", "pool": "v5e", **server}
+    return {
+        "cluster": {"mode": "standard", "location": "us-west4"},
+        "tpuPools": [pool],
+        "serving": [{"name": "s", "engine": "jetstream", **values}],
+    }
+
+
+SHAPE = {
+    "parameters": 8_030_261_248,
+    "layers": 32,
+    "attentionHeads": 32,
+    "kvHeads": 8,
+    "headSize": 128,
+    "contextLength": 131_072,
+}
+
+
+def on_l4() -> Configuration:
+    return vllm(accelerator="nvidia-l4", maxModelLen=4096)
+
+
+def described() -> Configuration:
+    return vllm(model="acme/tuned", accelerator="nvidia-l4", maxModelLen=4096, modelShape=dict(SHAPE))
+
+
+def tgi_on_h100() -> Configuration:
+    return one_server(accelerator="nvidia-h100-80gb")
+
+
+MISTAKES = [
+    Mistake(
+        "Llama 3.1 8B with its full context on an L4",
+        drop("serving.0.maxModelLen"),
+        "gke-ai:serving[0].maxModelLen",
+        "needs 32.2 GiB on each nvidia-l4 (weights 15.0, KV cache of one sequence of 131,072 tokens 16.0, activations "
+        "1.3), and 19.8 GiB can be used",
+        "Set maxModelLen to 29,696 or less, or set gpus to 2, or use nvidia-tesla-a100",
+        on_l4,
+    ),
+    # 22.05 GiB x 0.9 = 21,308,406,497 bytes; less 16,060,522,496 of weights and 1,352,914,698 of activations leaves
+    # 3,894,969,303 bytes: 29,716 tokens of 131,072 bytes.
+    Mistake(
+        "one token more than fits",
+        put("serving.0.maxModelLen", 29_717),
+        "gke-ai:serving[0].maxModelLen",
+        "KV cache of one sequence of 29,717 tokens 3.6",
+        "Set maxModelLen to 29,696 or less",
+        on_l4,
+    ),
+    Mistake(
+        "Llama 3.3 70B on two L4",
+        both(put("serving.0.model", "meta-llama/Llama-3.3-70B-Instruct"), put("serving.0.gpus", 2)),
+        "gke-ai:serving[0].gpus",
+        # 141.1 GB on two GPUs are 65.7 GiB each.
+        "(weights 65.7, KV cache of one sequence of 4,096 tokens 0.6, activations 1.3), and 19.8 GiB can be used",
+        "Set gpus to 8, or use nvidia-h100-80gb",
+        on_l4,
+    ),
+    Mistake(
+        "Llama 3.1 405B on one H100",
+        put("serving.0.model", LARGEST),
+        "gke-ai:serving[0].gpus",
+        # 811.7 GB are 756.0 GiB.
+        "meta-llama/Llama-3.1-405B-Instruct needs 757.2 GiB on each nvidia-h100-80gb (weights 756.0, activations 1.3), "
+        "and 79.2 GiB can be used",
+        "Use 8 nvidia-h200-141gb",
+        tgi_on_h100,
+    ),
+    Mistake(
+        "a length that TGI cannot reserve",
+        both(put("serving.0.accelerator", "nvidia-l4"), put("serving.0.maxModelLen", 65_536)),
+        "gke-ai:serving[0].maxModelLen",
+        "KV cache of one sequence of 65,536 tokens 8.0",
+        "Set maxModelLen to 29,696 or less",
+        tgi_on_h100,
+    ),
+    Mistake(
+        "a choice of a compute class that is too small",
+        both(
+            put(
+                "computeClasses",
+                [
+                    {
+                        "name": "any",
+                        "priorities": [{"machineType": "a2-highgpu-1g"}, {"machineType": "g2-standard-12"}],
+                    }
+                ],
+            ),
+            drop("serving.0.accelerator"),
+            put("serving.0.computeClass", "any"),
+            drop("serving.0.maxModelLen"),
+        ),
+        "gke-ai:serving[0].maxModelLen",
+        "on each nvidia-l4 of compute class any",
+        "use nvidia-tesla-a100",
+        on_l4,
+    ),
+    Mistake(
+        "heads that three GPUs cannot share",
+        both(put("serving.0.accelerator", "nvidia-h100-80gb"), put("serving.0.gpus", 3)),
+        "gke-ai:serving[0].gpus",
+        "3 GPUs cannot share the 32 attention heads and 8 key-value heads",
+        "Write one of: 1, 2, 4, 8",
+        on_l4,
+    ),
+    Mistake(
+        "key-value heads that TGI would have to copy",
+        both(
+            put("serving.0.model", "Qwen/Qwen3-235B-A22B"),
+            put("serving.0.gpus", 8),
+            put("serving.0.accelerator", "nvidia-l4"),
+        ),
+        "gke-ai:serving[0].gpus",
+        "8 GPUs cannot share the 64 attention heads and 4 key-value heads",
+        "Write one of: 1, 2, 4",
+        tgi_on_h100,
+    ),
+    Mistake(
+        "a Gemma 7B on one v5e chip",
+        put("tpuPools.0.topology", "1x1"),
+        "gke-ai:serving[0].pool",
+        # 17.1 GB of weights are 15.9 GiB; 448 KiB a token x 4 x 2,048 are 3.5 GiB.
+        "needs 19.4 GiB on each tpu-v5-lite-podslice",
+        "Use a 2x2 slice",
+        jetstream,
+    ),
+    Mistake(
+        "more decoding slots than a chip has room for",
+        put("serving.0.maxTargetLength", 16_384),
+        "gke-ai:serving[0].maxTargetLength",
+        # 2 x 16 x 256 x 2 x 28 = 448 KiB a token; x 4 x 16,384 = 28 GiB
+        "KV cache of 4 sequences of 16,384 tokens 28.0",
+        "Set maxTargetLength to 8,192 or less",
+        jetstream,
+    ),
+    *(
+        Mistake(
+            f"TGI on {gpu}",
+            put("serving.0.accelerator", gpu),
+            "gke-ai:serving[0].accelerator",
+            f"the image of Text Generation Inference has no kernels for {gpu}",
+            "Use engine: vllm",
+            tgi_on_h100,
+        )
+        for gpu in ("nvidia-b200", "nvidia-rtx-pro-6000")
+    ),
+    # Keys
+    Mistake(
+        "a length of nothing",
+        put("serving.0.maxModelLen", 0),
+        "gke-ai:serving[0].maxModelLen",
+        "0 is below the minimum, 1",
+        "Set it to 1 or more",
+        on_l4,
+    ),
+    Mistake(
+        "a length in words",
+        put("serving.0.maxModelLen", "8k"),
+        "gke-ai:serving[0].maxModelLen",
+        '"8k" is not a whole number',
+        "Write a whole number",
+        on_l4,
+    ),
+    Mistake(
+        "the length among the arguments of vLLM",
+        put("serving.0.arguments", ["--max_model_len", "8192"]),
+        "gke-ai:serving[0].arguments",
+        "max-model-len is set by maxModelLen",
+        "Leave it out and set gke-ai:serving[0].maxModelLen",
+        on_l4,
+    ),
+    Mistake(
+        "the length among the variables of TGI",
+        put("serving.0.env", {"MAX_TOTAL_TOKENS": "4096"}),
+        "gke-ai:serving[0].env.MAX_TOTAL_TOKENS",
+        "MAX_TOTAL_TOKENS is set by maxModelLen",
+        "set gke-ai:serving[0].maxModelLen",
+        tgi_on_h100,
+    ),
+    Mistake(
+        "a described model that does not fit",
+        drop("serving.0.maxModelLen"),
+        "gke-ai:serving[0].maxModelLen",
+        "acme/tuned needs 32.2 GiB on each nvidia-l4",
+        "Set maxModelLen to 29,696 or less",
+        described,
+    ),
+    *(
+        Mistake(
+            f"a shape without {key}",
+            drop(f"serving.0.modelShape.{key}"),
+            f"gke-ai:serving[0].modelShape.{key}",
+            f"{key} is missing",
+            "Add it",
+            described,
+        )
+        for key in SHAPE
+    ),
+    *(
+        Mistake(
+            f"a shape with {key} of nothing",
+            put(f"serving.0.modelShape.{key}", 0),
+            f"gke-ai:serving[0].modelShape.{key}",
+            "0 is below the minimum",
+            "Set it to",
+            described,
+        )
+        for key in (*SHAPE, "slidingWindow", "latentSize", "bytesPerParameter", "kvBytes")
+    ),
+    Mistake(
+        "bytes in words",
+        put("serving.0.modelShape.bytesPerParameter", "half"),
+        "gke-ai:serving[0].modelShape.bytesPerParameter",
+        '"half" is not a number',
+        "Write a number",
+        described,
+    ),
+    Mistake(
+        "bits for bytes",
+        put("serving.0.modelShape.kvBytes", 16),
+        "gke-ai:serving[0].modelShape.kvBytes",
+        "16 is above the most possible, 4",
+        "Set it to 4",
+        described,
+    ),
+    Mistake(
+        "a key that a shape does not have",
+        put("serving.0.modelShape.numLayers", 32),
+        "gke-ai:serving[0].modelShape.numLayers",
+        "numLayers is no key of the shape of a model",
+        "layers",
+        described,
+    ),
+    Mistake(
+        "key-value heads that do not divide the heads",
+        put("serving.0.modelShape.kvHeads", 5),
+        "gke-ai:serving[0].modelShape.kvHeads",
+        "32 attention heads cannot share 5 key-value heads evenly",
+        "num_key_value_heads",
+        described,
+    ),
+    Mistake(
+        "more sliding layers than layers",
+        both(put("serving.0.modelShape.slidingLayers", 33), put("serving.0.modelShape.slidingWindow", 4096)),
+        "gke-ai:serving[0].modelShape.slidingLayers",
+        "the model has 32 layers, and 33 of them have a sliding window",
+        "Set it to 32 or less",
+        described,
+    ),
+    Mistake(
+        "a sliding window without layers",
+        put("serving.0.modelShape.slidingWindow", 4096),
+        "gke-ai:serving[0].modelShape.slidingLayers",
+        "slidingLayers is missing",
+        "State both, or neither",
+        described,
+    ),
+    Mistake(
+        "sliding layers without a window",
+        put("serving.0.modelShape.slidingLayers", 16),
+        "gke-ai:serving[0].modelShape.slidingWindow",
+        "slidingWindow is missing",
+        "State both, or neither",
+        described,
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_is_told_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
+    is_told_alone(mistake, mistake.base())
+
+
+@pytest.mark.parametrize("base", [on_l4, described, tgi_on_h100, jetstream])
+def test_what_the_mistakes_start_from_has_none(base: Callable[[], Configuration]) -> None:
+    assert problems_of(base()) == []
+
+
+L4 = {"accelerator": "nvidia-l4"}
+H100 = {"accelerator": "nvidia-h100-80gb"}
+
+
+@pytest.mark.parametrize(
+    ("what", "values"),
+    [
+        ("the last token that fits", vllm(**L4, maxModelLen=29_716)),
+        ("the full context on two GPUs", vllm(**L4, gpus=2)),
+        ("a KV cache of 8 bits", vllm(**L4, maxModelLen=59_432, arguments=["--kv-cache-dtype=fp8"])),
+        ("more memory allowed", vllm(**L4, maxModelLen=36_000, arguments=["--gpu-memory-utilization", "0.95"])),
+        ("weights of 4 bits", vllm(**L4, maxModelLen=100_000, quantize="awq_marlin")),
+        ("a quantized copy", vllm(**L4, model="RedHatAI/Llama-3.1-8B-Instruct-FP8", maxModelLen=81_920)),
+        ("TGI finds the length by itself", one_server(**L4)),
+        ("TGI with 4 bits on two GPUs", one_server(**L4, model=MIXTRAL, gpus=2, quantize="bitsandbytes-nf4")),
+        ("gpt-oss-120b on an H100", vllm(**H100, model="openai/gpt-oss-120b")),
+        ("gpt-oss-20b on an L4", vllm(**L4, model="openai/gpt-oss-20b")),
+        ("DeepSeek R1 on eight H200", vllm(accelerator="nvidia-h200-141gb", model="deepseek-ai/DeepSeek-R1", gpus=8)),
+        ("405B with 8 bits on eight H100", vllm(**H100, model=f"{LARGEST}-FP8", gpus=8, maxModelLen=65_536)),
+        ("TGI's own image for a newer GPU", one_server(accelerator="nvidia-b200", image="registry.example/tgi:1")),
+        ("vLLM on a newer GPU", vllm(accelerator="nvidia-b200")),
+        ("a model that nobody knows", vllm(**L4, model="acme/unknown")),
+    ],
+)
+def test_what_can_start_is_not_refused(what: str, values: Configuration) -> None:
+    assert problems_of(values) == [], what
+
+
+def test_settings_that_are_told_otherwise_do_not_hide_what_cannot_fit() -> None:
+    (problem,) = problems_of(vllm(**L4, maxModelLen=59_433, arguments=["--kv-cache-dtype=fp8"]))
+    assert problem.path == "gke-ai:serving[0].maxModelLen"
+    (problem,) = problems_of(vllm(**L4, maxModelLen=30_720, arguments=["--gpu-memory-utilization=0.8"]))
+    assert "17.6 GiB can be used" in problem.cause
+    (problem,) = problems_of(one_server(**L4, model=MIXTRAL, gpus=2))
+    assert "weights 43.5, activations 1.3" in problem.cause
+
+
+def test_tgi_caches_every_layer_in_full_where_vllm_keeps_a_window() -> None:
+    # 48 x 8,192 bytes a token are 384 KiB, x 32,768 = 12 GiB; with vLLM 40 of the 48 layers keep 1,024 tokens.
+    gemma = {"accelerator": "nvidia-tesla-a100", "model": "google/gemma-3-12b-it", "maxModelLen": 65_536}
+    (problem,) = problems_of(one_server(**gemma))
+    assert "KV cache of one sequence of 65,536 tokens 24.0" in problem.cause
+    assert problems_of(vllm(**gemma)) == []
+
+
+def test_a_description_of_a_model_goes_before_the_catalog() -> None:
+    values = vllm(**L4, modelShape={**SHAPE, "contextLength": 8192})
+    assert problems_of(values) == []
+    assert load_of(load(values, PROJECT).serving[0], load(values, PROJECT)).tokens == 8192  # type: ignore[union-attr]
+
+
+def test_margin_is_left_out_of_nothing_but_jetstream() -> None:
+    for values, margin in ((vllm(**L4, maxModelLen=1), MARGIN), (one_server(**L4), MARGIN), (jetstream(), 0)):
+        settings = load(values, PROJECT)
+        loaded = load_of(settings.serving[0], settings)
+        assert isinstance(loaded, Load)
+        assert loaded.need().margin == margin
+
+
+def test_only_tgi_is_known_to_lack_kernels() -> None:
+    assert {name for name, engine in ENGINES.items() if engine.newest_kernels} == {"tgi"}
+
+
+# What is not checked
+
+UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the model acme/unknown."
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (vllm(**L4, model="acme/unknown"), UNKNOWN),
+        (
+            vllm(**L4, arguments=["--pipeline_parallel_size=2"]),
+            "gke-ai:serving[0].arguments: --pipeline-parallel-size changes how much memory the model needs",
+        ),
+        (vllm(**L4, arguments=["--hf-overrides.max_position_embeddings=8192"]), "--hf-overrides"),
+        (vllm(**L4, arguments=["--gpu-memory-utilization=most"]), "--gpu-memory-utilization changes"),
+        (
+            vllm(**L4, quantize="compressed-tensors"),
+            "gke-ai:serving[0].quantize: compressed-tensors does not say how many bits a weight has",
+        ),
+        (one_server(**L4, env={"QUANTIZE": "awq"}), "gke-ai:serving[0].env.QUANTIZE: QUANTIZE changes"),
+        (jetstream(arguments={"quantization": "int8"}), "gke-ai:serving[0].arguments: quantization changes"),
+        (jetstream(model="olmo3-7b"), "the catalog does not have the model olmo3-7b"),
+    ],
+)
+def test_what_cannot_be_told_is_listed_and_not_refused(values: Configuration, text: str) -> None:
+    assert problems_of(values) == []
+    (found,) = unchecked(load(values, PROJECT))
+    assert text in str(found)
+
+
+def test_engine_whose_use_of_memory_is_unknown_is_not_checked() -> None:
+    found = load_of(GpuServer(name="s", engine="new", model=LLAMA), load({}, PROJECT))
+    assert isinstance(found, Unchecked)
+    assert found.reason == "nothing is known of how much memory new takes"
+
+
+def test_known_and_described_models_are_not_listed() -> None:
+    for values in (on_l4(), described(), tgi_on_h100(), jetstream()):
+        assert unchecked(load(values, PROJECT)) == []
+    shape = {**SHAPE, "bytesPerParameter": 0.5}
+    values = vllm(**L4, model="acme/tuned-w4a16", quantize="compressed-tensors", modelShape=shape, maxModelLen=90_000)
+    assert unchecked(load(values, PROJECT)) == []
+    assert problems_of(values) == []
+
+
+def warnings(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", found.append)
+    run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+    return found
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_unknown_model_is_warned_of_once(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (warning,) = warnings(vllm(**L4, model="acme/unknown"), preview, monkeypatch)
+    assert warning == (
+        f"{UNKNOWN} Nothing says whether the model fits its accelerators. Describe it in gke-ai:serving[0].modelShape."
+    )
+
+
+def test_known_model_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warnings(on_l4(), True, monkeypatch) == []
+
+
+def previewed(severity: str, message: str) -> Preview:
+    return trimmed("dev", [], [], [{"diagnosticEvent": {"severity": severity, "message": message}}])
+
+
+def test_report_lists_what_is_not_checked_and_no_other_warning() -> None:
+    written = page(plan(previewed("warning", f"{UNKNOWN}\n")), Verdict(), Options())
+    assert "## Not checked\n\n- gke-ai:serving" in written
+    assert written.count("acme/unknown") == 1
+    for other in (previewed("warning", "JobSet goes from 0.11 to 0.12"), previewed("info", UNKNOWN)):
+        assert other.events == ()
+        assert "Not checked" not in page(plan(other), Verdict(), Options())
+
+
+def test_doctor_lists_what_is_not_checked() -> None:
+    def visit(values: Configuration) -> list[Finding]:
+        return list(Doctor("dev", PROJECT, load(values, PROJECT), True).models())
+
+    assert visit(on_l4()) == []
+    (found,) = visit(vllm(**L4, model="acme/unknown"))
+    assert found.state == UNCHECKED
+    assert found.text == (
+        "gke-ai:serving[0].model: the catalog does not have the model acme/unknown. "
+        "Describe it in gke-ai:serving[0].modelShape"
+    )
