@@ -99,6 +99,12 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
         (_, was), (_, now) = node_bounds(change.before.inputs), node_bounds(change.after.inputs)
         if now < was:
             yield Interruption(WORK, f"Node pool {name} shrinks from {was} to {now} nodes at most: pods move.{running}")
+        zones = (side.inputs.get("nodeLocations") for side in (change.before, change.after))
+        before, after = (set(names) if isinstance(names, list) else None for names in zones)
+        if before and after and (lost := sorted(before - after)):
+            yield Interruption(
+                WORK, f"Node pool {name} leaves {', '.join(lost)}: its nodes there are deleted, and pods move.{running}"
+            )
         nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
         if nodes:
             text = (

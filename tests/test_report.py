@@ -556,3 +556,11 @@ def test_zones_that_only_the_cluster_knows_count_as_those_that_gke_takes() -> No
     unknown = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
     pool = row("a", "g2-standard-8", nodeCount=1, location="us-central1", nodeLocations=unknown)
     assert found_in(pool) == [("onDemand", "nvidia-l4", 3, 3)]
+
+
+def test_pool_that_leaves_a_zone_loses_its_nodes_there() -> None:
+    after = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["y"])
+    (text,) = (one for one in messages(changed(UPDATE, POOL, after=after)) if "leaves" in one)
+    assert text == (
+        "Node pool l4 leaves z: its nodes there are deleted, and pods move. On it: server llm/gemma and run llm/tune-1."
+    )
