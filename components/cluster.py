@@ -372,6 +372,7 @@ class GkeCluster(Component):
             management={"auto_repair": True, "auto_upgrade": True},
             opts=pulumi.ResourceOptions(
                 parent=self,
+                depends_on=[self.node_account] if self.node_account else [],
                 delete_before_replace=True,  # its name is taken until it has gone
                 # What GKE records of the first size; a change would replace the pool (pulumi/pulumi-gcp#412).
                 ignore_changes=["initialNodeCount"],

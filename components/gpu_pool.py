@@ -167,6 +167,9 @@ class GpuNodePool(Component):
             management={"auto_repair": not elastic, "auto_upgrade": True},
             opts=pulumi.ResourceOptions(
                 parent=self,
+                # The pool's own, not only its component's: Pulumi deletes a former pool before what that pool itself
+                # depends on, such as an account that the stack no longer has.
+                depends_on=opts.depends_on if opts else None,
                 protect=spec.protect,
                 # Its name is taken until it has gone.
                 delete_before_replace=not spec.create_before_delete,

@@ -81,7 +81,7 @@ class TpuNodePool(Component):
         spec = read(TpuPool, name, args)
         if MODES[spec.capacity.mode].elastic:
             raise ValueError(f"{name}: {spec.capacity.mode} capacity is that of a FlexStartTpuPool")
-        self.pool_name = node_pool(self, spec, args).name
+        self.pool_name = node_pool(self, spec, args, opts).name
         self.register_outputs({"poolName": self.pool_name})
 
 
@@ -108,11 +108,13 @@ class FlexStartTpuPool(Component):
         spec = read(TpuPool, name, {"capacity": {"mode": "flexStart"}, **args})
         if not MODES[spec.capacity.mode].elastic:
             raise ValueError(f"{name}: {spec.capacity.mode} capacity is that of a TpuNodePool")
-        self.pool_name = node_pool(self, spec, args).name
+        self.pool_name = node_pool(self, spec, args, opts).name
         self.register_outputs({"poolName": self.pool_name})
 
 
-def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.container.NodePool:
+def node_pool(
+    parent: Component, spec: TpuPool, args: TpuPoolArgs, opts: pulumi.ResourceOptions | None
+) -> gcp.container.NodePool:
     """The pool itself, the same for every capacity mode but for what `capacity` and `grows` say of the mode."""
     tpu_slice = pool_slice(spec)
     elastic = MODES[spec.capacity.mode].elastic
@@ -144,6 +146,7 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         management={"auto_repair": not elastic if spec.auto_repair is None else spec.auto_repair, "auto_upgrade": True},
         opts=pulumi.ResourceOptions(
             parent=parent,
+            depends_on=opts.depends_on if opts else None,  # as in `GpuNodePool`
             protect=spec.protect,
             delete_before_replace=True,  # its name is taken until it has gone
             ignore_changes=owned_by_others(grows(spec)),

@@ -116,6 +116,8 @@ def test_every_node_is_private_and_runs_as_the_account_that_is_made(
             assert pool.inputs["nodeConfig"]["serviceAccount"] == ACCOUNT, pool.name
             # Made before its roles, a node would write neither logs nor metrics.
             assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool), pool.name
+            # By itself: Pulumi orders deletions by a resource's own dependencies, and the account goes after the pool.
+            assert record.one("Account").urn in pool.dependencies, pool.name
     # The pool that GKE makes first, and that goes at once: a project may have no default account.
     assert record.one("Cluster").inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
 
