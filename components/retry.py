@@ -29,6 +29,9 @@ NOT_YET = (
     "i/o timeout",
     "the server is currently unable to handle the request",
 )
+# What the kubernetes plugin says of a cluster that did not answer when it was configured: nothing in that update changes
+# it (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
+UNREACHABLE = "configured Kubernetes cluster is unreachable"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Late:
     remedy: str
     patience: float = PATIENCE_SECONDS
     usual: float = USUAL_SECONDS
+    fault: str = "does not answer"
 
     @property
     def minutes(self) -> str:
@@ -56,6 +60,7 @@ ALL_LATE = (
         "ComputeClass needs GKE 1.30.3-gke.1451000 or newer: upgrade the cluster",
         GKE_PATIENCE_SECONDS,
         usual=0,
+        fault="does not serve this kind",
     ),
     Late(
         "GKE",
@@ -63,6 +68,7 @@ ALL_LATE = (
         "gke-ai:hfTokenSecret needs GKE 1.34 or newer: upgrade the cluster",
         GKE_PATIENCE_SECONDS,
         usual=0,
+        fault="does not serve this kind",
     ),
     # The Service of JobSet's webhook, as the API server names it; Kueue has a webhook for JobSets too.
     Late(
@@ -81,7 +87,7 @@ _warned: set[Late] = set()
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
     """Whether to try again what a controller has to admit or define: only while it can't answer, and not for ever."""
     latest = args.errors[0]
-    if not any(sign in latest for sign in NOT_YET):
+    if UNREACHABLE in latest or not any(sign in latest for sign in NOT_YET):
         return False
     now = time.monotonic()
     if len(args.errors) == 1:
@@ -90,15 +96,15 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
     late = next(one for one in ALL_LATE if not one.signs or any(sign in latest for sign in one.signs))
     if waited >= late.patience:
         pulumi.log.error(
-            f"{late.name} did not answer within {late.minutes}, so {args.name} could not be created. "
+            f"{late.name} still {late.fault} after {late.minutes}, so {args.name} could not be created. "
             f"{late.remedy}, then run up again."
         )
         return False
     if waited >= late.usual and late not in _warned:
         _warned.add(late)
         pulumi.log.warn(
-            f"{late.name} does not answer yet, so {args.name} can't be created. It is tried again for {late.minutes}. "
-            f"If that does not help: {late.remedy}."
+            f"{late.name} {late.fault} yet, so {args.name} can't be created. The update tries again for "
+            f"{late.minutes}. {late.remedy}."
         )
     pause = min(FIRST_PAUSE_SECONDS * GROWTH ** (len(args.errors) - 1), MAX_PAUSE_SECONDS, late.patience - waited)
     await asyncio.sleep(pause)  # awaited, so that other resources go on meanwhile

@@ -94,6 +94,7 @@ def test_what_does_not_answer_yet_is_tried_again_after_a_pause(error: str, updat
         'admission webhook "vclusterqueue.kb.io" denied the request: spec.cohortName: Invalid value',
         'resourceflavors.kueue.x-k8s.io "l4" is forbidden: User "u" cannot create resource',
         'Deployment.apps "s" is invalid: spec.selector: Invalid value',
+        "configured Kubernetes cluster is unreachable: unable to load schema information: connection refused",
     ],
 )
 def test_an_answer_is_not_asked_for_again(error: str, update: Update) -> None:
@@ -154,7 +155,7 @@ def test_the_remedy_for_a_kind_of_gke_is_said_once_when_the_wait_begins_and_at_i
     assert "1 minute" in warning
     ((_, said),) = update.errors
     assert remedy in said
-    assert "GKE did not answer" in said
+    assert "GKE still does not serve this kind after 1 minute" in said
     assert "kueue" not in said.lower()
 
 
@@ -183,7 +184,7 @@ def test_a_controller_that_is_later_is_one(update: Update) -> None:
 def test_patience_with_jobset_ends_with_advice_on_jobset(error: str, update: Update) -> None:
     update.fail(error)
     ((_, said),) = update.errors
-    assert "JobSet did not answer" in said
+    assert "JobSet still does not answer after 10 minutes" in said
     assert "kubectl -n jobset-system" in said
 
 
