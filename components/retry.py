@@ -29,8 +29,8 @@ NOT_YET = (
     "i/o timeout",
     "the server is currently unable to handle the request",
 )
-# What the kubernetes plugin says of a cluster that did not answer when it was configured: nothing in that update changes
-# it (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
+# What the kubernetes plugin says of a cluster that did not answer when it was configured; no retry in that update helps
+# (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
 UNREACHABLE = "configured Kubernetes cluster is unreachable"
 
 
