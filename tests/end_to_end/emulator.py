@@ -149,12 +149,14 @@ def killed_up(emulator: Emulator, config: Path, point: str, release: str | None 
     else:
         raise AssertionError(f"the up ended before {point} was being created")
     engine = engine_of(emulator)
-    if release:
-        statuses = helm_statuses(emulator)
-        eventually(lambda: "pending-install" in statuses(), "Helm begins to install the release")
-        os.kill(engine, signal.SIGSTOP)
-        eventually(lambda: release in statuses(), f"Helm has the release as {release}")
-    os.kill(engine, signal.SIGKILL)
+    try:
+        if release:
+            statuses = helm_statuses(emulator)
+            eventually(lambda: "pending-install" in statuses(), "Helm begins to install the release")
+            os.kill(engine, signal.SIGSTOP)
+            eventually(lambda: release in statuses(), f"Helm has the release as {release}")
+    finally:
+        os.kill(engine, signal.SIGKILL)
     up.communicate()
     until_update_ends(emulator)
 
