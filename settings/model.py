@@ -30,6 +30,7 @@ from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from catalog.engines import JETSTREAM_METRICS_PORT
 from catalog.quantities import parse_quantity
+from settings.calibration import Calibration
 
 # RFC 1123 label, the form of Kubernetes object names that also become DNS labels.
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
@@ -896,8 +897,20 @@ class Settings(Section):
     autoscaling: list[Autoscaler] = Field(default=[], description="autoscalers of JetStream servers")
     tenants: list[Tenant] = Field(default=[], description="teams with a namespace of their own")
     monitoring: Monitoring | None = Field(default=None, description="dashboards and alerts in Cloud Monitoring")
+    calibration: str | None = Field(
+        default=None,
+        description="file with what python -m ops.verify measured on the cluster, relative to the project; its figures "
+        "take the place of computed ones",
+        examples=["calibration/prod.yaml"],
+    )
 
     _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
+    _measured: Calibration = PrivateAttr(default_factory=Calibration)
+
+    @property
+    def measured(self) -> Calibration:
+        """The figures of the calibration file; none where no file is named."""
+        return self._measured
 
     @property
     def unparsed(self) -> Unparsed:

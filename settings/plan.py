@@ -372,7 +372,8 @@ def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
     pools = [p for flavor in flavors if flavor.name == flavor_quota.flavor for p in flavor_pools(flavor, settings)]
     # Zones differ in a label alone, so one shape stands for the whole pool.
     return quotas.derive(
-        (shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools
+        ((shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools),
+        settings.measured.room,
     )
 
 
