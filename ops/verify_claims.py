@@ -27,10 +27,9 @@ from catalog.nodes import (
     node_taints,
 )
 from catalog.quantities import format_quantity, parse_quantity, readable
-from catalog.tpus import GOOGLE_TPU
 from catalog.versions import KUEUE_CHART
-from ops.status import ACCELERATORS, condition, ended, label
 from ops.stack import CLUSTER, NODE_POOL, Object, kubectl
+from ops.status import ACCELERATORS, condition, ended, label
 from ops.verify_live import BUCKET_GRANT, Grant, Live, bucket_command, images, releases, seconds_between, secrets, why
 from policy.resources import Resource, items, mapping, resource_request, selects, value
 from policy.resources import Stack as Recorded
@@ -518,7 +517,7 @@ def _recorded_shapes(stack: Recorded) -> list[NodeShape]:
     return [found[0] for pool in stack.of_type(NODE_POOL) if (found := node_and_max_nodes(pool))]
 
 
-# --------------------------------------------------------------------------------------------------------------- amounts
+# ------------------------------------------------------------------------------------------------------------- amounts
 def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
     """Quantities by resource as numbers."""
     return {resource: parse_quantity(str(text)) for resource, text in texts.items()}
@@ -578,7 +577,7 @@ def _on(count: int, total: int) -> str:
     return f" (on {count} of {total} nodes)" if total > 1 else ""
 
 
-# ------------------------------------------------------------------------------------------------------------------ pods
+# ---------------------------------------------------------------------------------------------------------------- pods
 def image_statuses(image: str, pods: list[Object]) -> Iterator[Mapping[str, Any]]:
     """The statuses of containers that run an image."""
     for pod in pods:

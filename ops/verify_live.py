@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from catalog.quota import QUEUE_LABEL
+from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from ops import doctor
 from ops.doctor import Answer
 from ops.stack import Object, Stop
@@ -194,18 +194,13 @@ def asking(api: ApiClient) -> Ask:
     return ask
 
 
-# -------------------------------------------------------------------------------------- what the recorded stack relies on
-def pod_namespace(pod: Pod) -> str:
-    """The namespace of a recorded pod template: its owner's."""
-    return pod.owner.namespace
-
-
+# ------------------------------------------------------------------------------------ what the recorded stack relies on
 def secrets(stack: Recorded) -> list[Secret]:
     """Secrets that pods of the stack can't start without, and the keys that they read."""
     wanted: dict[tuple[str, str], set[str]] = {}
     for pod in stack.pods:
         for name, key in _secret_keys(pod):
-            wanted.setdefault((pod_namespace(pod), name), set()).update([key] if key else [])
+            wanted.setdefault((pod.owner.namespace, name), set()).update([key] if key else [])
     return [Secret(namespace, name, frozenset(keys)) for (namespace, name), keys in sorted(wanted.items())]
 
 
