@@ -360,8 +360,11 @@ class Verification:
                 yield Check(UNSEEN, "quota", subject, "quota within what nodes have", "–", shows)
                 return
             free = [_free(node, self.live.pods) for node in own]
-            for resource in {resource for one in free for resource in one}:
-                have[resource] += min(one.get(resource, Fraction(0)) for one in free) * max_nodes
+            planned = amounts(self.measured.allocatable(shape))
+            for resource in planned:
+                # Accelerators that a node lacks are a claim of their own.
+                least = min(one.get(resource, Fraction(0)) for one in free)
+                have[resource] += (planned[resource] if resource in ACCELERATORS else least) * max_nodes
         for (name, resource), amount in granted.items():
             if name == flavor.object_name:
                 relied_on, found = both(resource, amount, have[resource])
@@ -397,7 +400,7 @@ class Verification:
             for container, seconds in startup_probes(deployment):
                 relied_on = f"ready within {seconds} s"
                 pods = pods_of(deployment, self.live.pods)
-                took = [found for pod in pods if (found := load_seconds(pod, container)) is not None]
+                took = [one for pod in pods if (one := load_seconds(pod, container)) is not None]
                 failing = [
                     status
                     for pod in pods

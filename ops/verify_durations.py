@@ -72,10 +72,10 @@ def nodes(stack: Recorded, live: Live, today: datetime.date, version: str) -> li
                 gpu=gpu,
                 gpus=gpus,
                 disk_size_gb=disk_gb,
-                allocatable={  # type: ignore[arg-type]
+                allocatable={
                     one: format_quantity(one, min(amount.get(one, Fraction(0)) for amount in have)) for one in resources
                 },
-                daemon_sets={one: format_quantity(one, amount) for one, amount in most.items() if amount},  # type: ignore[arg-type]
+                daemon_sets={one: format_quantity(one, amount) for one, amount in most.items() if amount},
                 nodes=len(members),
                 measured_on=today,
                 gke_version=version,
