@@ -520,7 +520,7 @@ def _recorded_shapes(stack: Recorded) -> list[NodeShape]:
     return [found[0] for pool in stack.of_type(NODE_POOL) if (found := node_and_max_nodes(pool))]
 
 
-# ------------------------------------------------------------------------------------------------------------- amounts
+# -------------------------------------------------------------------------------------------------------------- amounts
 def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
     """Quantities by resource as numbers."""
     return {resource: parse_quantity(str(text)) for resource, text in texts.items()}
@@ -580,7 +580,7 @@ def _on(count: int, total: int) -> str:
     return f" (on {count} of {total} nodes)" if total > 1 else ""
 
 
-# ---------------------------------------------------------------------------------------------------------------- pods
+# ----------------------------------------------------------------------------------------------------------------- pods
 def image_statuses(image: str, pods: list[Object]) -> Iterator[Mapping[str, Any]]:
     """The statuses of containers that run an image."""
     for pod in pods:

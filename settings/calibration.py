@@ -181,7 +181,7 @@ def _form(details: Any, file: Path, measure: str) -> tuple[str, str, str]:
     where = ""
     for step in details["loc"]:
         where += f"[{step}]" if isinstance(step, int) else f"{'.' if where else ''}{step}"
-    return where, f"{details['msg'].lower()} in {file}", measure
+    return where, f"{details['msg'][:1].lower()}{details['msg'][1:]} in {file}", measure
 
 
 def _mistakes(figures: NodeFigures, measure: str) -> Iterator[tuple[str, str, str]]:

@@ -329,7 +329,7 @@ def test_every_kind_of_claim_is_compared() -> None:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- differences
+# ---------------------------------------------------------------------------------------------------------- differences
 @dataclass(frozen=True)
 class Difference:
     """One difference planted in a cluster: its name, where, what is planted, the claim that fails, and both values."""
@@ -572,7 +572,7 @@ def test_jobset_is_asked_by_a_jobset() -> None:
     assert set(probes(stack)) == {KUEUE_CHART, JOBSET_CHART}
 
 
-# ------------------------------------------------------------------------------------------------------------- measuring
+# ------------------------------------------------------------------------------------------------------------ measuring
 def test_durations_are_measured() -> None:
     durations = {(one.step, one.of): one.seconds for one in prod().measured().durations}
     image = "ghcr.io/huggingface/text-generation-inference:3.3.5"

@@ -29,9 +29,7 @@ DAEMONS: dict[str, Any] = {
             "metadata": {"labels": {"app": "planted"}},
             "spec": {
                 "tolerations": [{"operator": "Exists"}],
-                "containers": [
-                    {"name": "planted", "image": "planted:1", "resources": {"requests": {"cpu": "2500m"}}}
-                ],
+                "containers": [{"name": "planted", "image": "planted:1", "resources": {"requests": {"cpu": "2500m"}}}],
             },
         },
     },
@@ -123,9 +121,8 @@ def test_each_difference_is_reported(dev: Emulator) -> None:
     (status,) = server["status"]["containerStatuses"]
     waiting = {**status, "ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
     broken = json.dumps({"status": {"containerStatuses": [waiting]}})
-    dev.kubectl(
-        "patch", "pod", server["metadata"]["name"], "-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", broken
-    )
+    of_server = ("pod", server["metadata"]["name"], "-n", NAMESPACE)
+    dev.kubectl("patch", *of_server, "--subresource=status", "--type=merge", "-p", broken)
 
     printed = dev.make("verify", fails=True)
     expected = ["DaemonSets cpu", "allocatable memory", "grant", "grant", "image", "label", "quota", "secret", "taint"]
