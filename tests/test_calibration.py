@@ -153,7 +153,7 @@ def test_derived_quota_and_the_policy_on_it_rest_on_what_was_measured(tmp_path: 
                 "name": pool.name,
                 "location": "us-central1",
                 "nodeLocations": ["us-central1-a"],
-                "nodeConfig": {"machineType": "g2-standard-24", "diskSizeGb": 100},
+                "nodeConfig": {"machineType": "g2-standard-24", "diskSizeGb": pool.disk_size_gb},
                 "autoscaling": {"totalMaxNodeCount": nodes},
             },
         ),
