@@ -7,7 +7,7 @@ computed one: `room` is what the rules of size and derived quotas start from, `d
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -193,13 +193,9 @@ def _mistakes(figures: NodeFigures, measure: str) -> Iterator[tuple[str, str, st
     attached = figures.gpus in ATTACHABLE.get(machine.name, {}).get(figures.gpu or "", ())
     if (figures.gpu, figures.gpus) != (machine.gpu, machine.gpus) and not attached:
         yield "gpus", f"{machine.name} has no {figures.gpus} of {figures.gpu or 'GPUs'}", "Leave the entry out"
-    has = {
-        "cpu": Fraction(machine.vcpus),
-        "memory": Fraction(machine.memory_gb) * GI,
-        "ephemeral-storage": Fraction(figures.disk_size_gb or 0) * GI,
-    }
+    # Ephemeral storage may be on Local SSDs, so it has no bound here.
+    has = {"cpu": Fraction(machine.vcpus), "memory": Fraction(machine.memory_gb) * GI}
     for key, amounts in (("allocatable", figures.allocatable), ("daemonSets", figures.daemon_sets)):
-        bounds: Mapping[str, Fraction] = has
         for resource, text in amounts.items():
             try:
                 amount = parse_quantity(text)
@@ -208,6 +204,6 @@ def _mistakes(figures: NodeFigures, measure: str) -> Iterator[tuple[str, str, st
                 continue
             if amount < 0:
                 yield f"{key}.{resource}", f"{text} is below zero", measure
-            elif amount > bounds[resource] and (resource != "ephemeral-storage" or figures.disk_size_gb):
-                most = format_quantity(resource, bounds[resource])
+            elif resource in has and amount > has[resource]:
+                most = format_quantity(resource, has[resource])
                 yield f"{key}.{resource}", f"{text} is more than the {most} that a {machine.name} has", measure
