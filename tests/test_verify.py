@@ -470,6 +470,14 @@ DIFFERENCES = [
         "g2-standard-24 onDemand",
     ),
     Difference(
+        "machine that the catalog lacks",
+        compute_class,
+        labeled("node.kubernetes.io/instance-type", "g9-standard-1"),
+        "machine",
+        "a machine of the catalog",
+        "g9-standard-1",
+    ),
+    Difference(
         "other driver",
         prod,
         labeled("cloud.google.com/gke-gpu-driver-version", "default"),
@@ -537,6 +545,15 @@ def test_pool_without_a_node_is_not_seen_yet() -> None:
     (unseen,) = [one for one in flex_start().checks() if one.state == UNSEEN and one.claim == "nodes"]
     assert unseen.subject == "pool multi-host"
     assert "a pod for it" in unseen.step
+
+
+def test_node_that_is_not_ready_is_not_compared() -> None:
+    cluster = flex_start()
+    cluster.node["status"]["conditions"][0]["status"] = "False"
+    allocatable("google.com/tpu", "0")(cluster)
+    checks = cluster.checks()
+    assert shown(checks, FAIL) == []
+    assert {one.subject for one in checks if one.claim == "nodes"} == {"pool single-host", "pool multi-host"}
 
 
 def test_server_that_loads_its_model_is_not_seen_yet() -> None:
