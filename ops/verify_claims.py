@@ -80,7 +80,7 @@ class NodeGroup:
         """The nodes that are ready and whose machine the catalog knows, each with its shape."""
         for node in self.nodes:
             shape = self.shape(node)
-            if shape is not None and condition(node, "Ready").get("status") == "True":
+            if shape is not None and is_ready(node):
                 yield node, shape
 
     def unknown(self) -> list[str]:
@@ -363,7 +363,7 @@ class Verification:
             return  # nodes come as pods ask for them
         have: dict[str, Fraction] = defaultdict(Fraction)
         for shape, max_nodes in pools:
-            own = [node for node in self.live.nodes if label(node, GKE_NODEPOOL) == shape.pool]
+            own = [node for node in self.live.nodes if label(node, GKE_NODEPOOL) == shape.pool and is_ready(node)]
             if not own:
                 shows = f"a node of pool {shape.pool}"
                 subject = f"flavor {flavor.object_name}"
@@ -508,6 +508,11 @@ def shape_of(node: Object) -> NodeShape | None:
         workload_identity=True,
         topology=label(node, GKE_TPU_TOPOLOGY) or None,
     )
+
+
+def is_ready(node: Object) -> bool:
+    """Whether pods can run on a node."""
+    return bool(condition(node, "Ready").get("status") == "True")
 
 
 def _accelerator(spec: Mapping[str, Any]) -> str:
