@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from catalog import features
-from catalog.capacity import MODES, Taint
+from catalog.capacity import MODES
 from catalog.machines import MACHINES
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -19,9 +19,6 @@ from catalog.nodes import (
     GKE_NODEPOOL,
     GKE_TPU_ACCELERATOR,
     GKE_TPU_TOPOLOGY,
-    INSTANCE_TYPE,
-    NVIDIA_GPU,
-    ZONE,
     NodeShape,
     node_labels,
     node_taints,
@@ -29,9 +26,10 @@ from catalog.nodes import (
 from catalog.quantities import format_quantity, parse_quantity, readable
 from catalog.versions import KUEUE_CHART
 from ops.stack import CLUSTER, NODE_POOL, Object, kubectl
-from ops.status import ACCELERATORS, condition, ended, label
+from ops.status import ACCELERATORS, condition, label
 from ops.verify_live import BUCKET_GRANT, Grant, Live, bucket_command, images, releases, seconds_between, secrets, why
-from policy.resources import Resource, items, mapping, resource_request, selects, value
+from ops.verify_nodes import NodeGroup, allocatable_of, amounts, daemon_requests, free_of, groups, is_ready
+from policy.resources import Resource, items, mapping, selects, value
 from policy.resources import Stack as Recorded
 from policy.rules.accelerators import flavor_pools, node_and_max_nodes
 from settings.calibration import MEASURED, Calibration
@@ -44,9 +42,6 @@ AUTOSCALER_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClust
 # What tells the accelerators of a node that GKE sizes by itself.
 ACCELERATOR_LABELS = (GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, GKE_ACCELERATOR_COUNT, COMPUTE_CLASS)
 PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
-# The API of node pools writes effects in its own way: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#effect
-EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
-DRIVERS = {"LATEST": "latest", "INSTALLATION_DISABLED": "disabled"}
 
 
 @dataclass(frozen=True)
@@ -59,33 +54,6 @@ class Check:
     relied_on: str
     found: str
     step: str = ""
-
-
-@dataclass(frozen=True)
-class NodeGroup:
-    """Nodes of one origin (a pool, a compute class, GKE's own choice), and the shape that each should have.
-
-    `whole` groups are described by the stack in full; of others only the accelerators are. `shows` brings a node.
-    """
-
-    title: str
-    nodes: list[Object]
-    shape: Callable[[Object], NodeShape | None]
-    shows: str
-    whole: bool = True
-    declared: tuple[Taint, ...] = ()
-    choices: tuple[tuple[str, str], ...] = ()
-
-    def shaped(self) -> Iterator[tuple[Object, NodeShape]]:
-        """The nodes that are ready and whose machine the catalog knows, each with its shape."""
-        for node in self.nodes:
-            shape = self.shape(node)
-            if shape is not None and is_ready(node):
-                yield node, shape
-
-    def unknown(self) -> list[str]:
-        """Machine types of nodes that the catalog doesn't know."""
-        return sorted({label(node, INSTANCE_TYPE) for node in self.nodes if self.shape(node) is None})
 
 
 @dataclass
@@ -295,7 +263,7 @@ class Verification:
         """GPUs and TPU chips that the device plugin reports."""
         for resource in ACCELERATORS:
             counts = [
-                (self.measured.allocatable(shape)[resource], str(_allocatable(node).get(resource, "0")))
+                (self.measured.allocatable(shape)[resource], str(allocatable_of(node).get(resource, "0")))
                 for node, shape in shaped
                 if resource in self.measured.allocatable(shape)
             ]
@@ -322,7 +290,7 @@ class Verification:
             for resource in MEASURED:
                 if resource == "ephemeral-storage" and not group.whole:
                     continue  # the boot disk is GKE's choice
-                least = min(amounts(_allocatable(node)).get(resource, Fraction(0)) for node, _ in members)
+                least = min(amounts(allocatable_of(node)).get(resource, Fraction(0)) for node, _ in members)
                 relied_on, found = both(resource, planned[resource], least)
                 state = PASS if least >= planned[resource] else FAIL
                 yield Check(state, f"allocatable {resource}", subject, f"at least {relied_on}", found)
@@ -369,7 +337,7 @@ class Verification:
                 subject = f"flavor {flavor.object_name}"
                 yield Check(UNSEEN, "quota", subject, "quota within what nodes have", "–", shows)
                 return
-            free = [_free(node, self.live.pods) for node in own]
+            free = [free_of(node, self.live.pods) for node in own]
             planned = amounts(self.measured.allocatable(shape))
             for resource in planned:
                 # Accelerators that a node lacks are a claim of their own.
@@ -429,154 +397,6 @@ class Verification:
                     yield Check(state, "model load", deployment.path, relied_on, f"{slow:.0f} s")
 
 
-# ------------------------------------------------------------------------------------------------------ groups of nodes
-def groups(stack: Recorded, nodes: list[Object]) -> list[NodeGroup]:
-    """The stack's pools, its compute classes, and the accelerator nodes that GKE chose by itself."""
-    found = [_pool(pool, nodes) for pool in stack.of_type(NODE_POOL)]
-    found += [_class(one, nodes) for one in stack.of_kind("ComputeClass")]
-    taken = {id(node) for group in found for node in group.nodes}
-    wanted = sorted({accelerator for pod in stack.pods if (accelerator := _accelerator(pod.spec))})
-    named = {shape.gpu or MACHINES[shape.machine_type].tpu for shape in _recorded_shapes(stack)}
-    for accelerator in wanted:
-        own = [node for node in nodes if id(node) not in taken and _machine_accelerator(node) == accelerator]
-        if own or accelerator not in named:
-            shows = "a pod that asks for one, or that its queue admits"
-            found.append(NodeGroup(f"nodes with {accelerator}", own, shape_of, shows, whole=False))
-    return found
-
-
-def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
-    own = [node for node in nodes if label(node, GKE_NODEPOOL) == pool.object_name]
-    described = node_and_max_nodes(pool)
-    accelerator = next(iter(items(pool.props, "nodeConfig", "guestAccelerators")), {})
-    driver = str(value(accelerator, "gpuDriverInstallationConfig", "gpuDriverVersion"))
-
-    def shape(node: Object) -> NodeShape | None:
-        if described is None:
-            return None
-        return replace(described[0], zone=label(node, ZONE) or described[0].zone, driver=DRIVERS.get(driver, "default"))
-
-    # GKE gives the taints of accelerators by itself, stated or not.
-    declared = [
-        Taint(
-            str(one.get("key")), str(one.get("value", "")), EFFECTS.get(str(one.get("effect")), str(one.get("effect")))
-        )
-        for one in items(pool.props, "nodeConfig", "taints")
-    ]
-    shows = f"a node of the pool: a pod for it, or a minimum above 0 for a while (pool {pool.object_name})"
-    return NodeGroup(f"pool {pool.object_name}", own, shape, shows, declared=tuple(declared))
-
-
-def _class(compute_class: Resource, nodes: list[Object]) -> NodeGroup:
-    name = compute_class.object_name
-    own = [node for node in nodes if label(node, COMPUTE_CLASS) == name]
-    choices = tuple(
-        (
-            str(priority.get("machineType")),
-            "spot" if priority.get("spot") is True else "flexStart" if mapping(priority, "flexStart") else "onDemand",
-        )
-        for priority in items(compute_class.props, "spec", "priorities")
-    )
-
-    def shape(node: Object) -> NodeShape | None:
-        found = shape_of(node)
-        return replace(found, compute_class=name) if found else None
-
-    shows = f"a pod that selects {COMPUTE_CLASS}={name}"
-    return NodeGroup(f"compute class {name}", own, shape, shows, whole=False, choices=choices)
-
-
-def shape_of(node: Object) -> NodeShape | None:
-    """The shape of a node as its own machine type says it; none where the catalog doesn't know the machine."""
-    machine = MACHINES.get(label(node, INSTANCE_TYPE))
-    if machine is None:
-        return None
-    gpu, gpus = machine.gpu, machine.gpus
-    if gpu is None and (capacity := int(value(node, "status", "capacity", NVIDIA_GPU) or 0)):
-        gpu, gpus = label(node, GKE_ACCELERATOR), capacity  # attached to an N1
-    modes = [mode for mode in MODES.values() if mode.labels and selects(mode.labels, node["metadata"]["labels"])]
-    return NodeShape(
-        pool=label(node, GKE_NODEPOOL),
-        machine_type=machine.name,
-        gpu=gpu,
-        gpus=gpus,
-        driver="default",
-        capacity=modes[0].name if modes else "onDemand",
-        zone=label(node, ZONE),
-        disk_gb=100,
-        labels={},
-        workload_identity=True,
-        topology=label(node, GKE_TPU_TOPOLOGY) or None,
-    )
-
-
-def is_ready(node: Object) -> bool:
-    """Whether pods can run on a node."""
-    return bool(condition(node, "Ready").get("status") == "True")
-
-
-def _accelerator(spec: Mapping[str, Any]) -> str:
-    """The accelerator that a pod selects, where it selects one and no compute class."""
-    selector = mapping(spec, "nodeSelector")
-    return (
-        ""
-        if COMPUTE_CLASS in selector
-        else str(selector.get(GKE_ACCELERATOR) or selector.get(GKE_TPU_ACCELERATOR) or "")
-    )
-
-
-def _machine_accelerator(node: Object) -> str:
-    machine = MACHINES.get(label(node, INSTANCE_TYPE))
-    own = (machine.gpu or machine.tpu) if machine else None
-    return own or label(node, GKE_ACCELERATOR)
-
-
-def _recorded_shapes(stack: Recorded) -> list[NodeShape]:
-    return [found[0] for pool in stack.of_type(NODE_POOL) if (found := node_and_max_nodes(pool))]
-
-
-# -------------------------------------------------------------------------------------------------------------- amounts
-def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
-    """Quantities by resource as numbers."""
-    return {resource: parse_quantity(str(text)) for resource, text in texts.items()}
-
-
-def both(resource: str, one: Fraction, other: Fraction) -> tuple[str, str]:
-    """Two amounts as people read them, with enough digits to tell them apart."""
-    short = readable(resource, one), readable(resource, other)
-    if one == other or short[0] != short[1]:
-        return short
-    return format_quantity(resource, one), format_quantity(resource, other)
-
-
-def _allocatable(node: Object) -> Mapping[str, Any]:
-    return mapping(node, "status", "allocatable")
-
-
-def daemon_requests(node: Object, pods: list[Object]) -> dict[str, Fraction]:
-    """What pods of DaemonSets request on a node."""
-    total: dict[str, Fraction] = {}
-    for pod in pods:
-        owners = pod["metadata"].get("ownerReferences") or []
-        if pod["spec"].get("nodeName") != node["metadata"]["name"] or ended(pod):
-            continue
-        if not any(owner["kind"] == "DaemonSet" for owner in owners):
-            continue
-        sidecars = [one for one in items(pod, "spec", "initContainers") if one.get("restartPolicy") == "Always"]
-        for container in [*items(pod, "spec", "containers"), *sidecars]:
-            for resource in MEASURED:
-                if request := resource_request(container, resource):
-                    total[resource] = total.get(resource, Fraction(0)) + parse_quantity(str(request))
-    return total
-
-
-def _free(node: Object, pods: list[Object]) -> dict[str, Fraction]:
-    taken = daemon_requests(node, pods)
-    return {
-        resource: amount - taken.get(resource, Fraction(0)) for resource, amount in amounts(_allocatable(node)).items()
-    }
-
-
 def nominal(queue: Mapping[str, Any]) -> dict[tuple[str, str], Fraction]:
     """Nominal quota of a ClusterQueue by flavor and resource."""
     return {
@@ -587,12 +407,20 @@ def nominal(queue: Mapping[str, Any]) -> dict[tuple[str, str], Fraction]:
     }
 
 
-def _taint(key: str, text: str, effect: str) -> str:
-    return f"{key}={text}:{effect}"
-
-
 def _on(count: int, total: int) -> str:
     return f" (on {count} of {total} nodes)" if total > 1 else ""
+
+
+def both(resource: str, one: Fraction, other: Fraction) -> tuple[str, str]:
+    """Two amounts as people read them, with enough digits to tell them apart."""
+    short = readable(resource, one), readable(resource, other)
+    if one == other or short[0] != short[1]:
+        return short
+    return format_quantity(resource, one), format_quantity(resource, other)
+
+
+def _taint(key: str, text: str, effect: str) -> str:
+    return f"{key}={text}:{effect}"
 
 
 # ----------------------------------------------------------------------------------------------------------------- pods

@@ -16,8 +16,9 @@ from catalog.nodes import INSTANCE_TYPE
 from catalog.quantities import format_quantity
 from ops.stack import CLUSTER, NODE_POOL, Object
 from ops.status import condition, label
-from ops.verify_claims import amounts, daemon_requests, groups, load_seconds, pods_of, startup_probes
+from ops.verify_claims import load_seconds, pods_of, startup_probes
 from ops.verify_live import Live, moment, seconds_between
+from ops.verify_nodes import amounts, daemon_requests, groups
 from policy.resources import Stack as Recorded
 from policy.resources import items, mapping, value
 from settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
