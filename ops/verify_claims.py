@@ -37,7 +37,8 @@ from settings.calibration import MEASURED, Calibration
 PASS, FAIL, UNSEEN, UNCHECKED = "pass", "fail", "not seen yet", "not checked"
 # Taints that come and go with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,
 # https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
-PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+# and the request of a node that queued provisioning brought: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/")
 AUTOSCALER_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 # What tells the accelerators of a node that GKE sizes by itself.
 ACCELERATOR_LABELS = (GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, GKE_ACCELERATOR_COUNT, COMPUTE_CLASS)

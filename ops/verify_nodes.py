@@ -148,11 +148,8 @@ def is_ready(node: Object) -> bool:
 def _accelerator(spec: Mapping[str, Any]) -> str:
     """The accelerator that a pod selects, where it selects one and no compute class."""
     selector = mapping(spec, "nodeSelector")
-    return (
-        ""
-        if COMPUTE_CLASS in selector
-        else str(selector.get(GKE_ACCELERATOR) or selector.get(GKE_TPU_ACCELERATOR) or "")
-    )
+    named = selector.get(GKE_ACCELERATOR) or selector.get(GKE_TPU_ACCELERATOR)
+    return str(named) if named and COMPUTE_CLASS not in selector else ""
 
 
 def _machine_accelerator(node: Object) -> str:
@@ -171,6 +168,7 @@ def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
 
 
 def allocatable_of(node: Object) -> Mapping[str, Any]:
+    """What a node reports for pods, DaemonSets included."""
     return mapping(node, "status", "allocatable")
 
 
@@ -192,6 +190,7 @@ def daemon_requests(node: Object, pods: list[Object]) -> dict[str, Fraction]:
 
 
 def free_of(node: Object, pods: list[Object]) -> dict[str, Fraction]:
+    """What a node has for pods of workloads: what it reports less the requests of DaemonSets."""
     taken = daemon_requests(node, pods)
     return {
         resource: amount - taken.get(resource, Fraction(0))
