@@ -16,13 +16,14 @@ pytestmark = pytest.mark.cluster
 # What an upgrade does in place or adds, by the version that it comes from and the system: each entry is told in
 # docs/upgrading.md. Nothing may ever stand here under an operation that replaces or deletes.
 _CLUSTER = "gcp:container/cluster:Cluster::"
+_KUEUE = "kubernetes:helm.sh/v3:Release::kueue"  # 0.18.2 to 0.18.4
 CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
-    ("0.2.0", "dev"): {"update": [f"{_CLUSTER}ai-dev"]},
-    ("0.2.0", "prod"): {"update": [f"{_CLUSTER}ai-prod"]},
-    ("0.2.0", "mixed-training-inference"): {"update": [f"{_CLUSTER}llm-cluster"]},
-    ("0.2.0", "mixed-training-inference-autopilot"): {"update": [f"{_CLUSTER}llm-cluster"]},
-    ("0.2.0", "multislice-training"): {"update": [f"{_CLUSTER}multislice-cluster"]},
-    ("0.2.0", "multislice-training-autopilot"): {"update": [f"{_CLUSTER}multislice-cluster"]},
+    ("0.2.0", "dev"): {"update": [f"{_CLUSTER}ai-dev", _KUEUE]},
+    ("0.2.0", "prod"): {"update": [f"{_CLUSTER}ai-prod", _KUEUE]},
+    ("0.2.0", "mixed-training-inference"): {"update": [f"{_CLUSTER}llm-cluster", _KUEUE]},
+    ("0.2.0", "mixed-training-inference-autopilot"): {"update": [f"{_CLUSTER}llm-cluster", _KUEUE]},
+    ("0.2.0", "multislice-training"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
+    ("0.2.0", "multislice-training-autopilot"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
     ("0.2.0", "jetstream-autoscaling-prometheus"): {
         "create": ["kubernetes:policy/v1:PodDisruptionBudget::frontend"],
         "update": [
