@@ -513,19 +513,29 @@ def test_patience_ends_with_advice(slept: list[float], monkeypatch: pytest.Monke
 WANTED = model.Tgi(name="s", model="m", queue="lq", ready_timeout_seconds=10)
 
 
-def deployment(available: int = 0, observed: int = 1, **status: Any) -> dict[str, Any]:
+def deployment(available: int = 0, observed: int = 1, revision: str = "1", **status: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "s", "generation": 1},
+        "metadata": {"name": "s", "uid": "d", "generation": 1, "annotations": {readiness.REVISION: revision}},
         "status": {"observedGeneration": observed, "availableReplicas": available, **status},
     }
 
 
-def pod(name: str = "p", gated: bool = False, scheduled: str | None = None, **status: Any) -> dict[str, Any]:
+def replica_set(available: int = 0, revision: str = "1", owner: str = "d", **status: Any) -> dict[str, Any]:
+    metadata = {"uid": f"set-{revision}", "ownerReferences": [{"uid": owner}]}
+    return {
+        "metadata": {**metadata, "annotations": {readiness.REVISION: revision}},
+        "status": {"availableReplicas": available, **status},
+    }
+
+
+def pod(
+    name: str = "p", gated: bool = False, scheduled: str | None = None, revision: str = "1", **status: Any
+) -> dict[str, Any]:
     conditions = [{"type": "PodScheduled", "status": "False", "message": scheduled}] if scheduled else []
     if scheduled == "":
         conditions = [{"type": "PodScheduled", "status": "True"}]
     return {
-        "metadata": {"name": name, "uid": name},
+        "metadata": {"name": name, "uid": name, "ownerReferences": [{"uid": f"set-{revision}"}]},
         "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}] if gated else [], "nodeName": "n"},
         "status": {"conditions": conditions, **status},
     }
@@ -547,26 +557,41 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ((deployment(1), [pod()], []), None),
-        ((deployment(1), [pod(), pod(gated=True)], []), None),
-        ((deployment(1, observed=0), [pod(scheduled="x")], []), "capacity"),
-        ((deployment(), [], []), "its pods to be created"),
+        ((deployment(1), [replica_set(1)], [pod()], []), None),
+        ((deployment(1), [replica_set(1)], [pod(), pod(gated=True)], []), None),
+        ((deployment(1, observed=0), [replica_set(1)], [pod(scheduled="x")], []), "its Deployment to be rolled out"),
+        ((deployment(1, revision="2"), [replica_set(1)], [pod()], []), "its Deployment to be rolled out"),
+        ((deployment(), [replica_set()], [], []), "its pods to be created"),
         (
-            (deployment(conditions=[{"type": "ReplicaFailure", "message": "exceeded quota"}]), [], []),
+            (deployment(conditions=[{"type": "ReplicaFailure", "message": "exceeded quota"}]), [replica_set()], [], []),
             "its pods to be created: exceeded quota",
         ),
-        ((deployment(), [pod(gated=True)], [workload("p", "insufficient quota")]), "quota: insufficient quota"),
-        ((deployment(), [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not looked"),
-        ((deployment(), [pod(scheduled="0/3 nodes are available. preemption: 0/3")], []), "capacity: 0/3 nodes"),
-        ((deployment(), [pod(scheduled="")], []), "its container to start on n"),
-        ((deployment(), [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
-        ((deployment(), [pod(**LOADING)], []), "the model to be loaded"),
-        ((deployment(), [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
+        ((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "no quota")]), "quota: no quota"),
+        ((deployment(), [replica_set()], [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not"),
+        ((deployment(), [replica_set()], [pod(scheduled="0/3 nodes. preemption: 0/3")], []), "capacity: 0/3 nodes"),
+        ((deployment(), [replica_set()], [pod(scheduled="")], []), "its container to start on n"),
+        ((deployment(), [replica_set()], [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
+        ((deployment(), [replica_set()], [pod(**LOADING)], []), "the model to be loaded"),
+        ((deployment(), [replica_set()], [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
     ],
 )
-def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any], reason: str | None) -> None:
+def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
     said = readiness.waits_for(*found)
     assert said is None if reason is None else said is not None and said.startswith(reason)
+
+
+def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
+    """A broken new image leaves the old pod serving: its readiness says nothing of the new one's."""
+    old, new = replica_set(1), replica_set(revision="2")
+    pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
+    rolling = deployment(1, revision="2", updatedReplicas=1)
+    said = readiness.waits_for(rolling, [old, new], pods, [])
+    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas go on serving"
+    assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
+
+
+def test_replica_set_of_another_deployment_of_the_same_label_is_not_counted() -> None:
+    assert readiness.waits_for(deployment(), [replica_set(1, owner="other"), replica_set()], [pod()], []) is not None
 
 
 class Looks:
@@ -604,7 +629,7 @@ def wait(cluster: Looks) -> None:
 
 
 def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
-    cluster = Looks((deployment(1), [pod()], []))
+    cluster = Looks((deployment(1), [replica_set(1)], [pod()], []))
     wait(cluster)
     assert cluster.looked == 1
     assert clock == []
@@ -612,13 +637,13 @@ def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
 
 def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
     refused = ConnectionError("connection refused\nmore")
-    wait(Looks(refused, refused, refused, refused, (deployment(1), [pod()], [])))
+    wait(Looks(refused, refused, refused, refused, (deployment(1), [replica_set(1)], [pod()], [])))
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
 def test_server_that_never_comes_ends_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
-        wait(Looks((deployment(), [pod(gated=True)], [workload("p", "full")])))
+        wait(Looks((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")])))
     assert "readyTimeoutSeconds" in str(failure.value)
     assert "after 10 s" in str(failure.value)
     assert clock == ["llm/s waits for quota: full"], "said once, not at every look"
