@@ -168,7 +168,7 @@ def pod(
         "ports": [{"container_port": run.rendezvous_port}],
         "resources": resources(run, run.gpus_per_pod),
         "command": ["bash", "-c", launch(run, f"{job}-0.{service}")],
-        "env": environment(run, variables, "HF_TOKEN"),
+        "env": environment(run, variables, ["HF_TOKEN"]),
         "volume_mounts": [
             SHARED_MEMORY_MOUNT,
             {"name": FUSE_VOLUME, "mount_path": run.volume.mount_path, "read_only": False},

@@ -215,13 +215,15 @@ def engine_of(server: Server) -> Engine:
     return ENGINES[server.engine]
 
 
-def gpu_container(server: GpuServer, variables: dict[str, str], token_variable: str) -> "k8s.core.v1.ContainerArgsDict":
+def gpu_container(
+    server: GpuServer, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
     """The container of a server on GPUs: it has the token, and shared memory by which its shards talk."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
         "resources": resources(server, server.gpus),
-        "env": environment(server, variables, token_variable),
+        "env": environment(server, variables, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server)],
     }
     if server.pod_monitoring:

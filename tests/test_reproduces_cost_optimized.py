@@ -14,6 +14,7 @@ from tests.test_reproduces_source import (
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
     rollouts_are_stated,
+    token_has_both_names,
     unwrapped,
 )
 
@@ -52,6 +53,7 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     namespace_is_stated,
     deployment_carries_the_label_of_its_pods,
     rollouts_are_stated,
+    token_has_both_names,
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
 ]

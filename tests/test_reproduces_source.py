@@ -41,6 +41,16 @@ def rollouts_are_stated(item: Object) -> None:
         item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
 
 
+def token_has_both_names(item: Object) -> None:
+    """TGI's launcher reads the second name, to fetch the model's configuration."""
+    if item["kind"] == "Deployment":
+        container = item["spec"]["template"]["spec"]["containers"][0]
+        place, token = next(
+            (place, one) for place, one in enumerate(container["env"]) if one["name"] == "HUGGING_FACE_HUB_TOKEN"
+        )
+        container["env"].insert(place + 1, {**token, "name": "HF_TOKEN"})
+
+
 def pulumi_does_not_wait_for_queues(item: Object) -> None:
     """A note to Pulumi's plugin, of no effect in the cluster."""
     if item["kind"] in ("Deployment", "Job") or item["metadata"]["name"] == "llm-service":
@@ -57,6 +67,7 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     kueue_objects_are_v1beta2,
     kueue_takes_deployments_by_their_queue_label,
     rollouts_are_stated,
+    token_has_both_names,
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
 ]

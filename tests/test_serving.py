@@ -142,7 +142,7 @@ def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
-    assert [one["name"] for one in container["env"]] == ["HF_TOKEN"]
+    assert [one["name"] for one in container["env"]] == ["LD_LIBRARY_PATH", "HF_TOKEN"]
     assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
 
 
@@ -153,6 +153,23 @@ def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any)
     assert "MAX_TOTAL_TOKENS" not in {variable["name"] for variable in tgi["env"]}
     (tgi,) = pod(serve("tgi", max_model_len=4096))["containers"]
     assert {"name": "MAX_TOTAL_TOKENS", "value": "4096"} in tgi["env"]
+
+
+def test_vllm_finds_the_driver_of_the_node(serve: Any) -> None:
+    (container,) = pod(serve("vllm"))["containers"]
+    assert container["env"][0] == {
+        "name": "LD_LIBRARY_PATH",
+        "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
+    }
+    (container,) = pod(serve("vllm", env={"LD_LIBRARY_PATH": "/opt/lib"}))["containers"]
+    assert [one["value"] for one in container["env"] if one["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
+
+
+def test_tgi_gets_its_token_by_both_names(serve: Any) -> None:
+    (container,) = pod(serve("tgi"))["containers"]
+    tokens = {one["name"]: one["valueFrom"] for one in container["env"] if "valueFrom" in one}
+    secret = {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
+    assert tokens == {"HUGGING_FACE_HUB_TOKEN": secret, "HF_TOKEN": secret}
 
 
 def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
