@@ -88,7 +88,8 @@ def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeco
         further["only_pools"] = plan.only_pools(run, stack)
     if isinstance(run, Multislice):
         further["pool_of_slice"] = plan.pool_of_slice(run, stack)
-    return arguments(run, **further)
+    # What the section leaves out stays out: the name of a run is made of what its configuration states.
+    return {**run.model_dump(exclude_unset=True), **further}
 
 
 def adapter_arguments(stack: Settings, project: str, workload_pool: pulumi.Output[str]) -> Any:

@@ -5,8 +5,6 @@ Pure functions over validated settings; components turn their results into resou
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -52,9 +50,8 @@ from settings.model import (
     TpuSlice,
     Workload,
 )
+from settings.run_names import hash_of
 
-# What of a workload's kind is no content of its run.
-_NOT_CONTENT = {"name", "fixed_name", "kind"}
 # Every cluster has it; all other namespaces that are not the system's are made by the stack.
 DEFAULT_NAMESPACE = "default"
 
@@ -411,14 +408,12 @@ def service_name(workload: Workload) -> str:
 def run_name(run: FineTune | Multislice | TpuBatch) -> str:
     """The Job's name: `name`, followed by six digits of the run's content unless the name is fixed.
 
-    The same run always has the same name; any change of what it would do gives another, so that it runs beside the old.
+    The same configuration always has the same name, whatever the defaults of this version. A changed one has another
+    name, so that the changed run is made beside the old.
     """
     if run.fixed_name:
         return run.name
-    # What is not set is left out: a setting added in a later release must not make every run a new one.
-    content = run.model_dump(mode="json", exclude_none=True, exclude=_NOT_CONTENT)
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"{run.name}-{digest[:6]}"
+    return f"{run.name}-{hash_of(run)}"
 
 
 # What the webhook of the FUSE driver gives its sidecar unless told:
