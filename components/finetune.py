@@ -17,9 +17,19 @@ from components.workload import (
     resources,
 )
 from settings.model import FineTune
-from settings.plan import run_name, service_name
+from settings.plan import model_path, removes_incomplete_checkpoints, run_name, service_name
 
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
+REMOVE_INCOMPLETE_CHECKPOINTS = """\
+if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
+  for checkpoint in "$MODEL_PATH"/checkpoint-*; do
+    if [ -d "$checkpoint" ] && [ ! -f "$checkpoint/trainer_state.json" ]; then
+      echo "$checkpoint is incomplete: deleted"
+      rm -r "$checkpoint"
+    fi
+  done
+fi
+"""
 
 
 class DatasetArgs(TypedDict, total=False):
@@ -55,7 +65,9 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """Model id on Hugging Face."""
     new_model: NotRequired[str]
     model_path: NotRequired[str]
-    """Where checkpoints are written."""
+    """Folder of the run's checkpoints; none: one of the Job's name."""
+    remove_incomplete_checkpoints: NotRequired[bool]
+    """When the run starts; none: true, unless the name is fixed."""
     experiment: NotRequired[str]
     dataset: NotRequired[DatasetArgs]
     epochs: NotRequired[int]
@@ -154,7 +166,7 @@ def pod(
         "EXPERIMENT": run.experiment,
         "MODEL_NAME": run.base_model,
         "NEW_MODEL": run.new_model,
-        "MODEL_PATH": run.model_path,
+        "MODEL_PATH": model_path(run),
         "DATASET_NAME": run.dataset.name,
         "DATASET_LIMIT": str(run.dataset.limit),
         "EPOCHS": str(run.epochs),
@@ -200,7 +212,12 @@ def pod(
 
 
 def launch(run: FineTune, rendezvous: str) -> str:
-    """The command of every pod: one process a GPU, the pod's index as its rank."""
+    """The command of every pod: one process a GPU, the pod's index as its rank.
+
+    Processes look for checkpoints once all of them have met, and the first pod deletes the incomplete ones before it
+    comes: so all find the same. Transformers writes `trainer_state.json` after model and optimizer, and fails to resume
+    from a folder without it: https://github.com/huggingface/transformers/issues/35782
+    """
     options = [
         "accelerate launch",
         "--config_file fsdp_config.yaml",
@@ -212,4 +229,5 @@ def launch(run: FineTune, rendezvous: str) -> str:
         f"--num_machines {run.pods}",
         "fine_tune.py",
     ]
-    return " \\\n".join(options) + "\n"
+    training = " \\\n".join(options) + "\n"
+    return REMOVE_INCOMPLETE_CHECKPOINTS + training if removes_incomplete_checkpoints(run) else training

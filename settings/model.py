@@ -670,7 +670,13 @@ class FineTune(GpuWorkload):
     image: str = Field(default=versions.FINE_TUNE_IMAGE, description="image of the training program")
     base_model: str = Field(default="google/gemma-2-2b", description="model on Hugging Face to start from")
     new_model: str = Field(default="gemma-ft", description="name of the tuned model")
-    model_path: str = Field(default="/model-data/model-gemma2/experiment", description="where checkpoints are written")
+    model_path: str | None = Field(
+        default=None,
+        description="folder of the run's checkpoints, from the last of which it goes on when it is started again. No "
+        "two runs can have the same. Default: a folder with the name of the Job below `volume.mountPath`; with "
+        "`fixedName` the folder model-gemma2/experiment there",
+        examples=["/model-data/experiments/first"],
+    )
     experiment: str = Field(default="finetune-experiment", description="name of the experiment, in MLflow's sense")
     dataset: Dataset = Field(default=Dataset(), description="training data")
     epochs: int = Field(default=1, ge=1, description="passes over the data")
@@ -682,8 +688,17 @@ class FineTune(GpuWorkload):
     service: DnsLabel | None = Field(default=None, description="name of the headless Service; none: name")
     rendezvous_port: int = Field(default=29500, ge=1, le=65535, description="port where the pods find each other")
     backoff_limit: int = Field(default=4, ge=0, description="failed pods before the Job fails")
+    remove_incomplete_checkpoints: bool | None = Field(
+        default=None,
+        description="when the run starts, delete checkpoints without `trainer_state.json`: their writing was cut off, "
+        "and the run could not go on from them. Default: true, unless `fixedName`",
+        examples=[False],
+    )
     termination_grace_period_seconds: int = Field(
-        default=60, ge=0, description="time to write a checkpoint when preempted"
+        default=60,
+        ge=0,
+        description="seconds that a pod has to end by itself when it is preempted or evicted. The default image writes "
+        "no checkpoint then: what was done since the last one is lost. Default: 60",
     )
     fixed_name: bool = Field(
         default=False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import PurePosixPath
 
 from catalog import apis as google
 from catalog import quota as quotas
@@ -414,6 +415,22 @@ def run_name(run: FineTune | Multislice | TpuBatch) -> str:
     if run.fixed_name:
         return run.name
     return f"{run.name}-{hash_of(run)}"
+
+
+# Where the checkpoints of a run with a fixed name are, below the bucket's folder: as in its source document.
+_FIXED_FOLDER = "model-gemma2/experiment"
+
+
+def model_path(run: FineTune) -> str:
+    """The folder of the run's checkpoints. Default: one of its own."""
+    return run.model_path or str(
+        PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run_name(run))
+    )
+
+
+def removes_incomplete_checkpoints(run: FineTune) -> bool:
+    """Whether the run deletes incomplete checkpoints when it starts. A Job of a fixed name stays as it was made."""
+    return not run.fixed_name if run.remove_incomplete_checkpoints is None else run.remove_incomplete_checkpoints
 
 
 # What the webhook of the FUSE driver gives its sidecar unless told:

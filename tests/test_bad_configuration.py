@@ -1135,6 +1135,26 @@ MISTAKES = [
         "/data/model is not below /model-data, where the bucket is — checkpoints would be lost",
         "Write a path below /model-data",
     ),
+    Mistake(
+        "two runs with one folder for checkpoints",
+        both(
+            put("training.0.modelPath", "/model-data/shared"),
+            put("training.+", {**good()["training"][0], "name": "second", "modelPath": "/model-data/shared/"}),
+        ),
+        "gke-ai:training[1].modelPath",
+        "finetune writes its checkpoints to the same folder of bucket models-my-project",
+        "Write another folder below /model-data, or leave it out",
+    ),
+    Mistake(
+        "two runs with fixed names and no folder of their own",
+        both(
+            put("training.0.fixedName", True),
+            put("training.+", {**good()["training"][0], "name": "second", "fixedName": True}),
+        ),
+        "gke-ai:training[1].modelPath",
+        "finetune writes its checkpoints to the same folder",
+        "Write another folder below /model-data",
+    ),
     # Sizes
     Mistake(
         "a server with more GPUs than any node of its pool",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -423,6 +426,50 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch
     assert explain(failed("forbidden")) is False
     assert len(said) == fixed
     assert all("give it another `name`" in text for text in said)
+
+
+def variable(job: Any, name: str) -> str:
+    container = job.inputs["spec"]["template"]["spec"]["containers"][0]
+    (value,) = (one["value"] for one in container["env"] if one["name"] == name)
+    return str(value)
+
+
+def test_changed_run_writes_its_checkpoints_elsewhere(build: Build) -> None:
+    first, changed = build(FinetuneJob, RUN).one("Job"), build(FinetuneJob, RUN, epochs=3).one("Job")
+    assert variable(first, "MODEL_PATH") == f"/model-data/{first.object_name}"
+    assert variable(changed, "MODEL_PATH") == f"/model-data/{changed.object_name}"
+    stated = build(FinetuneJob, RUN, model_path="/model-data/mine").one("Job")
+    assert variable(stated, "MODEL_PATH") == "/model-data/mine"
+    fixed = build(FinetuneJob, RUN, fixed_name=True).one("Job")
+    assert variable(fixed, "MODEL_PATH") == "/model-data/model-gemma2/experiment", "as an earlier version wrote it"
+
+
+@pytest.mark.parametrize(("index", "kept"), [("0", ["checkpoint-10"]), ("1", ["checkpoint-10", "checkpoint-20"])])
+def test_first_pod_deletes_incomplete_checkpoints_before_it_trains(
+    index: str, kept: list[str], build: Build, tmp_path: Path
+) -> None:
+    """The command itself is run, with `accelerate` in the place of the training."""
+    (tmp_path / "accelerate").write_text('#!/bin/sh\ncd "$MODEL_PATH" && echo trains with *\n')
+    (tmp_path / "accelerate").chmod(0o755)
+    folder = tmp_path / "a folder"
+    for name in ("checkpoint-10", "checkpoint-20"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "model.safetensors").touch()
+    (folder / "checkpoint-10" / "trainer_state.json").touch()
+    command = build(FinetuneJob, RUN).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]["command"]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL_PATH": str(folder), "JOB_COMPLETION_INDEX": index}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"trains with {' '.join(kept)}"
+
+
+def test_incomplete_checkpoints_stay_where_the_configuration_or_a_fixed_name_says_so(build: Build) -> None:
+    def command(**more: Any) -> str:
+        container = build(FinetuneJob, RUN, **more).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]
+        return str(container["command"][2])
+
+    assert command(remove_incomplete_checkpoints=False).startswith("accelerate launch")
+    assert command(fixed_name=True).startswith("accelerate launch")
+    assert "trainer_state.json" in command(fixed_name=True, remove_incomplete_checkpoints=True)
 
 
 def test_run_is_one_process_a_gpu(build: Build) -> None:
