@@ -6,7 +6,14 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.base import Component, read
-from components.runs import options, outlives, queued_annotations, queued_tolerations
+from components.runs import (
+    options,
+    outlives,
+    pod_failure_policy,
+    queued_annotations,
+    queued_tolerations,
+    restart_policy,
+)
 from components.workload import (
     SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
@@ -17,7 +24,7 @@ from components.workload import (
     resources,
 )
 from settings.model import FineTune
-from settings.plan import model_path, removes_incomplete_checkpoints, run_name, service_name
+from settings.plan import backoff_limit, model_path, removes_incomplete_checkpoints, run_name, service_name
 
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
@@ -80,7 +87,9 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """Name of the headless Service; none: the name."""
     rendezvous_port: NotRequired[int]
     backoff_limit: NotRequired[int]
-    """Failed pods after which the Job fails."""
+    """Failed pods after which the Job fails; none: 4 for each pod."""
+    ignore_disruptions: NotRequired[bool]
+    """Disruptions of pods don't count as failures; none: true, unless the name is fixed."""
     termination_grace_period_seconds: NotRequired[int]
     fixed_name: NotRequired[bool]
     """The Job is called exactly `name`; else a hash of its content follows."""
@@ -131,7 +140,8 @@ class FinetuneJob(Component):
                 "annotations": {**SKIP_AWAIT, **queued_annotations(queued)},
             },
             spec={
-                "backoff_limit": run.backoff_limit,
+                **pod_failure_policy(run, "Ignore"),
+                "backoff_limit": backoff_limit(run, run.pods),
                 "completions": run.pods,
                 "parallelism": run.pods,
                 "completion_mode": "Indexed",
@@ -193,7 +203,7 @@ def pod(
     }
     spec: k8s.core.v1.PodSpecArgsDict = {
         "containers": [container],
-        "restart_policy": "OnFailure",
+        "restart_policy": restart_policy(run, "OnFailure"),
         "service_account_name": run.service_account,
         "subdomain": service,
         "termination_grace_period_seconds": run.termination_grace_period_seconds,

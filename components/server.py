@@ -84,6 +84,10 @@ class ServerArgs(WorkloadArgs):
     pod_monitoring: NotRequired[bool]
     surge: NotRequired[bool]
     """Roll out by a pod more, which needs free quota; false: by a pod less."""
+    drain_seconds: NotRequired[int]
+    """Seconds that a pod which is to end goes on answering; 0: none."""
+    termination_grace_period_seconds: NotRequired[int]
+    """Seconds that a pod has to end, `drain_seconds` included."""
     ready_timeout_seconds: NotRequired[int]
     """How long an update waits for the first replica, in seconds."""
     model_shape: NotRequired[ModelShapeArgs]
@@ -249,8 +253,19 @@ def pod(
     node_selector: dict[str, str],
     service_links: bool,
 ) -> "k8s.core.v1.PodSpecArgsDict":
-    """Spec of the server's pods."""
-    spec: k8s.core.v1.PodSpecArgsDict = {"containers": containers}
+    """Spec of the server's pods.
+
+    Each container waits before it is told to end: the pod gets requests until all proxies have learned of its end.
+    https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination-flow
+    """
+    if server.drain_seconds:
+        # The kubelet's own sleep, as an image may have none: Kubernetes 1.30 and newer.
+        lifecycle: k8s.core.v1.LifecycleArgsDict = {"pre_stop": {"sleep": {"seconds": server.drain_seconds}}}
+        containers = [{**container, "lifecycle": lifecycle} for container in containers]
+    spec: k8s.core.v1.PodSpecArgsDict = {
+        "containers": containers,
+        "termination_grace_period_seconds": server.termination_grace_period_seconds,
+    }
     volumes: list[k8s.core.v1.VolumeArgsDict] = [SHARED_MEMORY] if isinstance(server, GpuServer) else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))

@@ -569,6 +569,19 @@ class Server(Workload):
     surge: bool = Field(
         default=True, description="roll out by a pod more, which needs free quota; false: by a pod less"
     )
+    drain_seconds: int = Field(
+        default=15,
+        ge=0,
+        le=600,
+        description="seconds that a pod which is to end goes on answering, until no more requests are sent to it; "
+        "0: none. Default: 15",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=120,
+        ge=1,
+        description="seconds that a pod has to end, `drainSeconds` included, with the requests that it is answering. On "
+        "Spot nodes GKE allows less. Default: 120",
+    )
     ready_timeout_seconds: int = Field(default=3600, ge=1, description="how long `up` waits for the first replica")
     model_shape: ModelShape | None = Field(
         default=None,
@@ -687,7 +700,19 @@ class FineTune(GpuWorkload):
     volume: FuseVolume = Field(description="bucket that checkpoints are written to")
     service: DnsLabel | None = Field(default=None, description="name of the headless Service; none: name")
     rendezvous_port: int = Field(default=29500, ge=1, le=65535, description="port where the pods find each other")
-    backoff_limit: int = Field(default=4, ge=0, description="failed pods before the Job fails")
+    backoff_limit: int | None = Field(
+        default=None,
+        ge=0,
+        description="failed pods before the Job fails; one that fails takes the others with it. Default: 4 for each "
+        "pod; with `fixedName` 4",
+        examples=[8],
+    )
+    ignore_disruptions: bool | None = Field(
+        default=None,
+        description="node maintenance, eviction and preemption do not count as failures; a pod that fails is replaced, "
+        "not restarted in place. Default: true, unless `fixedName`",
+        examples=[False],
+    )
     remove_incomplete_checkpoints: bool | None = Field(
         default=None,
         description="when the run starts, delete checkpoints without `trainer_state.json`: their writing was cut off, "
@@ -716,6 +741,19 @@ class TpuRun(Section):
     args: list[str] = Field(default=[], description="arguments of the command")
     ports: list[int] = Field(default=[8471, 8431], description="ports that TPU workers listen on")
     privileged: bool = Field(default=False, description="a privileged container; GKE needs none since 1.28")
+    ignore_disruptions: bool | None = Field(
+        default=None,
+        description="node maintenance, eviction and preemption do not count as failures; a pod that fails is replaced, "
+        "not restarted in place. Default: true, unless `fixedName`",
+        examples=[False],
+    )
+    termination_grace_period_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        description="seconds that a pod has to end by itself when it is preempted or evicted. Default: 60; with "
+        "`fixedName` Kubernetes' own, 30",
+        examples=[300],
+    )
     fixed_name: bool = Field(
         default=False,
         description="called exactly `name`, and a changed run needs a new name; else a hash of its content follows",
@@ -732,7 +770,9 @@ class Multislice(TpuRun, Workload):
         default=None, description="shape of each slice where the stack has no pools: Autopilot or an existing cluster"
     )
     host_network: bool = Field(default=False, description="pods on the node's network; they get no workload identity")
-    max_restarts: int = Field(default=4, ge=0, description="restarts of the JobSet after a failed slice")
+    max_restarts: int = Field(
+        default=4, ge=0, description="restarts of the JobSet after a failed slice; disruptions do not count"
+    )
 
 
 class TpuBatch(TpuRun, TpuWorkload):
@@ -740,7 +780,11 @@ class TpuBatch(TpuRun, TpuWorkload):
 
     service: DnsLabel | None = Field(default=None, description="name of the headless Service of a multi-host Job")
     backoff_limit: int | None = Field(
-        default=None, ge=0, description="failed pods; none: 0 on a multi-host slice, else Kubernetes' default, 6"
+        default=None,
+        ge=0,
+        description="failed pods before the Job fails. Default: on a multi-host slice 4 for each pod, as one that "
+        "fails takes the others with it, and with `fixedName` 0; on a single-host slice Kubernetes' own, 6",
+        examples=[0],
     )
     max_run_duration_seconds: int | None = Field(
         default=None,

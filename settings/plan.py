@@ -417,6 +417,32 @@ def run_name(run: FineTune | Multislice | TpuBatch) -> str:
     return f"{run.name}-{hash_of(run)}"
 
 
+# Failures of each pod that a Job of several pods lives through.
+_FAILURES_PER_POD = 4
+
+
+def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
+    """Whether disruptions of its pods don't count as failures. A Job of a fixed name stays as it was made."""
+    return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
+
+
+def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
+    """Failed pods before a Job of so many pods fails; none: Kubernetes' own default."""
+    if run.backoff_limit is not None:
+        return run.backoff_limit
+    if isinstance(run, TpuBatch) and pods == 1:
+        return None
+    if run.fixed_name:
+        return 4 if isinstance(run, FineTune) else 0
+    return _FAILURES_PER_POD * pods
+
+
+def grace_period(run: FineTune | Multislice | TpuBatch) -> int | None:
+    """Seconds that a pod of the run has to end by itself; none: Kubernetes' own default."""
+    stated = run.termination_grace_period_seconds
+    return 60 if stated is None and not run.fixed_name else stated
+
+
 # Where the checkpoints of a run with a fixed name are, below the bucket's folder: as in its source document.
 _FIXED_FOLDER = "model-gemma2/experiment"
 

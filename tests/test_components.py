@@ -472,6 +472,18 @@ def test_incomplete_checkpoints_stay_where_the_configuration_or_a_fixed_name_say
     assert "trainer_state.json" in command(fixed_name=True, remove_incomplete_checkpoints=True)
 
 
+def test_run_lives_through_disruptions_and_through_failures_of_all_its_pods(build: Build) -> None:
+    spec = build(FinetuneJob, RUN, pods=4).one("Job").inputs["spec"]
+    rules = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    assert spec["podFailurePolicy"] == {"rules": rules}
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert spec["backoffLimit"] == 16, "one collective crash of all pods is four failures"
+    assert build(FinetuneJob, RUN, pods=4, backoff_limit=1).one("Job").inputs["spec"]["backoffLimit"] == 1
+    fixed = build(FinetuneJob, RUN, pods=4, fixed_name=True).one("Job").inputs["spec"]
+    assert (fixed["backoffLimit"], fixed["template"]["spec"]["restartPolicy"]) == (4, "OnFailure")
+    assert "podFailurePolicy" not in fixed
+
+
 def test_run_is_one_process_a_gpu(build: Build) -> None:
     job = build(FinetuneJob, RUN, pods=3, gpus_per_pod=4).one("Job").inputs["spec"]
     assert (job["completions"], job["parallelism"]) == (3, 3)

@@ -51,6 +51,15 @@ def token_has_both_names(item: Object) -> None:
         container["env"].insert(place + 1, {**token, "name": "HF_TOKEN"})
 
 
+def pods_end_when_requests_have(item: Object) -> None:
+    """The documents leave Kubernetes' 30 s, and cut off requests at each rollout and drain."""
+    if item["kind"] == "Deployment":
+        pod = item["spec"]["template"]["spec"]
+        pod["terminationGracePeriodSeconds"] = 120
+        for container in pod["containers"]:
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": 15}}}
+
+
 def pulumi_does_not_wait_for_queues(item: Object) -> None:
     """A note to Pulumi's plugin, of no effect in the cluster."""
     if item["kind"] in ("Deployment", "Job") or item["metadata"]["name"] == "llm-service":
@@ -68,6 +77,7 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     kueue_takes_deployments_by_their_queue_label,
     rollouts_are_stated,
     token_has_both_names,
+    pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
 ]

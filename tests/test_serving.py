@@ -125,6 +125,18 @@ def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> 
     assert "ephemeral-volume" not in strings(pod(serve(engine)))
 
 
+@every_engine
+def test_pod_that_is_to_end_goes_on_answering_for_a_while(engine: str, serve: Any) -> None:
+    spec = pod(serve(engine))
+    assert [one["lifecycle"] for one in spec["containers"]] == [{"preStop": {"sleep": {"seconds": 15}}}] * len(
+        spec["containers"]
+    )
+    assert spec["terminationGracePeriodSeconds"] == 120
+    at_once = pod(serve(engine, drain_seconds=0, termination_grace_period_seconds=30))
+    assert not any("lifecycle" in one for one in at_once["containers"])
+    assert at_once["terminationGracePeriodSeconds"] == 30
+
+
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +205,10 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         },
     )
+    # The source leaves Kubernetes' 30 s, and cuts off requests at each rollout and drain.
+    drained = {"preStop": {"sleep": {"seconds": 15}}}
     assert pod(made) == {
+        "terminationGracePeriodSeconds": 120,
         "nodeSelector": {
             "cloud.google.com/gke-tpu-topology": "2x4",
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
@@ -219,9 +234,11 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
                 ],
                 "ports": [{"containerPort": 9000}, {"name": "metrics", "containerPort": 9100}],
                 "resources": {"requests": {"google.com/tpu": "8"}, "limits": {"google.com/tpu": "8"}},
+                "lifecycle": drained,
             },
             {
                 "name": "jetstream-http",
+                "lifecycle": drained,
                 "image": "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2",
                 "ports": [{"containerPort": 8000}],
             },

@@ -39,6 +39,8 @@ from settings.problems import TOKEN, Problem, nearest, unknown
 from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, needs, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
+# By which the slices of a run find each other; set by GKE, or by this program.
+MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
@@ -240,6 +242,8 @@ def _variables(workload: Workload) -> Mapping[str, str]:
         variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
         variables["MAX_TOTAL_TOKENS"] = "maxModelLen"
         return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
+    if isinstance(workload, Multislice):
+        return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
     if not isinstance(workload, FineTune):
         return {}
     return {
