@@ -140,6 +140,8 @@ def queue_arguments(stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
             for queue in queues.cluster_queues
         ],
         "priority_classes": [arguments(one) for one in queues.priority_classes],
+        "manager_replicas": queues.manager_replicas,
+        "pods_ready_timeout_seconds": plan.pods_ready_timeout(stack),
         **({"kueue_version": queues.kueue_version} if queues.kueue_version else {}),
         **({"jobset_version": queues.jobset_version} if queues.jobset_version else {}),
     }

@@ -461,6 +461,22 @@ class Queues(Section):
         description="version of Kueue's chart, to upgrade it at another time; none: the pinned one",
         examples=["0.16.2"],
     )
+    manager_replicas: int = Field(
+        default=1,
+        ge=1,
+        le=5,
+        description="pods of Kueue's manager. While none runs, no pod starts in the namespaces that it manages. With 2 "
+        "or more they have a disruption budget and are spread over zones and nodes. Default: 1",
+    )
+    pods_ready_timeout_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        description="seconds after its admission in which all pods of a workload must be ready; else Kueue evicts it "
+        "and queues it again, so that it holds no quota and no nodes in vain. The same for all workloads; 0: no limit. "
+        "Default: 3600, or the longest `readyTimeoutSeconds` of a server in a queue; no limit where pods in a queue "
+        "wait for flex-start nodes",
+        examples=[1800],
+    )
     jobset_version: Version | None = Field(
         default=None,
         description="version of JobSet's chart, to upgrade it at another time; none: the pinned one",
@@ -579,8 +595,8 @@ class Server(Workload):
     termination_grace_period_seconds: int = Field(
         default=120,
         ge=1,
-        description="seconds that a pod has to end, `drainSeconds` included, with the requests that it is answering. On "
-        "Spot nodes GKE allows less. Default: 120",
+        description="seconds that a pod has to end, `drainSeconds` included, with the requests that it is answering; "
+        "on Spot nodes GKE allows less. Default: 120",
     )
     ready_timeout_seconds: int = Field(default=3600, ge=1, description="how long `up` waits for the first replica")
     model_shape: ModelShape | None = Field(

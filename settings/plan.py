@@ -537,6 +537,39 @@ def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[st
         yield own.flavor, total
 
 
+# Kueue's shortest patience, unless the configuration says so: a node takes minutes, a large model longer.
+_PODS_READY_SECONDS = 3600
+
+
+def pods_ready_timeout(settings: Settings) -> int:
+    """Seconds in which the pods of an admitted workload must be ready, as Kueue has it for all; 0: no limit."""
+    stated = settings.queues.pods_ready_timeout_seconds if settings.queues else 0
+    if stated is not None:
+        return stated
+    if any(waits_for_flex_start(settings)):
+        return 0
+    return max([_PODS_READY_SECONDS, *(one.ready_timeout_seconds for one in settings.serving if one.queue)])
+
+
+def waits_for_flex_start(settings: Settings) -> Iterator[str]:
+    """What brings flex-start nodes to pods that Kueue has admitted already: they may wait for days.
+
+    Nodes of queued provisioning come before Kueue admits.
+    """
+    for flavor in settings.queues.flavors if settings.queues else []:
+        if flavor.tpu is not None and flavor.tpu.capacity == "flexStart":
+            yield f"flavor {flavor.name}"
+        yield from (f"pool {one.name}" for one in flavor_pools(flavor, settings) if one.capacity.mode == "flexStart")
+    for workload in workloads(settings):
+        if workload.queue is None:
+            continue
+        yield from (f"pool {one.name}" for one in pools_of(workload, settings) if one.capacity.mode == "flexStart")
+        for compute_class in settings.compute_classes if isinstance(workload, GpuWorkload) else []:
+            modes = [priority.capacity.mode for priority in compute_class.priorities]
+            if compute_class.name == getattr(workload, "compute_class", None) and "flexStart" in modes:
+                yield f"compute class {compute_class.name}"
+
+
 def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> list[FlavorQuota]:
     """Quotas of the same flavor in the other cluster queues of the borrower's cohort."""
     queues = settings.queues.cluster_queues if settings.queues and borrower.cohort else []

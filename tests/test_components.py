@@ -275,6 +275,30 @@ def test_kueues_image_is_the_released_one(build: Build) -> None:
     assert image["tag"].startswith("v")
 
 
+def test_several_managers_are_kept_apart_and_not_drained_at_once(build: Build) -> None:
+    one = build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]
+    assert one["replicas"] == 1
+    assert not {"podDisruptionBudget", "topologySpreadConstraints"} & one.keys(), "a budget of one would stop a drain"
+    made = build(KueueStack, {"namespaces": []}, manager_replicas=2)
+    two = made.one("Release").inputs["values"]["controllerManager"]
+    assert two["replicas"] == 2
+    assert two["podDisruptionBudget"] == {"enabled": True, "minAvailable": 1}
+    assert [one["topologyKey"] for one in two["topologySpreadConstraints"]] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
+    assert two["manager"]["resources"]["limits"]["memory"] == "1Gi"
+    assert configured(made)["leaderElection"]["leaderElect"] is True, "else both would act"
+
+
+def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -> None:
+    waiting = configured(build(KueueStack, {"namespaces": []}, pods_ready_timeout_seconds=1800))["waitForPodsReady"]
+    assert waiting["timeout"] == "1800s"
+    assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
+    assert "backoffLimitCount" not in waiting["requeuingStrategy"], "a stock-out must not end a run for good"
+    assert "waitForPodsReady" not in configured(build(KueueStack, {"namespaces": []}))
+
+
 def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
     gpu = {"cpu": "8", "nvidia.com/gpu": "2"}
     flavors = [{"flavor": "spot", "quota": gpu}, {"flavor": "plain", "quota": {"memory": "1Gi"}}]
