@@ -106,6 +106,10 @@ class FinetuneJob(Component):
     it. A changed run is a new one: a hash of the content stands in the names of Job and Service, the new run is made
     beside the old, and the old one is left alone, running or not, until its namespace or a person deletes it.
 
+    Its checkpoints go to a folder of their own, from the last of which the run goes on when it is started again; the
+    first pod deletes incomplete ones beforehand. What was done since the last checkpoint is done again. Disruptions of
+    pods don't count as failures.
+
     With `fixed_name` there is no hash: a changed run needs a new `name`.
 
     Refused: arguments that `settings.model.FineTune` refuses; by the API, a changed run of a fixed name.
