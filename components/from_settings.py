@@ -47,6 +47,7 @@ def pool_arguments(
     cluster: pulumi.Output[str],
     account: str | None,
     kubeconfig: pulumi.Output[str],
+    cluster_zones: pulumi.Output[list[str]],
 ) -> Any:
     """Arguments of a pool's component: its section, and what the cluster says of all nodes."""
     further: dict[str, object] = {"project": project, "cluster": cluster, "location": stack.cluster.location}
@@ -56,7 +57,10 @@ def pool_arguments(
         further["private_nodes"] = True
     if isinstance(pool, GpuPool) and pool.create_before_delete:
         further["kubeconfig"] = kubeconfig
-    return arguments(pool, **further, zones=pool.zones or stack.cluster.system_pool.zones)
+    zones = pool.zones or stack.cluster.system_pool.zones
+    if not zones:
+        further["cluster_zones"] = cluster_zones
+    return arguments(pool, **further, zones=zones)
 
 
 def class_arguments(compute_class: ComputeClass, stack: Settings, account: str | None) -> Any:

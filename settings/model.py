@@ -164,14 +164,18 @@ class Cluster(Section):
     public_endpoint: bool = Field(default=True, description="the control plane has an address on the Internet")
     authorized_networks: list[Cidr] = Field(
         default=[],
-        description="who reaches the control plane by its address; none: everyone on the Internet",
+        description="IPv4 ranges that can reach the control plane by its address. Default: all. "
+        "Google's provider cannot remove them: if you empty the list, the cloud keeps the last ranges until you run "
+        "`gcloud container clusters update NAME --location LOCATION --no-enable-master-authorized-networks`",
         examples=[["203.0.113.0/24"]],
     )
     dns_endpoint: bool = Field(default=False, description="reach the control plane by its DNS name, with IAM")
     node_service_account: str | None = Field(
         default=None,
         description="account that nodes run as: a name, and it is made with what nodes need and no more; "
-        "an e-mail address, and it is there; none: Compute Engine's default account",
+        "an e-mail address, and it is there; none: Compute Engine's default account. A change replaces every node pool "
+        "of the stack before the old account is deleted. Nodes that GKE created itself (Autopilot, compute classes) "
+        "keep the old account: delete them after the update",
         examples=["gke-nodes"],
     )
     labels: Labels = Field(default={}, description="resource labels of the cluster")

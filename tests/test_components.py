@@ -88,7 +88,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (
             GpuNodePoolArgs,
             model.GpuPool,
-            {"project", "cluster", "location", "node_service_account", "private_nodes", "kubeconfig"},
+            {"project", "cluster", "location", "cluster_zones", "node_service_account", "private_nodes", "kubeconfig"},
             set(),
         ),
         (TgiServerArgs, model.Tgi, {"node_selector", "kubeconfig", "autoscaled"}, set()),
