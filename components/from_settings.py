@@ -92,7 +92,8 @@ def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeco
         further["only_pools"] = plan.only_pools(run, stack)
     if isinstance(run, Multislice):
         further["pool_of_slice"] = plan.pool_of_slice(run, stack)
-    return arguments(run, **further)
+    # What the section leaves out stays out: the name of a run is made of what its configuration states.
+    return {**run.model_dump(exclude_unset=True), **further}
 
 
 def adapter_arguments(stack: Settings, project: str, workload_pool: pulumi.Output[str]) -> Any:
@@ -143,6 +144,8 @@ def queue_arguments(stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
             for queue in queues.cluster_queues
         ],
         "priority_classes": [arguments(one) for one in queues.priority_classes],
+        "manager_replicas": queues.manager_replicas,
+        "pods_ready_timeout_seconds": plan.pods_ready_timeout(stack),
         **({"kueue_version": queues.kueue_version} if queues.kueue_version else {}),
         **({"jobset_version": queues.jobset_version} if queues.jobset_version else {}),
     }
