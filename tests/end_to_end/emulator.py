@@ -185,11 +185,13 @@ def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) ->
         if seen >= operations:
             break
     time.sleep(pause)
-    if up.poll() is None and (found := of_an_update(emulator)):
-        for pid in [engine_of(emulator)] if alone else found:
+    killed = up.poll() is None and (pids := of_an_update(emulator))
+    if killed:
+        for pid in [pid for pid in pids if not alone or "pulumi up" in pids[pid]]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    up.communicate()
+    rest = up.communicate()[0]
+    assert killed or up.returncode == 0, rest
     until_update_ends(emulator)
     who = "the engine alone" if alone else "everything"
     return f"{who} was killed {pause:.2f} s after line {operations} ({last})"
