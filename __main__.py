@@ -57,11 +57,17 @@ SERVERS: dict[str, Any] = {"tgi": TgiServer, "vllm": VllmServer, "jetstream": Je
 
 def main() -> None:
     """Builds the stack, or says everything that is wrong with its configuration and builds nothing."""
-    project = pulumi.Config("gcp").get("project") or ""
+    google = pulumi.Config("gcp")
+    project = google.get("project") or ""
     token = hugging_face_token()
     try:
-        stack = settings.load(configuration(), project, token_given=token is not None)
-        refuse_plain_token()
+        stack = settings.load(
+            configuration(),
+            project,
+            token_given=token is not None,
+            region=google.get("region") or "",
+            token_problems=token_problems(),
+        )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
     for warning in model_memory.unchecked(stack):
@@ -92,14 +98,11 @@ def hugging_face_token() -> pulumi.Output[str] | None:
     return pulumi.Output.secret(given) if given else None
 
 
-def refuse_plain_token() -> None:
-    """Raises BadConfiguration for a token that anyone who reads the configuration can read."""
+def token_problems() -> list[Problem]:
+    """What is wrong with the token, or with where it stands."""
     key = f"{pulumi.get_project()}:hfToken"
-    if pulumi.Config().get("hfToken") and not pulumi.runtime.is_config_secret(key):
-        cause = "the token stands in the configuration in plain text, and everyone who can read that file has it"
-        raise BadConfiguration(
-            [Problem(key, cause, f"Revoke it, make another, and run pulumi config set --secret {key}")]
-        )
+    encrypted = pulumi.runtime.is_config_secret(key)
+    return list(settings.token_problems(pulumi.Config().get("hfToken"), encrypted, os.environ.get("HF_TOKEN")))
 
 
 def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> None:

@@ -12,6 +12,7 @@ from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
 from catalog.zones import chooses_zones, is_zone, node_zones, region_of
 from components.base import Component, look_up, read
+from components.control_plane import wait_for_control_plane
 from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
 from components.node_account import NodeAccount
 from settings.model import Cluster, SystemPool
@@ -245,11 +246,17 @@ class GkeCluster(Component):
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
         context = f"gke_{project}_{cluster.location}_{cluster.name}"
-        # The provider marks all of masterAuth a secret, for the client key that a cluster no longer has.
-        self.kubeconfig = pulumi.Output.all(self.endpoint, pulumi.Output.unsecret(ca_certificate)).apply(
+
+        async def once_it_answers(known: list[str]) -> str:
             # The DNS name has a certificate that every machine trusts; the address has the cluster's own.
-            lambda known: kubeconfig(context, known[0], None if cluster.dns_endpoint else known[1])
-        )
+            host, authority = known[0], None if cluster.dns_endpoint else known[1]
+            if not pulumi.runtime.is_dry_run():
+                await wait_for_control_plane(host, authority)
+            return kubeconfig(context, host, authority)
+
+        # The provider marks all of masterAuth a secret, for the client key that a cluster no longer has.
+        certificate = pulumi.Output.unsecret(ca_certificate)
+        self.kubeconfig = pulumi.Output.all(self.endpoint, certificate).apply(once_it_answers)
         # Plan-time values only, and of those all that replace a cluster: an unknown or changed kubeconfig (an upgrade,
         # a new endpoint) must not plan to replace every object in it (pulumi/pulumi-kubernetes#1148).
         self.provider: k8s.Provider = k8s.Provider(

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib import import_module
 from threading import Lock
 from typing import Any, TypeVar
 
+import pulumi
 import yaml
 
 from catalog.versions import KUEUE_API
@@ -20,6 +22,16 @@ _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="cluster-client"
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run a blocking function on one of our own threads and return its result."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *args)
+
+
+@cache
+def load_client() -> None:
+    """Loads the Kubernetes client, half a second of work, on a thread while the engine is at work; never in a preview.
+
+    Call it where something will be asked of the cluster once the engine has created it.
+    """
+    if not pulumi.runtime.is_dry_run():
+        _THREADS.submit(import_module, "kubernetes.client")
 
 
 class Connection:

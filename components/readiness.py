@@ -14,10 +14,10 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.cluster_client import connection, in_thread, workloads
+from components.cluster_client import connection, in_thread, load_client, workloads
 from settings.model import Server
 
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.3, 5.0
+FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.3, 1.05, 5.0
 SAY_AGAIN_SECONDS = 60
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -33,6 +33,7 @@ def first_replica(
     """
     if kubeconfig is None or server.replicas == 0 or pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input(False)
+    load_client()
 
     async def watch(known: list[str]) -> bool:
         await wait_for(server, Cluster(known[0]), deployment)
@@ -93,7 +94,7 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
             pulumi.log.info(f"{name} waits for {reason}", resource=deployment)
             said, said_at = reason, now
         await asyncio.sleep(pause)
-        pause = min(pause * 1.15, MAX_PAUSE_SECONDS)
+        pause = min(pause * GROWTH, MAX_PAUSE_SECONDS)
 
 
 def waits_for(deployment: Json, replica_sets: list[Json], pods: list[Json], workloads: list[Json]) -> str | None:

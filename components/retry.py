@@ -1,14 +1,21 @@
-"""Patience with what does not answer yet: the controllers Kueue and JobSet, and a cluster that was just made."""
+"""Retries while the controllers Kueue and JobSet, or the kinds that they and GKE bring, are not served yet."""
 
 import asyncio
+import time
+from dataclasses import dataclass
 
 import pulumi
 
 # Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036), JobSet's once it
-# has its certificate; where Autopilot has to make a node for them first, minutes later. So they are asked often at
-# first, then seldom: for ten minutes in all.
-# The engine itself gives up after 100 tries.
-PAUSES = [1.0] * 20 + [5.0] * 20 + [12.0] * 40
+# has its certificate; where Autopilot has to make a node for them first, minutes later.
+PATIENCE_SECONDS = 600.0
+# GKE serves its own kinds from the start: a cluster without one is too old, or lacks a setting.
+GKE_PATIENCE_SECONDS = 60.0
+# Controllers are usually late by seconds: the first half minute needs no warning.
+USUAL_SECONDS = 30.0
+# The pause grows with the time waited: about 80 tries in ten minutes. The engine itself stops at 100 tries
+# (https://github.com/pulumi/pulumi/pull/21291), without advice.
+FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.25, 1.1, 12.0
 
 # What the API server says while a webhook has no endpoint, no certificate yet or is not reached, and while a CRD or an
 # aggregated API is not served yet. "denied the request" is an answer, and is not among them.
@@ -22,32 +29,85 @@ NOT_YET = (
     "i/o timeout",
     "the server is currently unable to handle the request",
 )
-# Service of JobSet's webhook, as the API server names it when out of reach; Kueue has a webhook for JobSets too.
-JOBSET_WEBHOOK = "jobset-webhook-service"
-# What it says where it does not serve the kind.
-COMPUTE_CLASS_KIND = 'kind "ComputeClass"'
-SECRET_SYNC_KINDS = ('kind "SecretSync"', 'kind "SecretProviderClass"')
+# What the kubernetes plugin says of a cluster that did not answer when it was configured; no retry in that update helps
+# (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
+UNREACHABLE = "configured Kubernetes cluster is unreachable"
+
+
+@dataclass(frozen=True)
+class Late:
+    """Who does not answer yet: what the error then contains, the remedy, and how long to wait."""
+
+    name: str
+    signs: tuple[str, ...]
+    remedy: str
+    patience: float = PATIENCE_SECONDS
+    usual: float = USUAL_SECONDS
+    fault: str = "does not answer"
+
+    @property
+    def minutes(self) -> str:
+        """The time to wait, in words."""
+        count = round(self.patience / 60)
+        return "1 minute" if count == 1 else f"{count} minutes"
+
+
+# The first whose sign is in the error; the last one has none.
+ALL_LATE = (
+    Late(
+        "GKE",
+        ('kind "ComputeClass"',),
+        "ComputeClass needs GKE 1.30.3-gke.1451000 or newer: upgrade the cluster",
+        GKE_PATIENCE_SECONDS,
+        usual=0,
+        fault="does not serve this kind",
+    ),
+    Late(
+        "GKE",
+        ('kind "SecretSync"', 'kind "SecretProviderClass"'),
+        "gke-ai:hfTokenSecret needs GKE 1.34 or newer: upgrade the cluster",
+        GKE_PATIENCE_SECONDS,
+        usual=0,
+        fault="does not serve this kind",
+    ),
+    # The Service of JobSet's webhook, as the API server names it; Kueue has a webhook for JobSets too.
+    Late(
+        "JobSet",
+        ("jobset-webhook-service", 'kind "JobSet"'),
+        "Look at `kubectl -n jobset-system get pods` and its logs",
+    ),
+    Late("Kueue", (), "Look at `kubectl -n kueue-system get pods` and its logs"),
+)
+
+_first_errors: dict[str, float] = {}
+"""When the operation on a resource failed first, by URN."""
+_warned: set[Late] = set()
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
-    """Whether to try again what a controller has to admit: for ten minutes, and only while it can't answer."""
+    """Whether to try again what a controller has to admit or define: only while it can't answer, and not for ever."""
     latest = args.errors[0]
-    if not any(sign in latest for sign in NOT_YET):
+    if UNREACHABLE in latest or not any(sign in latest for sign in NOT_YET):
         return False
-    if len(args.errors) > len(PAUSES):
-        late, advice = "Kueue", "Look at `kubectl -n kueue-system get pods` and its logs"
-        if JOBSET_WEBHOOK in latest:
-            late, advice = "JobSet", "Look at `kubectl -n jobset-system get pods` and its logs"
-        elif COMPUTE_CLASS_KIND in latest:
-            late, advice = "GKE", "ComputeClass needs GKE 1.30.3-gke.1451000 or newer: upgrade the cluster"
-        elif any(kind in latest for kind in SECRET_SYNC_KINDS):
-            late, advice = "GKE", "gke-ai:hfTokenSecret needs GKE 1.34 or newer: upgrade the cluster"
+    now = time.monotonic()
+    if len(args.errors) == 1:
+        _first_errors[args.urn] = now
+    waited = now - _first_errors.setdefault(args.urn, now)
+    late = next(one for one in ALL_LATE if not one.signs or any(sign in latest for sign in one.signs))
+    if waited >= late.patience:
         pulumi.log.error(
-            f"{late} did not answer within {sum(PAUSES) / 60:.0f} minutes, so {args.name} could not be made. "
-            f"{advice}, then run up again."
+            f"{late.name} still {late.fault} after {late.minutes}, so {args.name} could not be created. "
+            f"{late.remedy}, then run up again."
         )
         return False
-    await asyncio.sleep(PAUSES[len(args.errors) - 1])  # awaited, so that other resources go on meanwhile
+    if waited >= late.usual and late not in _warned:
+        _warned.add(late)
+        pulumi.log.warn(
+            f"{late.name} {late.fault} yet, so {args.name} can't be created. The update tries again for "
+            f"{late.minutes}. {late.remedy}."
+        )
+    pause = min(FIRST_PAUSE_SECONDS * GROWTH ** (len(args.errors) - 1), MAX_PAUSE_SECONDS, late.patience - waited)
+    await asyncio.sleep(pause)  # awaited, so that other resources go on meanwhile
     return True
 
 

@@ -576,10 +576,24 @@ def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     try:
         # That there is no token is one finding among the others.
-        loaded = settings.load(values, project, token_given=True)
+        loaded = settings.load(
+            values,
+            project,
+            token_given=True,
+            region=str(config.get("gcp:region") or ""),
+            token_problems=settings.token_problems(*token_of(values), os.environ.get("HF_TOKEN")),
+        )
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
     return Doctor(stack, project, loaded, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
+
+
+def token_of(values: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """The token as far as the file shows it, and whether Pulumi has encrypted it; the ciphertext stands for it then."""
+    stated = values.get("hfToken")
+    if isinstance(stated, Mapping) and "secure" in stated:
+        return "".join(str(stated["secure"]).split()), True
+    return (None if stated is None else str(stated)), False
 
 
 def report_findings(findings: Sequence[Finding], stack: str) -> int:

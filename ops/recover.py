@@ -2,7 +2,7 @@
 
 A killed `up` leaves three things behind: the lock of the state, creations that were begun and not recorded, and perhaps
 a Helm release that Helm holds for unfinished. Every name of this program is known at plan time, so what was being
-created can be looked up under its name: what exists is adopted, what doesn't is forgotten, and the next `up` makes it.
+created can be looked up under its name: what exists is adopted, the rest is forgotten, and the next `up` creates it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlparse
 
 from rich.console import Console
 
-from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, list_objects, run
+from ops.helm_releases import adopted as adopted_release
+from ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
+from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, run
 
-# https://github.com/helm/helm, pkg/release: what Helm writes while an operation lasts.
-UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -34,21 +34,29 @@ def recover(stack: Stack) -> None:
     refuse_if_running(stack)
     mend_sidecars(stack.name)
     stack.pulumi("cancel", "--yes", quiet=True)
-    deployment = stack.read("stack", "export")
-    adopted, dropped = adopt_pending(deployment["deployment"] or {})
-    if adopted or dropped:
-        done = stack.pulumi("stack", "import", given=json.dumps(deployment), quiet=True)
-        if done.returncode:
-            raise Stop(f"The repaired state was not accepted, and nothing was changed:\n{done.stderr.strip()}")
+    exported = stack.read("stack", "export")
+    deployment = exported["deployment"] or {}
+    installed, unfinished = settle_releases(stack, deployment)
+    adopted, dropped = adopt_pending(deployment)
+    if adopted or dropped or installed:
+        write(stack, exported)
     for urn in adopted:
         console.print(f"  looking up  {name_of(urn)}")
     for urn in dropped:
-        console.print(f"  forgetting  {name_of(urn)}: the next up makes it")
-    settle_releases(stack)
+        console.print(f"  forgetting  {name_of(urn)}: the next up creates it")
     done = stack.pulumi("refresh", "--yes", "--skip-preview", configured=True)
     if done.returncode:
         raise Stop("The stack could not be read anew; mend what is said above and run recover again.")
+    if unfinished:
+        require_update(stack, unfinished)
     console.print(f"Recovered. Next: {stack.next('up')}")
+
+
+def write(stack: Stack, exported: Mapping[str, Any]) -> None:
+    """Makes an exported deployment, repaired, the stack's state."""
+    done = stack.pulumi("stack", "import", given=json.dumps(exported), quiet=True)
+    if done.returncode:
+        raise Stop(f"The repaired state was not accepted, and nothing was changed:\n{done.stderr.strip()}")
 
 
 def refuse_if_running(stack: Stack) -> None:
@@ -115,7 +123,7 @@ def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> 
     """The id that the cloud gives to a resource, from its inputs alone; None where a second create does no harm."""
     type_token, inputs = resource["type"], resource.get("inputs", {})
     if type_token == RELEASE:
-        return None  # Helm keeps its own record; settle_releases reads it, and a new install takes the objects over
+        return None  # settle_releases has adopted it if it is installed; else a new install takes its objects over
     if type_token.startswith("kubernetes:"):
         metadata = inputs.get("metadata", {})
         return "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
@@ -140,21 +148,63 @@ def project_of(inputs: Mapping[str, Any], resources: list[dict[str, Any]]) -> st
     return str(inputs.get("project") or next(providers))
 
 
-def settle_releases(stack: Stack) -> None:
-    """Removes Helm's record of a revision that never ended, so that the next `up` may install or upgrade.
+def settle_releases(stack: Stack, deployment: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Settles Helm's records of the stack's releases, so that the next `up` may install or upgrade each of them.
 
-    Helm refuses to touch a release that is pending ("another operation is in progress"); what the revision made stays,
-    carries the release's name, and is taken over by the next one.
+    Returns the URNs of releases that were installed and not recorded, which are now in `deployment`, and of recorded
+    ones that the next `up` must upgrade although nothing in the configuration changes.
     """
-    api = stack.api()
+    resources = deployment.setdefault("resources", [])
+    known = {resource["urn"] for resource in resources}
+    pending = [
+        operation["resource"]
+        for operation in deployment.get("pending_operations") or []
+        if operation["type"] == "creating" and operation["resource"]["urn"] not in known
+    ]
+    recorded = [resource for resource in resources if resource["type"] == RELEASE and not resource.get("delete")]
+    begun = [resource for resource in pending if resource["type"] == RELEASE]
+    api = stack.api() if recorded or begun else None
+    installed: list[str] = []
+    unfinished: list[str] = []
     if api is None:
-        return
-    from kubernetes.client import CoreV1Api
+        return installed, unfinished
+    for resource in recorded:
+        plan = plan_recorded(revisions_of(api, resource["inputs"]))
+        carry_out(api, plan)
+        if plan.outcome == "unfinished":
+            unfinished.append(resource["urn"])
+            console.print(f"  unlocking   Helm release {release_name(resource)}: the next up completes it")
+    for resource in begun:
+        revisions = revisions_of(api, resource["inputs"])
+        plan = plan_unrecorded(revisions, resource["inputs"])
+        carry_out(api, plan)
+        if plan.outcome == "adopt":
+            resources.append(adopted_release(resource, revisions[-1].release))
+            installed.append(resource["urn"])
+            console.print(f"  adopting    Helm release {release_name(resource)}, which is installed")
+        elif plan.outcome == "discard":
+            console.print(f"  unlocking   Helm release {release_name(resource)}, which was never deployed")
+        elif plan.outcome == "foreign":
+            console.print(
+                f"  leaving     Helm release {release_name(resource)}: it has another chart, version or values than "
+                "this stack's, so it is not this stack's. The next up can't install over it. Remove it with helm "
+                "uninstall if nobody needs it."
+            )
+    return installed, unfinished
 
-    for secret in list_objects(api, "/api/v1/secrets", labelSelector=f"owner=helm,status in ({','.join(UNFINISHED)})"):
-        metadata = secret["metadata"]
-        console.print(f"  unlocking   Helm release {metadata['namespace']}/{metadata['labels']['name']}")
-        CoreV1Api(api).delete_namespaced_secret(metadata["name"], metadata["namespace"])
+
+def require_update(stack: Stack, urns: list[str]) -> None:
+    """Makes the next `up` update these resources: the official plugin takes a release for whole whatever its status."""
+    exported = stack.read("stack", "export")
+    for resource in exported["deployment"].get("resources") or []:
+        if resource["urn"] in urns:
+            resource["initErrors"] = ["its last change was interrupted"]
+    write(stack, exported)
+
+
+def release_name(resource: Mapping[str, Any]) -> str:
+    """A release for people: its namespace and name."""
+    return f"{resource['inputs']['namespace']}/{resource['inputs']['name']}"
 
 
 def name_of(urn: str) -> str:

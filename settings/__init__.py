@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from settings import calibration
@@ -11,33 +11,38 @@ from settings.plan import gpu_workloads
 from settings.problems import BadConfiguration, Problem
 from settings.reading import PREFIX, read
 from settings.rules import check
+from settings.rules.provider import project_problems, region_problems
+from settings.rules.token import token_problems
 
-__all__ = ["BadConfiguration", "Problem", "Settings", "load"]
+__all__ = ["BadConfiguration", "Problem", "Settings", "load", "token_problems"]
 
 # Keys of the program's configuration that are no section: the program reads the token as a secret, past this module.
 _NOT_SECTIONS = ("hfToken",)
 
 
-def load(values: Mapping[str, object], project: str, token_given: bool = True) -> Settings:
+def load(
+    values: Mapping[str, object],
+    project: str,
+    token_given: bool = True,
+    region: str = "",
+    token_problems: Iterable[Problem] = (),
+) -> Settings:
     """The settings of a stack.
 
     `values` are the `gke-ai:` keys of the configuration without that prefix, already parsed; `project` is the id of the
     Google Cloud project, which `{project}` stands for in any text; `token_given` says whether there is a Hugging Face
-    token. Raises BadConfiguration with every problem found; its messages never quote a token.
+    token, and `token_problems` what is wrong with it (`settings.rules.token`), as its text does not come here; `region`
+    is the provider's default region. Raises BadConfiguration with every problem found; its messages never quote a
+    token.
     """
+    wrong_project = list(project_problems(project))
     # Without a project, names are still checked as if there were one.
-    sections = {
-        key: _substitute(value, project or "project-id") for key, value in values.items() if key not in _NOT_SECTIONS
-    }
+    shown = "project-id" if wrong_project else project
+    sections = {key: _substitute(value, shown) for key, value in values.items() if key not in _NOT_SECTIONS}
     settings, problems = read(sections)
-    if not project:
-        problems.append(
-            Problem(
-                "gcp:project",
-                "no project is set — nothing could be created",
-                "Run pulumi config set gcp:project PROJECT_ID",
-            )
-        )
+    problems += wrong_project
+    problems += region_problems(region)
+    problems += token_problems
     problems += _calibrate(settings)
     problems += _token_problems(settings, "hfToken" in values, token_given)
     problems += check(settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,15 +161,22 @@ class Cloud(mocks.Mocks):
         raise AssertionError(f"unexpected call of {args.token}")
 
 
-def record(program: Callable[[], object], preview: bool, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """Runs `program` as a preview or as an update, without a cluster to watch servers in."""
+async def ready_at_once(*_: object) -> None:
+    """What awaits a cluster: there is none."""
 
-    async def ready_at_once(*_: object) -> None:
-        return None
+
+def record(
+    program: Callable[[], object],
+    preview: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
+) -> Record:
+    """Runs `program` as a preview or as an update, without a cluster to watch servers in."""
 
     def registered(_hook: pulumi.ErrorHook | pulumi.ResourceHook) -> asyncio.Future[None]:
         return asyncio.ensure_future(ready_at_once())
 
+    monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
     monkeypatch.setattr("components.draining.drain", ready_at_once)
     # Hooks are called back by an engine; Pulumi's mocks have none.
@@ -202,6 +209,7 @@ def run_program(
     monkeypatch: pytest.MonkeyPatch,
     token: str | None = TOKEN,
     secret_keys: tuple[str, ...] = (),
+    control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
     """Runs the whole program on a stack configuration, as Pulumi hands it over: objects as JSON."""
     given = {
@@ -211,7 +219,7 @@ def run_program(
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(given))
     pulumi.runtime.set_all_config(given, list(secret_keys))
     monkeypatch.setenv("HF_TOKEN", token or "")
-    return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch)
+    return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch, control_plane)
 
 
 def configuration(path: str) -> dict[str, Any]:

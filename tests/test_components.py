@@ -32,8 +32,8 @@ from components import (
     TgiServerArgs,
     VllmServerArgs,
     WorkloadNamespace,
+    cluster_client,
     readiness,
-    retry,
 )
 from components.runs import hooks
 from settings import model
@@ -533,62 +533,8 @@ def test_fuse_sidecar_gets_what_the_volume_says(build: Build) -> None:
     }
 
 
-# --- patience with Kueue ----------------------------------------------------------------------------------------------
-
-
 def failed(*errors: str) -> pulumi.ErrorHookArgs:
     return pulumi.ErrorHookArgs(urn="u", id="", name="q", type="t", failed_operation="create", errors=list(errors))
-
-
-@pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    return pauses
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        'Internal error occurred: failed calling webhook "mresourceflavor.kb.io": Post "https://…": connection refused',
-        'failed calling webhook "m.kb.io": no endpoints available for service "kueue-webhook-service"',
-        'failed calling webhook "m.kb.io": x509: certificate signed by unknown authority',
-        'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"',
-        "the server could not find the requested resource",
-        "context deadline exceeded",
-    ],
-)
-def test_late_webhook_is_awaited(error: str, slept: list[float]) -> None:
-    assert asyncio.run(retry.until_answered(failed(error)))
-    assert slept, "a retry without a pause would use up the engine's 100 tries at once"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        'admission webhook "vclusterqueue.kb.io" denied the request: spec.cohortName: Invalid value',
-        'resourceflavors.kueue.x-k8s.io "l4" is forbidden: User "u" cannot create resource',
-        'Deployment.apps "s" is invalid: spec.selector: Invalid value',
-    ],
-)
-def test_refusal_is_not_tried_again(error: str, slept: list[float]) -> None:
-    assert not asyncio.run(retry.until_answered(failed(error)))
-    assert not slept
-
-
-def test_patience_ends_with_advice(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "error", said.append)
-    late = "failed calling webhook: connection refused"
-    assert not asyncio.run(retry.until_answered(failed(*[late] * (len(retry.PAUSES) + 1))))
-    assert len(retry.PAUSES) < 99, "the engine would give up first, without advice"
-    assert sum(retry.PAUSES) == 600
-    assert "kubectl -n kueue-system" in said[0]
-    assert not slept
 
 
 # --- the first replica ------------------------------------------------------------------------------------------------
@@ -718,9 +664,23 @@ def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
     assert clock == []
 
 
+@pytest.mark.parametrize("preview", [True, False])
+def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
+    preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
+    threads = SimpleNamespace(submit=lambda _, module: loaded.append(module))
+    monkeypatch.setattr("components.cluster_client._THREADS", threads)
+    cluster_client.load_client.cache_clear()
+    for _ in range(2):
+        cluster_client.load_client()
+    assert loaded == ([] if preview else ["kubernetes.client"])
+
+
 def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
     refused = ConnectionError("connection refused\nmore")
-    wait(Looks(refused, refused, refused, refused, (deployment(1), [replica_set(1)], [pod()], [])))
+    wait(Looks(*[refused] * 6, (deployment(1), [replica_set(1)], [pod()], [])))
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 

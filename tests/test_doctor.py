@@ -760,6 +760,18 @@ def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, "gke-ai:cluster": {"mode": "huge"}}}))
     with pytest.raises(Stop, match=r"gke-ai:cluster\.mode"):
         doctor.admitted("x", file)
+    given: dict[str, Any] = {
+        "gcp:project": "acme",
+        "gcp:region": "us-central1-a",
+        "gke-ai:hfToken": "hf_canary_in_the_file",
+    }
+    file.write_text(yaml.safe_dump({"config": given}))
+    with pytest.raises(Stop, match=r"(?s)3 problems.*gcp:project.*gcp:region.*plain text") as refused:
+        doctor.admitted("x", file)
+    assert "canary" not in str(refused.value)
+    given |= {"gcp:project": PROJECT, "gcp:region": "us-central1", "gke-ai:hfToken": {"secure": "v1:a b"}}
+    file.write_text(yaml.safe_dump({"config": given}))
+    assert doctor.admitted("x", file)
     with pytest.raises(Stop, match="There is no configuration"):
         doctor.admitted("x", tmp_path / "none.yaml")
 

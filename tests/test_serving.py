@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import copy
 from typing import Any
 
-import pulumi
 import pytest
 
 from catalog.engines import ENGINES
-from components import ComputeClass, JetStreamServer, TgiServer, VllmServer, WorkloadNamespace, retry
+from components import ComputeClass, JetStreamServer, TgiServer, VllmServer, WorkloadNamespace
 from tests.recorder import ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
 
@@ -316,16 +314,6 @@ def test_what_happens_without_capacity_is_always_written(build: Any) -> None:
     changed = build(ComputeClass, values, when_unsatisfiable="ScaleUpAnyway", auto_create_pools=False)
     assert changed.one("ComputeClass", "cheap").inputs["spec"]["whenUnsatisfiable"] == "ScaleUpAnyway"
     assert changed.one("ComputeClass", "cheap").inputs["spec"]["nodePoolAutoCreation"] == {"enabled": False}
-
-
-def test_cluster_that_never_serves_the_kind_is_told_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "error", said.append)
-    errors = ['no matches for kind "ComputeClass" in version "cloud.google.com/v1"'] * (len(retry.PAUSES) + 1)
-    hook = pulumi.ErrorHookArgs(urn="u", id="", name="cheap", type="t", failed_operation="create", errors=errors)
-    assert not asyncio.run(retry.until_answered(hook))
-    assert "ComputeClass needs GKE 1.30.3-gke.1451000" in said[0]
-    assert "kueue" not in said[0].lower()
 
 
 # --- the whole program ------------------------------------------------------------------------------------------------

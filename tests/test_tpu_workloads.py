@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, queue_order, retry
+from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, queue_order
 from components.runs import hooks
 from settings import Settings, load, model, plan
 from tests.recorder import PROJECT, Record, record, run_program
@@ -355,21 +355,6 @@ def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, A
     assert job.inputs["spec"]["template"]["spec"]["tolerations"] == [QUEUED]
     assert pod(made)["tolerations"] == [QUEUED]
     assert job.inputs["spec"]["suspend"] is True
-
-
-# --- patience with JobSet ---------------------------------------------------------------------------------------------
-
-
-def test_patience_with_jobset_ends_with_advice_on_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "error", said.append)
-    late = (
-        'failed calling webhook "mjobset.kb.io": Post "https://jobset-webhook-service.jobset-system.svc:443/mutate": '
-        "connection refused"
-    )
-    assert not asyncio.run(retry.until_answered(failed(*[late] * (len(retry.PAUSES) + 1))))
-    assert "JobSet did not answer" in said[0]
-    assert "kubectl -n jobset-system" in said[0]
 
 
 # --- places in line ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import shutil
@@ -14,7 +16,9 @@ from typing import Any
 
 import yaml
 
+from emulator.kubernetes_plugin.api import Cluster
 from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
+from emulator.kubernetes_plugin.objects import Object, metadata
 from emulator.plugin import ENDS_WITH_PARENT, Refused
 
 DEFAULT_TIMEOUT_SECONDS = 300
@@ -54,7 +58,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Status:
-    """A release as helm records it; `state` is helm's word for it, such as deployed, failed or pending-install."""
+    """A release as Helm records it; `state` is Helm's word for it, such as deployed, failed or pending-install."""
 
     state: str
     revision: int
@@ -103,6 +107,36 @@ def resource_names(manifest: str) -> dict[str, list[str]]:
             name = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
             names.setdefault(f"{obj['kind']}{f'.{group}' if group else ''}/{obj['apiVersion']}", []).append(name)
     return {kind: sorted(listed) for kind, listed in sorted(names.items())}
+
+
+def recorded(cluster: Cluster, namespace: str, name: str) -> Status | None:
+    """The newest revision of a release in Helm's own storage; None if there is none. One request, no helm process.
+
+    Each revision is a Secret: https://helm.sh/docs/topics/advanced/#storage-backends
+    """
+    secrets = cluster.resource("v1", "Secret")
+    assert secrets is not None
+    revisions = cluster.select(secrets, namespace, labelSelector=f"owner=helm,name={name}")
+    if not revisions:
+        return None
+    release = decoded(max(revisions, key=lambda secret: int(metadata(secret)["labels"]["version"])))
+    chart_metadata = release["chart"]["metadata"]
+    return Status(
+        state=release["info"]["status"],
+        revision=release["version"],
+        chart=str(chart_metadata["name"]),
+        version=str(chart_metadata["version"]),
+        app_version=str(chart_metadata.get("appVersion") or ""),
+        manifest=release.get("manifest") or "",
+        values=release.get("config") or {},
+    )
+
+
+def decoded(secret: Object) -> Mapping[str, Any]:
+    """A revision of a release: JSON that Helm compresses and encodes before the API encodes it again."""
+    stored = base64.b64decode(base64.b64decode(secret["data"]["release"]))
+    release: Mapping[str, Any] = json.loads(gzip.decompress(stored))
+    return release
 
 
 class Helm:
@@ -154,25 +188,6 @@ class Helm:
                 process.terminate()  # helm marks the release as failed and ends
                 return
 
-    def status(self, namespace: str, name: str) -> Status | None:
-        """What helm knows of a release, None if nothing."""
-        try:
-            answer = json.loads(self._run(namespace, "status", name, "--output", "json"))
-        except HelmError as error:
-            if "not found" in str(error):
-                return None
-            raise
-        meta = json.loads(self._run(namespace, "get", "metadata", name, "--output", "json"))
-        return Status(
-            state=answer["info"]["status"],
-            revision=answer["version"],
-            chart=str(meta.get("chart")),
-            version=str(meta.get("version")),
-            app_version=str(meta.get("appVersion") or ""),
-            manifest=answer.get("manifest") or "",
-            values=answer.get("config") or {},
-        )
-
     def install(self, release: Mapping[str, Any]) -> None:
         arguments = ["install", release["name"], str(chart(release["chart"], release.get("version")).folder)]
         arguments += _flags(release, {"createNamespace": "--create-namespace", "skipCrds": "--skip-crds"})
@@ -193,7 +208,7 @@ class Helm:
         self._run(release["namespace"], *arguments, values=release.get("values") or {})
 
     def uninstall(self, namespace: str, name: str, *, wait: bool, timeout: int) -> None:
-        arguments = ["uninstall", name, "--ignore-not-found", "--timeout", f"{timeout}s"]
+        arguments = ["uninstall", name, "--timeout", f"{timeout}s"]
         self._run(namespace, *arguments, *(["--wait"] if wait else []))
 
 

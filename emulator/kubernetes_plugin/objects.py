@@ -286,22 +286,39 @@ def covers(pattern: Path, path: Path) -> bool:
     return len(pattern) <= len(path) and all(p in ("*", step) for p, step in zip(pattern, path, strict=False))
 
 
-def taken_over(managed: list[Object], creator: str, manager: str) -> list[Object] | None:
-    """`managedFields` in which what `creator` wrote belongs to the apply of `manager`; None if there is nothing to do.
+TAKEN_OVER = (
+    ("kubectl", "Apply"),
+    ("kubectl", "Update"),
+    ("before-first-apply", "Update"),
+    ("pulumi-kubernetes", "Update"),
+    ("pulumi-resource-kubernetes", "Update"),
+)
+"""Managers, by the beginning of their names, whose fields the next update takes over (await.go)."""
+
+
+def taken_over(managed: list[Object], manager: str) -> list[Object] | None:
+    """`managedFields` in which the fields of `TAKEN_OVER` belong to the apply of `manager`; None if there are none.
 
     An object is created by a plain request, whose manager another one conflicts with: without this an object's first
-    update would be refused.
+    update would be refused. Edits by kubectl go the same way; a subresource, such as `kubectl scale` writes, does not.
     """
-    created = [e for e in managed if (e.get("manager"), e.get("operation")) == (creator, "Update")]
-    created = [entry for entry in created if not entry.get("subresource")]
-    if not created:
-        return None
     applied = [e for e in managed if (e.get("manager"), e.get("operation")) == (manager, "Apply")]
-    rest = [entry for entry in managed if entry not in created and entry not in applied]
+    others = [
+        entry
+        for entry in managed
+        if entry not in applied
+        and not entry.get("subresource")
+        and any(
+            str(entry.get("manager")).startswith(name) and entry.get("operation") == kind for name, kind in TAKEN_OVER
+        )
+    ]
+    if not others:
+        return None
+    rest = [entry for entry in managed if entry not in others and entry not in applied]
     fields: Object = {}
-    for entry in created + applied:
+    for entry in others + applied:
         fields = _merged(fields, entry.get("fieldsV1") or {})
-    return [*rest, (applied or created)[0] | {"manager": manager, "operation": "Apply", "fieldsV1": fields}]
+    return [*rest, (applied or others)[0] | {"manager": manager, "operation": "Apply", "fieldsV1": fields}]
 
 
 def _merged(one: Object, other: Object) -> Object:

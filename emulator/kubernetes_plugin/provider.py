@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from pulumi.runtime.proto import provider_pb2
 from emulator import sdk_types
 from emulator.kubernetes_plugin import configuration, kinds, objects, releases
 from emulator.kubernetes_plugin.api import CREATOR, ApiError, Cluster, Resource, UnreachableError
+from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
 from emulator.kubernetes_plugin.objects import Change, Object, Path, annotation, is_true, metadata
 from emulator.kubernetes_plugin.readiness import Failed
 from emulator.kubernetes_plugin.waits import NotReadyError, Waiter, refuse_unknown_wait
@@ -33,7 +35,8 @@ from emulator.plugin import (
 )
 
 VERSION = "4.34.2"  # of the SDK that this plugin stands in for
-CREATE_RETRIES = 5  # while the kind or the namespace isn't there yet, after 1, 2, 4, 8, 16 s
+# While the kind or the namespace isn't there yet; after the last one the official plugin pauses too (retry.go).
+CREATE_PAUSES_SECONDS = (1, 2, 4, 8, 16, 32)
 UPDATE_RETRIES = 5
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 Properties = dict[str, Any]
@@ -47,6 +50,7 @@ class KubernetesProvider(Provider):
         super().__init__("kubernetes", VERSION)
         self._settings: configuration.Configuration | None = None
         self._cluster: Cluster | None = None
+        self._unreachable = "its kubeconfig isn't known yet"
 
     # -------------------------------------------------------------------------------------------------------- schema
     def GetSchema(self, request: provider_pb2.GetSchemaRequest, context: Servicer) -> provider_pb2.GetSchemaResponse:
@@ -70,7 +74,9 @@ class KubernetesProvider(Provider):
         by_name = {key.removeprefix(prefix): value for key, value in request.variables.items()}
         self._settings = configuration.read(decode(request.args) if request.HasField("args") else by_name)
         if self._settings.kubeconfig is not None:
-            self._cluster = Cluster(self._settings.kubeconfig)
+            self._cluster, self._unreachable = _connected(self._settings.kubeconfig)
+        # Loads the SDK's types while the program starts; the first check would wait for them.
+        threading.Thread(target=kinds.input_type, args=("kubernetes:core/v1:Namespace",), daemon=True).start()
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
         )
@@ -84,13 +90,13 @@ class KubernetesProvider(Provider):
     @property
     def cluster(self) -> Cluster:
         if self._cluster is None:
-            raise UnreachableError("its kubeconfig isn't known yet")
+            raise UnreachableError(self._unreachable)
         return self._cluster
 
     def _releases(self) -> releases.Releases:
         if self.settings.kubeconfig is None:
-            raise Refused("the cluster's kubeconfig isn't known yet")
-        return releases.Releases(self.settings.kubeconfig, self.cancelled)
+            raise UnreachableError(self._unreachable)
+        return releases.Releases(self.settings.kubeconfig, self.cluster, self.cancelled)
 
     def _resource(self, obj: Object) -> Resource | None:
         return self.cluster.resource(str(obj["apiVersion"]), str(obj["kind"]))
@@ -231,7 +237,10 @@ class KubernetesProvider(Provider):
         if type_of(request.urn) == releases.TYPE:
             if request.preview:
                 return provider_pb2.CreateResponse(properties=encode(releases.previewed(inputs)))
-            release_id, state = self._releases().create(inputs)
+            try:
+                release_id, state = self._releases().create(inputs)
+            except UnreachableError as error:
+                raise _refused_unreachable(error) from None
             return provider_pb2.CreateResponse(id=release_id, properties=encode(state))
         obj = plain(inputs)
         manager = self._manager(request.urn, {}, obj)
@@ -240,7 +249,7 @@ class KubernetesProvider(Provider):
         try:
             resource, live = self._created(request.urn, inputs)
         except UnreachableError as error:
-            raise Refused(f"the Kubernetes cluster is unreachable: {error}") from None
+            raise _refused_unreachable(error) from None
         object_id = objects.object_id(live)
         try:
             live = self._waiter().until_ready(
@@ -275,11 +284,12 @@ class KubernetesProvider(Provider):
     def _created(self, urn: str, inputs: Properties) -> tuple[Resource, Object]:
         obj = plain(inputs)
         namespace = metadata(obj).get("namespace", "")
-        pause = 1
-        for attempt in range(CREATE_RETRIES + 1):
+        why = ""
+        for pause in CREATE_PAUSES_SECONDS:
             resource = self._resource(obj)
-            why = f"the API server doesn't serve {obj['apiVersion']} {obj['kind']}; is its definition (CRD) there?"
-            if resource is not None:
+            if resource is None:
+                why = _no_match(obj)
+            else:
                 try:
                     return resource, self.cluster.create(resource, namespace, obj, dry_run=False)
                 except ApiError as error:
@@ -287,12 +297,10 @@ class KubernetesProvider(Provider):
                         raise _refused_create(urn, inputs, error) from None
                     why = error.message
                     self.cluster.forget(str(obj["apiVersion"]), str(obj["kind"]))
-            if attempt == CREATE_RETRIES or self.cancelled.is_set():
+            self.log(urn, f"not created yet, next try in {pause} s: {why}", passing=True)
+            if self.cancelled.wait(pause):
                 break
-            self.log(urn, f"not created yet, trying again in {pause} s: {why}", passing=True)
-            self.cancelled.wait(pause)
-            pause *= 2
-        raise Refused(f"{obj['kind']} {metadata(obj).get('name')} was not created: {why}")
+        raise Refused(f"{_named(inputs)} was not created by the Kubernetes API server: {why}")
 
     def _manager(self, urn: str, state: Properties, obj: Object) -> str:
         """One manager of fields for each resource, so that two resources never overwrite one another unseen."""
@@ -303,7 +311,10 @@ class KubernetesProvider(Provider):
     def Update(self, request: provider_pb2.UpdateRequest, context: Servicer) -> provider_pb2.UpdateResponse:
         inputs, state = decode(request.news), decode(request.olds)
         if type_of(request.urn) == releases.TYPE:
-            done = releases.previewed(inputs) if request.preview else self._releases().update(inputs)
+            try:
+                done = releases.previewed(inputs) if request.preview else self._releases().update(inputs)
+            except UnreachableError as error:
+                raise _refused_unreachable(error) from None
             return provider_pb2.UpdateResponse(properties=encode(done))
         obj = plain(inputs)
         manager = self._manager(request.urn, state, obj)
@@ -313,12 +324,12 @@ class KubernetesProvider(Provider):
             if resource is None and request.preview:
                 return provider_pb2.UpdateResponse(properties=request.news)
             if resource is None:
-                raise Refused(f"the API server doesn't serve {obj['apiVersion']} {obj['kind']}")
+                raise Refused(f"{_named(inputs)} was not updated by the Kubernetes API server: {_no_match(obj)}")
             live = self._applied(resource, obj, manager, ignored, dry_run=request.preview)
         except UnreachableError as error:
             if request.preview:
                 return provider_pb2.UpdateResponse(properties=request.news)
-            raise Refused(f"the Kubernetes cluster is unreachable: {error}") from None
+            raise _refused_unreachable(error) from None
         except ApiError as error:
             if request.preview and error.code == 403:
                 return provider_pb2.UpdateResponse(properties=request.news)
@@ -350,7 +361,7 @@ class KubernetesProvider(Provider):
         live = self.cluster.get(resource, namespace, name)
         force = self.settings.force or is_true(obj, objects.PATCH_FORCE)
         version = metadata(live)["resourceVersion"]
-        managed = objects.taken_over(metadata(live).get("managedFields") or [], CREATOR, manager)
+        managed = objects.taken_over(metadata(live).get("managedFields") or [], manager)
         if managed is not None and not dry_run:
             operations = [
                 {"op": "replace", "path": "/metadata/managedFields", "value": managed},
@@ -451,6 +462,16 @@ class KubernetesProvider(Provider):
         self._waiter().until_gone(resource, namespace, name, obj | inputs, request.timeout, report)
 
 
+def _connected(kubeconfig: Kubeconfig) -> tuple[Cluster | None, str]:
+    """The cluster, or why it is out of reach: then it stays so for this process, as for the official plugin."""
+    cluster = Cluster(kubeconfig)
+    try:
+        cluster.request("GET", "/api")
+    except (UnreachableError, ApiError) as error:
+        return None, str(error)
+    return cluster, ""
+
+
 def _failures(problems: list[tuple[str, str]]) -> list[provider_pb2.CheckFailure]:
     """The path stands in the text: the engine shows a failure's property only if it is a whole argument."""
     return [provider_pb2.CheckFailure(reason=f"{path}: {reason}" if path else reason) for path, reason in problems]
@@ -524,6 +545,11 @@ def _named(inputs: Properties) -> str:
     return f"{obj['kind']} {f'{namespace}/' if namespace else ''}{metadata(obj).get('name')}"
 
 
+def _no_match(obj: Object) -> str:
+    """What Kubernetes' clients say of a kind that the API server does not serve."""
+    return f'no matches for kind "{obj["kind"]}" in version "{obj["apiVersion"]}"'
+
+
 def _refused_create(urn: str, inputs: Properties, error: ApiError) -> Refused:
     text = f"{_named(inputs)} was not created by the Kubernetes API server: {objects.redacted(error.message, inputs)}"
     if error.code == 409 and error.reason == "AlreadyExists":
@@ -538,7 +564,7 @@ def _refused_create(urn: str, inputs: Properties, error: ApiError) -> Refused:
 def _refused_update(inputs: Properties, error: ApiError) -> Refused:
     text = f"{_named(inputs)} was not updated by the Kubernetes API server: "
     if error.code == 404:
-        return Refused(f"{text}it is gone. Run `pulumi refresh`, then `pulumi up`: that creates it again")
+        return Refused(f"{text}{error.message}. Run `pulumi refresh`, then `pulumi up`: that creates it again")
     owners = [cause for cause in error.causes if cause.get("reason") == "FieldManagerConflict"]
     if not owners:
         return Refused(text + objects.redacted(error.message, inputs))
@@ -549,8 +575,12 @@ def _refused_update(inputs: Properties, error: ApiError) -> Refused:
     )
 
 
+def _refused_unreachable(error: UnreachableError) -> Refused:
+    return Refused(f"configured Kubernetes cluster is unreachable: {error}")
+
+
 def _unreachable(object_id: str, error: UnreachableError) -> Refused:
     return Refused(
-        f"{object_id}: the Kubernetes cluster is unreachable: {error}. If the cluster is gone for good, run the "
+        f"{object_id}: configured Kubernetes cluster is unreachable: {error}. If the cluster is gone for good, run the "
         "command again with PULUMI_K8S_DELETE_UNREACHABLE=true: that drops its objects from the state"
     )

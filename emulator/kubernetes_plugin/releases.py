@@ -7,6 +7,7 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
+from emulator.kubernetes_plugin.api import ApiError, Cluster
 from emulator.kubernetes_plugin.helm import (
     DEFAULT_TIMEOUT_SECONDS,
     SUPPORTED,
@@ -14,6 +15,7 @@ from emulator.kubernetes_plugin.helm import (
     HelmError,
     Status,
     chart,
+    recorded,
     resource_names,
 )
 from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
@@ -61,7 +63,7 @@ def unsupported(news: Properties) -> list[tuple[str, str]]:
 
 
 def changes(state: Properties, news: Properties) -> dict[Path, Change]:
-    old = plain(state.get("__inputs")) or {}
+    old = plain(_stated(state)) or {}
     return differences({k: v for k, v in old.items() if k != "resourceNames"}, plain(news), typed=False)
 
 
@@ -71,6 +73,21 @@ def replaces(path: Path) -> bool:
 
 def previewed(inputs: Properties) -> Properties:
     return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
+
+
+def _stated(state: Properties) -> Properties | None:
+    """The inputs that a state was made of; None in an import.
+
+    Raises:
+        Refused: They lack the secret wrapper that the engine records them with; the official plugin breaks on that.
+    """
+    known = state.get("__inputs")
+    if known is None:
+        return None
+    if not isinstance(known, Secret):
+        raise Refused("__inputs of a Helm release is no secret in the state, and the kubernetes plugin can't read it")
+    inputs: Properties = known.value
+    return inputs
 
 
 def _state(inputs: Properties, status: Status) -> Properties:
@@ -93,12 +110,14 @@ class Releases:
     """Installs, upgrades and removes the releases of one cluster.
 
     Args:
-        kubeconfig: The cluster and the login.
+        kubeconfig: The cluster and the login, for helm.
+        cluster: The same cluster; Helm's records of its releases are read there.
         cancelled: Ends a running helm when set.
     """
 
-    def __init__(self, kubeconfig: Kubeconfig, cancelled: threading.Event) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, cluster: Cluster, cancelled: threading.Event) -> None:
         self._helm = Helm(kubeconfig, cancelled)
+        self._cluster = cluster
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
         """The id and the state. A release of that name that is there, also one that was killed half-way, is refused."""
@@ -119,9 +138,15 @@ class Releases:
             self._failed(f"{release['namespace']}/{release['name']}", inputs, error)
         return self._live(inputs)
 
+    def _recorded(self, namespace: str, name: str) -> Status | None:
+        try:
+            return recorded(self._cluster, namespace, name)
+        except ApiError as error:
+            raise Refused(f"Helm release {namespace}/{name}: {error}") from None
+
     def _live(self, inputs: Properties) -> Properties:
         release = plain(inputs)
-        status = self._helm.status(release["namespace"], release["name"])
+        status = self._recorded(release["namespace"], release["name"])
         if status is None:
             raise Refused(f"Helm release {release['namespace']}/{release['name']} went while it was made")
         return _state(inputs, status)
@@ -133,26 +158,26 @@ class Releases:
             raise Refused(reason)
         try:
             state = self._live(inputs)
-        except (HelmError, Refused):
+        except Refused:
             raise Refused(reason) from None
         raise InitFailed(release_id, state, [reason])
 
     def read(self, release_id: str, state: Properties, inputs: Properties) -> tuple[Properties, Properties] | None:
         """(state, inputs) as they are now; None if the release is gone.
 
-        Raises:
-            InitFailed: Its last change was killed or failed.
+        Whatever its status, as the official plugin has it: one that failed or was killed half-way is read as it is.
         """
         namespace, name = parse_id(release_id)
-        try:
-            status = self._helm.status(namespace, name)
-        except HelmError as error:
-            raise Refused(f"Helm release {release_id}: {error}") from None
+        status = self._recorded(namespace, name)
         if status is None or status.state == "uninstalled":
             return None
         known = state.get("__inputs")
         if isinstance(known, Secret):
             inputs = known.value
+        elif known is not None:
+            raise Refused(
+                f"Helm release {release_id}: __inputs in the state is no secret; the engine records it as one"
+            )
         elif not inputs:
             inputs = {
                 "name": name,
@@ -162,10 +187,7 @@ class Releases:
                 "values": Secret(dict(status.values)),  # nobody says which of them are secret
                 "timeout": DEFAULT_TIMEOUT_SECONDS,
             }
-        live = _state(inputs, status)
-        if status.state != "deployed":
-            raise InitFailed(release_id, live, [f"Helm release {release_id} is {status.state}"], inputs)
-        return live, inputs
+        return _state(inputs, status), inputs
 
     def delete(self, state: Properties) -> None:
         release = plain(state)

@@ -17,6 +17,26 @@ from emulator.plugin import decode, encode, plain
 Properties = dict[str, Any]
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 NAMESPACE = "kubernetes:core/v1:Namespace"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+CHART = {
+    "Chart.yaml": "{apiVersion: v2, name: app, version: 1.2.3, appVersion: '7'}",
+    "templates/app.yaml": """
+{{- if .Values.refuse }}{{ fail (printf "refused: %s" .Values.refuse) }}{{ end }}
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: app}
+spec:
+  selector: {matchLabels: {app: app}}
+  template:
+    metadata: {labels: {app: app}}
+    spec:
+      {{- with .Values.nodeSelector }}
+      nodeSelector: {{ toJson . }}
+      {{- end }}
+      containers: [{name: main, image: registry.example/app}]
+""",
+}
+NOWHERE = {"values": {"nodeSelector": {"no": "where"}}}
 
 
 class Rejected(Exception):
@@ -240,3 +260,8 @@ def _with_kind(token: str, inputs: Properties) -> Properties:
     if module.startswith("helm.sh/"):
         return inputs
     return {"apiVersion": module.removeprefix("core/"), "kind": kind, **inputs}
+
+
+def release(chart: str, namespace: str, **more: Any) -> Properties:
+    """Inputs of a Release of that chart."""
+    return {"name": "app", "namespace": namespace, "chart": chart, "timeout": 60, **more}

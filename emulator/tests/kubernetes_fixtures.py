@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from emulator.tests.harness import RUN, Emulator
-from emulator.tests.kubernetes_engine import NAMESPACE, Created, Engine
+from emulator.tests.kubernetes_engine import CHART, NAMESPACE, Created, Engine
 
 MAKE = """
 import emulator.cluster as cluster
@@ -96,3 +96,13 @@ def namespace(plugin: Engine) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     made: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
     return made.id
+
+
+@pytest.fixture(scope="session")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a small chart."""
+    folder = tmp_path_factory.mktemp("charts") / "app"
+    (folder / "templates").mkdir(parents=True)
+    for name, text in CHART.items():
+        (folder / name).write_text(text)
+    return str(folder)

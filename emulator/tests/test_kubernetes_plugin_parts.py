@@ -169,19 +169,28 @@ def test_the_contents_of_a_config_map_replace_it_unless_the_provider_says_otherw
     assert objects.forces_replacement(obj, ("data", "a"), configs_mutable=mutable) == replaces
 
 
-def test_the_creators_fields_become_the_appliers() -> None:
+@pytest.mark.parametrize(
+    ("manager", "operation"),
+    [
+        ("pulumi-kubernetes", "Update"),
+        ("kubectl-edit", "Update"),
+        ("kubectl-client-side-apply", "Update"),
+        ("kubectl", "Apply"),
+    ],
+)
+def test_fields_of_the_creator_and_of_kubectl_become_the_appliers(manager: str, operation: str) -> None:
     managed = [
-        {"manager": "creator", "operation": "Update", "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}}},
-        {"manager": "creator", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        {"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}}},
+        {"manager": manager, "operation": operation, "subresource": "scale", "fieldsV1": {"f:spec": {"f:e": {}}}},
         {"manager": "ours", "operation": "Apply", "fieldsV1": {"f:spec": {"f:c": {}}}},
         {"manager": "theirs", "operation": "Update", "fieldsV1": {"f:spec": {"f:d": {}}}},
     ]
-    moved = objects.taken_over(managed, "creator", "ours")
+    moved = objects.taken_over(managed, "ours")
     assert moved is not None
     assert moved[:2] == [managed[1], managed[3]]
     assert moved[2]["manager"] == "ours"
     assert set(moved[2]["fieldsV1"]["f:spec"]) == {"f:a", "f:b", "f:c"}
-    assert objects.taken_over(moved, "creator", "ours") is None
+    assert objects.taken_over(moved, "ours") is None
 
 
 def test_an_ignored_field_is_left_out_if_another_owns_it_and_kept_if_we_do() -> None:

@@ -1,22 +1,39 @@
 """The rules of the official kubernetes plugin that the program counts on.
 
 They run against whichever `pulumi-resource-kubernetes` comes first under `emulator/run`: the official one where it is
-installed, else the emulator. Where the emulator is stricter, test_kubernetes_plugin.py says so.
+installed, else the emulator. Where the emulator is stricter, test_kubernetes_plugin.py says so: it refuses unknown
+fields, which the official plugin drops from a typed object and plans at every preview of a custom resource; and it ends
+with a killed engine, which the official one outlives by minutes.
 """
 
 from __future__ import annotations
 
+import base64
 import copy
+import gzip
+import json
 import re
+import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from emulator.plugin import UNKNOWN, Secret, plain
-from emulator.tests.kubernetes_engine import CONFIG_MAP, NAMESPACE, Created, Engine, Rejected, Unready
+from emulator.tests.kubernetes_engine import (
+    CONFIG_MAP,
+    NAMESPACE,
+    NOWHERE,
+    RELEASE,
+    Created,
+    Engine,
+    Rejected,
+    Unready,
+    release,
+)
 
 if TYPE_CHECKING:
     from emulator.tests.kubernetes_fixtures import Cluster
@@ -220,7 +237,24 @@ def test_a_field_of_another_manager_is_not_taken_unasked(plugin: Engine, cluster
     assert plugin.update(made, forced).outputs["spec"]["replicas"] == 3
 
 
+def test_an_edit_by_kubectl_is_overwritten_by_the_next_update(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    made = plugin.create(DEPLOYMENT, "d", given)
+    patch = '{"spec":{"replicas":2,"minReadySeconds":7}}'
+    cluster.kubectl("patch", "deployment", "d", "-n", namespace, "-p", patch)
+    updated = plugin.update(made, changed(given, "spec.replicas", 3))
+    assert updated.outputs["spec"]["replicas"] == 3
+    assert "minReadySeconds" not in updated.outputs["spec"], "what only kubectl wrote goes with its fields"
+
+
 # ----------------------------------------------------------------------------------------------------------- creating
+def test_a_kind_that_is_not_served_is_tried_for_a_minute_and_named(plugin: Engine) -> None:
+    began = time.monotonic()
+    with pytest.raises(Rejected, match=r'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"'):
+        plugin.create(QUEUE, "q", {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}}})
+    assert 55 < time.monotonic() - began < 90
+
+
 def test_what_exists_is_not_taken_over(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=theirs")
     with pytest.raises(Rejected, match="already exists"):
@@ -396,7 +430,103 @@ def test_an_import_reads_what_is_there(plugin: Engine, cluster: Cluster, namespa
     assert plugin.read(NAMESPACE, "none", "never-made") is None
 
 
+# ------------------------------------------------------------------------------------------------- a cluster that is ou
+def test_a_cluster_that_did_not_answer_at_first_stays_unreachable_for_that_process(
+    cluster: Cluster, namespace: str
+) -> None:
+    # The administrator's: the login of Google Cloud is for the cluster's own address.
+    kubeconfig = (cluster.emulator.state / "clusters" / "rules" / "kubeconfig").read_text()
+    found = re.search(r"https://127\.0\.0\.1:(\d+)", kubeconfig)
+    assert found
+    port = free_port()
+    late = kubeconfig.replace(found[0], f"https://127.0.0.1:{port}")
+    with cluster.plugin(kubeconfig=late) as early, forwarded(port, int(found[1])):
+        with pytest.raises(Rejected, match="configured Kubernetes cluster is unreachable"):
+            early.create(CONFIG_MAP, "c", config_map(namespace))
+        with cluster.plugin(kubeconfig=late) as later:
+            assert later.create(CONFIG_MAP, "c", config_map(namespace)).id == f"{namespace}/c"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def forwarded(port: int, target: int) -> Iterator[None]:
+    """Answers at a port of this machine with what another port says."""
+
+    def copy_bytes(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = server.accept()
+                far = socket.create_connection(("127.0.0.1", target))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=copy_bytes, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", port)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+
+
+# -------------------------------------------------------------------------------------------------------------- release
+def test_a_release_that_failed_is_read_as_it_is(plugin: Engine, namespace: str, chart: str) -> None:
+    with pytest.raises(Unready) as failed:
+        plugin.create(RELEASE, "app", release(chart, namespace, timeout=1, **NOWHERE))
+    refreshed = plugin.refresh(failed.value.made)
+    assert refreshed is not None
+    assert refreshed.outputs["status"]["status"] == "failed"
+    assert plugin.changes(refreshed, release(chart, namespace, timeout=1, **NOWHERE)) == [], "nothing would mend it"
+
+
+def test_a_release_that_is_pending_is_read_as_it_is_and_not_upgraded(
+    plugin: Engine, cluster: Cluster, namespace: str, chart: str
+) -> None:
+    made = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
+    relabel(cluster, namespace, "pending-upgrade")
+    refreshed = plugin.refresh(made)
+    assert refreshed is not None
+    assert refreshed.outputs["status"]["status"] == "pending-upgrade"
+    with pytest.raises((Rejected, Unready), match="in progress"):
+        plugin.update(refreshed, release(chart, namespace, skipAwait=True, values={"other": 1}))
+
+
+def relabel(cluster: Cluster, namespace: str, status: str) -> None:
+    """Writes a status into Helm's record of the release, as a helm that was killed leaves it."""
+    name = "sh.helm.release.v1.app.v1"
+    secret = json.loads(cluster.kubectl("get", "secret", name, "-n", namespace, "-o", "json"))
+    record = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
+    record["info"]["status"] = status
+    secret["data"]["release"] = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
+    secret["metadata"]["labels"]["status"] = status
+    cluster.kubectl("replace", "-f", "-", given=secret)
+
+
+def test_deleting_a_release_that_is_gone_fails_and_a_refresh_drops_it(
+    plugin: Engine, cluster: Cluster, namespace: str, chart: str
+) -> None:
+    made = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
+    cluster.kubectl("delete", "secret", "-n", namespace, "-l", "owner=helm")
+    with pytest.raises(Rejected, match="release: not found"):
+        plugin.delete(made)
+    assert plugin.refresh(made) is None
+
+
 # ------------------------------------------------------------------------------------------------------------ refusing
+def test_an_update_of_what_was_deleted_by_hand_is_refused(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+    given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    made = plugin.create(DEPLOYMENT, "d", given)
+    cluster.kubectl("delete", "deployment", "d", "-n", namespace)
+    with pytest.raises(Rejected, match=r'deployments\.apps "d" not found'):
+        plugin.update(made, changed(given, "spec.replicas", 2))
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [("spec.strategy", {"type": "Rolling"}), ("spec.template.spec.restartPolicy", "Sometimes"), ("spec.replicas", -1)],

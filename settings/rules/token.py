@@ -9,8 +9,29 @@ from settings.model import Settings
 from settings.problems import TOKEN, Problem
 from settings.rules.common import Rule
 
+_SET_TOKEN = "Copy the token alone, and run pulumi config set --secret gke-ai:hfToken"
 # https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets
 _SECRET = re.compile(r"(projects/[a-z0-9][-a-z0-9.:]*/secrets/)?[A-Za-z0-9_-]{1,255}")
+
+
+def token_problems(stated: str | None, encrypted: bool, environment: str | None) -> Iterator[Problem]:
+    """Problems of the token itself; no message quotes it.
+
+    Args:
+        stated: `gke-ai:hfToken` of the stack, None if the key is missing.
+        encrypted: Whether Pulumi keeps that key as a secret.
+        environment: The variable HF_TOKEN; used only if the key is missing.
+    """
+    path = "gke-ai:hfToken"
+    if stated and not encrypted:
+        cause = "the token stands in the configuration in plain text, and everyone who can read that file has it"
+        yield Problem(path, cause, f"Revoke it, make another, and run pulumi config set --secret {path}")
+    token, source = (environment, "the variable HF_TOKEN") if stated is None else (stated, "the token")
+    if stated is not None and not stated.strip():
+        yield Problem(path, "the token is empty — no model could be downloaded", _SET_TOKEN)
+    elif re.search(r"\s", (token or "").strip()):
+        cause = f"{source} contains a space or a line break, and a token has none — every download would be refused"
+        yield Problem(path, cause, _SET_TOKEN)
 
 
 def token_secret_is_a_name(settings: Settings) -> Iterator[Problem]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
+import subprocess
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +21,7 @@ from emulator.tests import harness
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
+from ops.stack import client_of, list_objects
 
 
 @dataclass(frozen=True)
@@ -125,19 +131,86 @@ def objects_of(emulator: Emulator) -> frozenset[tuple[str, str, str]]:
     return frozenset(name for name in names if name[:2] != ("Pod", "kube-system"))
 
 
-def killed_up(emulator: Emulator, config: Path, point: str) -> None:
-    """Begins an `up`, and kills its engine while the first resource of the type `point` is being created."""
-    up = emulator.start("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
+# The official kubernetes plugin goes on for minutes after its engine was killed; the emulated one ends with it.
+ENDS_SECONDS, OFFICIAL_ENDS_SECONDS = 15, 330
+
+
+def killed_up(emulator: Emulator, config: Path, point: str, release: str | None = None) -> None:
+    """Begins an `up`, and kills its engine while the first resource of the type `point` is being created.
+
+    With `release`, that is a Helm release, and the kill comes when Helm has recorded this status. The engine stands
+    still from the beginning of the installation: Helm goes on, and what becomes of it is in no state.
+    """
+    up = begin_up(emulator, config)
     assert up.stdout
     for line in up.stdout:
         if f" {point} " in line and "creating" in line:
             break
     else:
         raise AssertionError(f"the up ended before {point} was being created")
-    (engine,) = (pid for pid, command in emulator.processes().items() if "pulumi up" in command)
-    os.kill(engine, signal.SIGKILL)
+    engine = engine_of(emulator)
+    try:
+        if release:
+            statuses = helm_statuses(emulator)
+            eventually(lambda: "pending-install" in statuses(), "Helm begins to install the release")
+            os.kill(engine, signal.SIGSTOP)
+            eventually(lambda: release in statuses(), f"Helm has the release as {release}")
+    finally:
+        os.kill(engine, signal.SIGKILL)
     up.communicate()
-    until_none(lambda: of_an_update(emulator), "plugins, Helm and language host end with their engine", 15)
+    until_update_ends(emulator)
+
+
+def helm_statuses(emulator: Emulator) -> Callable[[], list[str]]:
+    """Asks for the status of every revision that Helm has recorded, in a stack that has no outputs yet."""
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    api = client_of(kubeconfig.read_text(), 1)
+
+    def ask() -> list[str]:
+        secrets = list_objects(api, "/api/v1/secrets", labelSelector="owner=helm")
+        return [secret["metadata"]["labels"]["status"] for secret in secrets]
+
+    return ask
+
+
+def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) -> str:
+    """Begins an `up`, and kills it at a random moment; what was done, in words. The `up` may have ended before."""
+    operations, pause, alone = chance.randrange(60), chance.uniform(0, 2), chance.random() < 0.5
+    up = begin_up(emulator, config)
+    assert up.stdout
+    seen, last = 0, ""
+    for line in up.stdout:
+        if "creating" in line or "created" in line:
+            seen, last = seen + 1, line.strip()
+        if seen >= operations:
+            break
+    time.sleep(pause)
+    if up.poll() is None and (found := of_an_update(emulator)):
+        for pid in [engine_of(emulator)] if alone else found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    up.communicate()
+    until_update_ends(emulator)
+    who = "the engine alone" if alone else "everything"
+    return f"{who} was killed {pause:.2f} s after line {operations} ({last})"
+
+
+def begin_up(emulator: Emulator, config: Path) -> subprocess.Popen[str]:
+    """Begins what `make up` runs."""
+    return emulator.start("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
+
+
+def engine_of(emulator: Emulator) -> int:
+    """The process of the engine at work."""
+    (engine,) = (pid for pid, command in emulator.processes().items() if "pulumi up" in command)
+    return engine
+
+
+def until_update_ends(emulator: Emulator) -> None:
+    """Waits until the plugins, Helm and the language host have ended after their engine."""
+    official = any("/pulumi-resource-kubernetes" in command for command in of_an_update(emulator).values())
+    bound = OFFICIAL_ENDS_SECONDS if official else ENDS_SECONDS
+    until_none(lambda: of_an_update(emulator), "plugins, Helm and language host end with their engine", bound)
 
 
 def of_an_update(emulator: Emulator) -> dict[int, str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +13,16 @@ import pytest
 import yaml
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator, eventually, killed_up, recovered, settled, until_none
+from tests.end_to_end.emulator import (
+    ROOT,
+    Emulator,
+    eventually,
+    killed_at_random,
+    killed_up,
+    recovered,
+    settled,
+    until_none,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -98,12 +110,16 @@ def test_first_up_from_nothing_succeeds(run: int, emulator_with: Callable[..., E
     assert emulator.planned() == {}
 
 
+RELEASE = "kubernetes:helm.sh/v3:Release"
+# Where an `up` is killed: the type that is being created, and what Helm says then.
 KILLS = [
-    "gcp:container:Cluster",
-    "kubernetes:helm.sh/v3:Release",
+    pytest.param("gcp:container:Cluster", None, id="cluster"),
+    pytest.param(RELEASE, "pending-install", id="release half installed"),
+    pytest.param(RELEASE, "deployed", id="release installed and not recorded"),
     *(
-        pytest.param(point, marks=LONG)
+        pytest.param(point, None, marks=LONG, id=point)
         for point in (
+            RELEASE,
             "gcp:storage:Bucket",
             "gcp:container:NodePool",
             "kubernetes:core/v1:Namespace",
@@ -115,15 +131,34 @@ KILLS = [
 ]
 
 
-@pytest.mark.parametrize("point", KILLS)
+@pytest.mark.parametrize(("point", "release"), KILLS)
 def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
-    point: str, emulator_with: Callable[..., Emulator]
+    point: str, release: str | None, emulator_with: Callable[..., Emulator]
 ) -> None:
     emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     config = emulator.configure(EXAMPLE)
-    killed_up(emulator, config, point)
+    killed_up(emulator, config, point, release)
     recovered(emulator, config)
     assert len(emulator.get("deployments,jobs,services", "-n", "llm")) == 4
+    if release:
+        releases = emulator.get("secrets", "-n", "kueue-system", "-l", "owner=helm")
+        assert [one["metadata"]["labels"]["status"] for one in releases] == ["deployed"]
+
+
+# The moments of the random kills; GKE_AI_KILL_SEED repeats those of an earlier run.
+KILL_SEED = os.environ.get("GKE_AI_KILL_SEED") or str(time.time_ns())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kill", range(30))
+def test_up_killed_at_any_moment_recovers(kill: int, emulator: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+    config = emulator.configure("Pulumi.dev.yaml")
+    happened = killed_at_random(emulator, config, random.Random(f"{KILL_SEED} {kill}"))
+    with capsys.disabled():
+        print(f"\nGKE_AI_KILL_SEED={KILL_SEED}, kill {kill}: {happened}")
+    recovered(emulator, config)
+    emulator.make("down")
+    assert_nothing_left(emulator)
 
 
 def test_kept_bucket_outlives_its_stack_and_deleted_one_goes_with_its_data(emulator: Emulator) -> None:

@@ -43,6 +43,8 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _CERTIFICATE = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]+")
 RELEASE = "kubernetes:helm.sh/v3:Release"
 SECRETS = "kubernetes:core/v1:Secret"
+# How a state marks a secret (sdk/go/common/resource of Pulumi: SigKey, SecretSig); imports encrypt the plain text.
+SIGNATURE, SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 
 
 def recorded(deployment: Mapping[str, Any], stack: str, config: Mapping[str, Any]) -> str:
@@ -93,6 +95,8 @@ def _trimmed(resource: Resource) -> Resource:
 def _whole(resource: Resource) -> Resource:
     if resource.get("custom"):
         resource["outputs"] = resource.get("inputs", {}) | resource.get("outputs", {})
-        if resource["type"].startswith("kubernetes:"):
+        if resource["type"] == RELEASE:  # the plugin reads them as a secret only
+            resource["outputs"]["__inputs"] = {SIGNATURE: SECRET, "plaintext": json.dumps(resource["inputs"])}
+        elif resource["type"].startswith("kubernetes:"):
             resource["outputs"].setdefault("__inputs", resource["inputs"])
     return resource

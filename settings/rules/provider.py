@@ -1,0 +1,45 @@
+"""Checks of the Google Cloud provider's own keys, `gcp:project` and `gcp:region`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from catalog.zones import ZONES, is_zone, region_of
+from settings.problems import Problem, nearest
+
+# 6 to 30 lowercase letters, digits and hyphens, from a letter to a letter or digit:
+# https://cloud.google.com/resource-manager/docs/creating-managing-projects
+_ID = "[a-z][-a-z0-9]{4,28}[a-z0-9]"
+# Older projects of an organization carry its domain, as in `example.com:my-project`:
+# https://github.com/hashicorp/terraform-provider-google (verify.ProjectRegex)
+_DOMAIN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)+"
+_PROJECT = re.compile(f"({_DOMAIN}:)?{_ID}")
+
+
+def project_problems(project: str) -> Iterator[Problem]:
+    """A project is set, and its id can exist."""
+    path, command = "gcp:project", "pulumi config set gcp:project PROJECT_ID"
+    if not project:
+        yield Problem(path, "no project is set — nothing could be created", f"Run {command}")
+    elif project.isdigit():
+        cause = f"{project} is the number of a project — names and identities are made of its id"
+        yield Problem(path, cause, f"Run {command}; gcloud projects describe {project} shows the id")
+    elif _PROJECT.fullmatch(project) is None:
+        cause = (
+            f"{project} can't be the id of a project: an id has 6 to 30 lowercase letters, digits and hyphens, starts "
+            "with a letter and does not end with a hyphen — Google Cloud would refuse every request"
+        )
+        yield Problem(path, cause, f"Run {command}; gcloud projects list shows the ids")
+
+
+def region_problems(region: str) -> Iterator[Problem]:
+    """The default region exists; it may be left out, as every resource of this program states its own."""
+    if not region or region in ZONES:
+        return
+    if is_zone(region) and region_of(region) in ZONES:
+        cause = f"{region} is a zone, and a region is needed — regional requests would be refused"
+        yield Problem("gcp:region", cause, f"Write {region_of(region)}")
+        return
+    cause = f"{region} is no region of Google Cloud — regional requests would be refused"
+    yield Problem("gcp:region", cause, nearest(region, ZONES))

@@ -1,0 +1,153 @@
+"""An update waits until the control plane answers before anything is asked of the cluster; a preview does not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from components import control_plane
+from tests.recorder import configuration, run_program
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Any]:
+    """An HTTPS server at an address of this machine: its `host`, its `authority` and the `status` that it answers."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "control plane")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    pem = tmp_path / "server.pem"
+    plain = serialization.NoEncryption()
+    pem.write_bytes(
+        certificate + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    )
+    found = SimpleNamespace(status=200, asked=[])
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.asked.append(self.path)
+            self.send_response(found.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    listening = HTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    found.host = f"127.0.0.1:{listening.server_port}"
+    found.authority = base64.b64encode(certificate).decode()
+    yield found
+    listening.shutdown()
+    listening.server_close()
+
+
+@pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (500, False), (503, False)])
+def test_a_control_plane_answers_even_where_it_asks_for_a_login(server: Any, status: int, answers: bool) -> None:
+    server.status = status
+    assert (control_plane.failure(server.host, server.authority) is None) == answers
+    assert server.asked == ["/healthz"]
+
+
+def test_a_proxy_for_the_internet_is_not_asked_for_this_machine(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert control_plane.failure(server.host, server.authority) is None
+
+
+def test_another_authority_is_a_reason(server: Any) -> None:
+    assert "certificate" in (control_plane.failure(server.host, None) or "")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid"])
+def test_nobody_there_is_a_reason(host: str) -> None:
+    assert control_plane.failure(host, None)
+
+
+@pytest.mark.parametrize("authority", ["!", base64.b64encode(b"no certificate").decode()])
+def test_a_certificate_that_is_none_is_a_reason(server: Any, authority: str) -> None:
+    assert control_plane.failure(server.host, authority)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Time that passes only in pauses, the reasons that the next tries find, and what is said."""
+    found = SimpleNamespace(now=0.0, reasons=[], said=[], warned=[])
+
+    async def sleep(seconds: float) -> None:
+        found.now += seconds
+
+    async def in_thread(*_: object) -> str | None:
+        return found.reasons.pop(0) if found.reasons else None
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(control_plane, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(control_plane, "in_thread", in_thread)
+    monkeypatch.setattr(pulumi.log, "info", found.said.append)
+    monkeypatch.setattr(pulumi.log, "warn", found.warned.append)
+    return found
+
+
+def wait() -> None:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(control_plane.wait_for_control_plane("192.0.2.1", None))
+    loop.close()
+
+
+def test_a_control_plane_that_answers_costs_no_pause_and_no_word(clock: Any) -> None:
+    wait()
+    assert (clock.now, clock.said, clock.warned) == (0, [], [])
+
+
+def test_a_wait_is_said_once_with_its_reason(clock: Any) -> None:
+    clock.reasons = ["connection refused"] * 20
+    wait()
+    assert 30 < clock.now < 120
+    assert clock.said == ["Waiting until the control plane answers at https://192.0.2.1: connection refused"]
+    assert clock.warned == []
+
+
+def test_a_wait_ends_after_five_minutes_with_a_warning(clock: Any) -> None:
+    clock.reasons = ["timed out"] * 1000
+    wait()
+    assert 300 <= clock.now <= 305
+    (warning,) = clock.warned
+    assert "timed out" in warning
+    assert "authorizedNetworks" in warning
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_an_update_waits_and_a_preview_does_not(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    async def answered(host: str, authority: str | None) -> None:
+        asked.append((host, authority))
+
+    record = run_program(
+        configuration("examples/mixed-training-inference.yaml"), preview, monkeypatch, control_plane=answered
+    )
+    assert asked == ([] if preview else [("192.0.2.1", "Q0E=")])
+    assert preview or "192.0.2.1" in record.outputs["kubeconfig"]

@@ -1,0 +1,196 @@
+"""Patience with controllers and kinds that come late: what is tried again, how often, how long, what is said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pulumi
+import pytest
+
+from components import retry
+
+WEBHOOK = 'failed calling webhook "mclusterqueue.kb.io": connection refused'
+JOBSET_WEBHOOK = (
+    'failed calling webhook "mjobset.kb.io": Post "https://jobset-webhook-service.jobset-system.svc:443/mutate": '
+    "connection refused"
+)
+COMPUTE_CLASS = 'no matches for kind "ComputeClass" in version "cloud.google.com/v1"'
+SECRET_SYNC = 'no matches for kind "SecretSync" in version "secret-sync.gke.io/v1"'
+CLUSTER_QUEUE = 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"'
+OFFICIAL_ATTEMPT = 64.0
+"""Seconds that the official kubernetes plugin spends on one attempt where the kind is missing: six tries of its own."""
+
+
+@dataclass
+class Update:
+    """The engine and a clock: an operation that fails until the hook gives up, and what was said meanwhile."""
+
+    # Of its own: `asyncio.run` would take away the loop that other tests' resources are bound to.
+    loop: asyncio.AbstractEventLoop
+    seconds: float = 0.0
+    tries: int = 0
+    pauses: list[float] = field(default_factory=list)
+    warnings: list[tuple[float, str]] = field(default_factory=list)
+    errors: list[tuple[float, str]] = field(default_factory=list)
+
+    def fail(self, error: str, attempt: float = 0.1, name: str = "q", most: int = 200) -> Update:
+        """Lets the operation fail with the same error, each attempt taking so many seconds."""
+        seen: list[str] = []
+        while self.tries < most:
+            self.seconds += attempt
+            self.tries += 1
+            seen.insert(0, error)
+            args = pulumi.ErrorHookArgs(
+                urn=f"urn::{name}", id="", name=name, type="t", failed_operation="create", errors=seen
+            )
+            if not self.loop.run_until_complete(retry.until_answered(args)):
+                break
+        return self
+
+
+@pytest.fixture
+def update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Update]:
+    """An update of its own, whose clock stands still but for attempts and pauses."""
+    update = Update(asyncio.new_event_loop())
+
+    async def sleep(seconds: float) -> None:
+        update.pauses.append(seconds)
+        update.seconds += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: update.seconds))
+    monkeypatch.setattr(retry, "_first_errors", {})
+    monkeypatch.setattr(retry, "_warned", set())
+    monkeypatch.setattr(pulumi.log, "warn", lambda text: update.warnings.append((update.seconds, text)))
+    monkeypatch.setattr(pulumi.log, "error", lambda text: update.errors.append((update.seconds, text)))
+    yield update
+    update.loop.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'Internal error occurred: failed calling webhook "mresourceflavor.kb.io": Post "https://…": connection refused',
+        'failed calling webhook "m.kb.io": no endpoints available for service "kueue-webhook-service"',
+        'failed calling webhook "m.kb.io": x509: certificate signed by unknown authority',
+        CLUSTER_QUEUE,
+        "the server could not find the requested resource",
+        "context deadline exceeded",
+    ],
+)
+def test_what_does_not_answer_yet_is_tried_again_after_a_pause(error: str, update: Update) -> None:
+    update.fail(error, most=2)
+    assert update.tries == 2
+    assert len(update.pauses) == 2
+    assert min(update.pauses) > 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'admission webhook "vclusterqueue.kb.io" denied the request: spec.cohortName: Invalid value',
+        'resourceflavors.kueue.x-k8s.io "l4" is forbidden: User "u" cannot create resource',
+        'Deployment.apps "s" is invalid: spec.selector: Invalid value',
+        "configured Kubernetes cluster is unreachable: unable to load schema information: connection refused",
+    ],
+)
+def test_an_answer_is_not_asked_for_again(error: str, update: Update) -> None:
+    update.fail(error)
+    assert (update.tries, update.pauses) == (1, [])
+
+
+def test_first_tries_follow_within_half_a_second(update: Update) -> None:
+    update.fail(WEBHOOK, attempt=0, most=6)
+    assert max(update.pauses) < 0.5
+
+
+def test_no_pause_is_longer_than_a_fifth_of_the_time_waited_so_far(update: Update) -> None:
+    update.fail(WEBHOOK, attempt=0)
+    waited = 0.0
+    for pause in update.pauses:
+        assert pause <= 0.3 + waited / 5
+        waited += pause
+
+
+def test_a_controller_gets_ten_minutes_within_the_tries_of_the_engine(update: Update) -> None:
+    update.fail(WEBHOOK, attempt=0)
+    assert update.seconds == pytest.approx(600)
+    assert update.tries < 99, "the engine would give up first, without advice"
+    assert "kubectl -n kueue-system" in update.errors[0][1]
+
+
+def test_a_missing_kind_gets_ten_minutes_whatever_an_attempt_takes(update: Update) -> None:
+    update.fail(CLUSTER_QUEUE, attempt=OFFICIAL_ATTEMPT)
+    assert 600 <= update.seconds <= 600 + 2 * OFFICIAL_ATTEMPT
+
+
+@pytest.mark.parametrize("error", [COMPUTE_CLASS, SECRET_SYNC])
+def test_a_kind_of_gke_gets_one_minute(error: str, update: Update) -> None:
+    update.fail(error, attempt=0.1)
+    assert 60 <= update.seconds < 61
+
+
+def test_a_kind_of_gke_is_given_up_after_two_attempts_of_the_official_plugin(update: Update) -> None:
+    update.fail(COMPUTE_CLASS, attempt=OFFICIAL_ATTEMPT)
+    assert update.tries == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (COMPUTE_CLASS, "ComputeClass needs GKE 1.30.3-gke.1451000"),
+        (SECRET_SYNC, "gke-ai:hfTokenSecret needs GKE 1.34"),
+    ],
+)
+def test_the_remedy_for_a_kind_of_gke_is_said_once_when_the_wait_begins_and_at_its_end(
+    error: str, remedy: str, update: Update
+) -> None:
+    update.fail(error)
+    ((when, warning),) = update.warnings
+    assert when < 1
+    assert remedy in warning
+    assert "1 minute" in warning
+    ((_, said),) = update.errors
+    assert remedy in said
+    assert "GKE still does not serve this kind after 1 minute" in said
+    assert "kueue" not in said.lower()
+
+
+def test_the_remedy_is_said_once_for_all_that_wait_for_the_same(update: Update) -> None:
+    update.fail(COMPUTE_CLASS, most=1)
+    update.fail(COMPUTE_CLASS, name="other", most=2)
+    assert len(update.warnings) == 1
+
+
+def test_a_controller_that_is_as_late_as_usual_is_no_warning(update: Update) -> None:
+    update.fail(WEBHOOK, most=25)
+    assert 10 < update.seconds < 30
+    assert update.warnings == []
+
+
+def test_a_controller_that_is_later_is_one(update: Update) -> None:
+    update.fail(WEBHOOK, most=70)
+    ((when, warning),) = update.warnings
+    assert 30 <= when < 40
+    assert "kubectl -n kueue-system" in warning
+
+
+@pytest.mark.parametrize(
+    "error", [JOBSET_WEBHOOK, 'no matches for kind "JobSet" in version "jobset.x-k8s.io/v1alpha2"']
+)
+def test_patience_with_jobset_ends_with_advice_on_jobset(error: str, update: Update) -> None:
+    update.fail(error)
+    ((_, said),) = update.errors
+    assert "JobSet still does not answer after 10 minutes" in said
+    assert "kubectl -n jobset-system" in said
+
+
+def test_another_operation_on_the_same_resource_begins_anew(update: Update) -> None:
+    update.fail(COMPUTE_CLASS)
+    update.seconds += 1000
+    before, update.tries = update.seconds, 0
+    update.fail(COMPUTE_CLASS)
+    assert 60 <= update.seconds - before < 61
