@@ -9,6 +9,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from catalog.capacity import MODES
+from catalog.machines import machine
 from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
@@ -130,6 +131,7 @@ class GpuNodePool(Component):
                     "gpu_driver_installation_config": {"gpu_driver_version": DRIVERS[spec.driver]},
                 }
             ],
+            **local_ssds(spec),
             **capacity(spec),
         }
         queued = isinstance(spec.capacity, QueuedFlexStart)
@@ -178,6 +180,16 @@ def digits(nodes: gcp.container.NodePoolNodeConfigArgsDict) -> str:
     """Six digits that differ when the nodes must be made anew; a setting that isn't set has no part in them."""
     stated = {key: value for key, value in nodes.items() if value is not None}
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """The Local SSDs that always come with the machine, as the nodes' ephemeral storage.
+
+    GKE's default for such machines; stated, so that what the quota counts on is what the pool has.
+    https://cloud.google.com/kubernetes-engine/docs/concepts/local-ssd
+    """
+    count = machine(spec.machine_type).local_ssds
+    return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
 
 
 def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | None:

@@ -227,6 +227,14 @@ def test_autoscaled_pool_has_bounds_of_the_whole_pool_alone(build: Build) -> Non
     assert {"nodeCount", "initialNodeCount"} <= set(pool.ignored)
 
 
+@pytest.mark.parametrize(
+    ("machine_type", "disks"), [("a3-highgpu-8g", 16), ("a4-highgpu-8g", 32), ("g2-standard-24", 0)]
+)
+def test_pool_states_the_local_ssds_that_come_with_its_machine(machine_type: str, disks: int, build: Build) -> None:
+    nodes = build(GpuNodePool, {**POOL, "machine_type": machine_type}).one("NodePool").inputs["nodeConfig"]
+    assert nodes.get("ephemeralStorageLocalSsdConfig", {"localSsdCount": 0}) == {"localSsdCount": disks}
+
+
 def test_fixed_pool_can_be_resized(build: Build) -> None:
     pool = build(GpuNodePool, POOL, nodes_per_zone=3).one("NodePool")
     assert pool.inputs["nodeCount"] == 3
