@@ -17,6 +17,7 @@ from functools import cache
 from types import MappingProxyType
 
 from catalog.capacity import MODES, Taint
+from catalog.daemonsets import agent_requests
 from catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
@@ -170,6 +171,13 @@ def allocatable(shape: NodeShape) -> dict[str, str]:
     return dict(_allocatable(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
 
 
+def free(shape: NodeShape) -> dict[str, str]:
+    """What such a node has for pods of workloads: what is allocatable less the requests of GKE's own DaemonSets."""
+    amounts = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
+    agents = agent_requests(gpu=shape.gpu is not None, tpu=machine(shape.machine_type).tpu is not None)
+    return _written(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
+
+
 @cache
 def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, str]:
     have = _capacity(machine_type, gpu, gpus, disk_gb)
@@ -203,8 +211,8 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
     )
     for machine_type in machine_types:
         shape = _bare_shape(machine_type)
-        free = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
-        if machine_type.gpus >= gpus and free["cpu"] >= cpu and free["memory"] >= memory:
+        left = {resource: parse_quantity(text) for resource, text in free(shape).items()}
+        if machine_type.gpus >= gpus and left["cpu"] >= cpu and left["memory"] >= memory:
             return machine_type
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""
     wanted += f"{readable('cpu', cpu)} CPU and {readable('memory', memory)} of memory"
@@ -216,12 +224,11 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
 
 
 def _size_of(machine_type: Machine) -> str:
-    free = {
-        resource: readable(resource, parse_quantity(text))
-        for resource, text in allocatable(_bare_shape(machine_type)).items()
+    left = {
+        resource: readable(resource, parse_quantity(text)) for resource, text in free(_bare_shape(machine_type)).items()
     }
     gpus = f"{machine_type.gpus} {machine_type.gpu}, " if machine_type.gpu else ""
-    return f"{gpus}{free['cpu']} CPU and {free['memory']} of memory"
+    return f"{gpus}{left['cpu']} CPU and {left['memory']} of memory"
 
 
 def _bare_shape(machine_type: Machine) -> NodeShape:

@@ -9,6 +9,7 @@ import pytest
 
 from catalog import quota, versions, zones
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
+from catalog.daemonsets import NODE_AGENTS, agent_requests
 from catalog.machines import (
     ATTACHABLE,
     GPUS,
@@ -28,6 +29,7 @@ from catalog.nodes import (
     allocatable,
     autopilot_machine,
     capacity_of,
+    free,
     node_labels,
     node_taints,
 )
@@ -347,9 +349,32 @@ def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
     total = quota.derive([(L4, 3), (big, 1)])
     assert list(total) == ["cpu", "memory", NVIDIA_GPU, "ephemeral-storage"]
     for resource in total:
-        parts = 3 * parse_quantity(allocatable(L4)[resource]) + parse_quantity(allocatable(big)[resource])
+        parts = 3 * parse_quantity(free(L4)[resource]) + parse_quantity(free(big)[resource])
         assert parse_quantity(total[resource]) == parts
     assert total[NVIDIA_GPU] == "10"
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "agents"),
+    [("e2-standard-4", "all"), ("g2-standard-24", "gpu"), ("ct5lp-hightpu-4t", "tpu")],
+)
+def test_workloads_get_what_the_agents_of_gke_leave_of_a_node(machine_type: str, agents: str) -> None:
+    spec = machine(machine_type)
+    shape = shape_of(machine_type, spec.gpu, spec.gpus)
+    there = [agent for agent in NODE_AGENTS if agent.nodes in ("all", agents)]
+    left, have = free(shape), allocatable(shape)
+    for resource in ("cpu", "memory"):
+        taken = sum(parse_quantity(getattr(agent, resource)) for agent in there)
+        assert abs(parse_quantity(have[resource]) - parse_quantity(left[resource]) - taken) < KI
+    assert {resource: left[resource] for resource in have.keys() - {"cpu", "memory"}} == {
+        resource: have[resource] for resource in have.keys() - {"cpu", "memory"}
+    }
+
+
+def test_agents_of_a_gpu_node_take_under_a_core_and_two_gib() -> None:
+    requests = agent_requests(gpu=True, tpu=False)
+    assert Fraction(1, 2) < requests["cpu"] < 1
+    assert GI < requests["memory"] < 2 * GI
 
 
 def test_derived_quota_of_no_nodes_is_empty() -> None:

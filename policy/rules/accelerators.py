@@ -9,7 +9,7 @@ from typing import Any
 
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from catalog.machines import MACHINES
-from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, allocatable, node_labels
+from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, free, node_labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU, slice_on
@@ -111,9 +111,7 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
         for (name, resource), quota in granted.items():
             if name != flavor_resource.object_name:
                 continue
-            have = sum(
-                (_amount(allocatable(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools), Fraction(0)
-            )
+            have = sum((_amount(free(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools), Fraction(0))
             if quota > have:
                 names = ", ".join(sorted({shape.pool for shape, _ in pools}))
                 yield (

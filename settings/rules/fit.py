@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from catalog.machines import GPUS, MACHINES, Machine
-from catalog.nodes import NVIDIA_GPU, NodeShape, allocatable, autopilot_machine
+from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, free
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
@@ -56,11 +56,11 @@ def _said(resource: str, amount: Fraction) -> str:
 
 def _free(pool: GpuPool | TpuPool, settings: Settings) -> Amounts:
     node = shape(pool, pool_zones(pool, settings.cluster)[0])
-    return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
+    return {resource: parse_quantity(text) for resource, text in free(node).items()}
 
 
-def _missing(request: Amounts, free: Amounts) -> list[str]:
-    return [resource for resource, amount in request.items() if amount > free.get(resource, Fraction(0))]
+def _missing(request: Amounts, left: Amounts) -> list[str]:
+    return [resource for resource, amount in request.items() if amount > left.get(resource, Fraction(0))]
 
 
 def _larger(request: Amounts, gpu: str | None) -> str:
@@ -86,8 +86,8 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         if not gaps or min(gap for gap, _ in gaps) == 0:
             continue
         pool = min(gaps, key=lambda gap: gap[0])[1]
-        free = _free(pool, settings)
-        for resource in _missing(request, free):
+        left = _free(pool, settings)
+        for resource in _missing(request, left):
             noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
             if isinstance(workload, FineTune) and resource != NVIDIA_GPU:
                 extra = " with its FUSE sidecar"
@@ -95,7 +95,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 workload.at(_key(workload, resource)),
                 f"{noun}{extra} takes {_said(resource, request[resource])}, and a node of pool {pool.name} "
-                f"({shape(pool, '').machine_type}) has {_said(resource, free.get(resource, Fraction(0)))} for pods — "
+                f"({shape(pool, '').machine_type}) has {_said(resource, left.get(resource, Fraction(0)))} for pods — "
                 "it would stay pending",
                 f"Ask for less{larger}",
             )
@@ -133,15 +133,15 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
         machine_types = [MACHINES.get(priority.machine_type) for priority in one.priorities]
         if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
             continue
-        free = [_free_of(machine_type) for machine_type in machine_types if machine_type is not None]
-        gaps = [[_missing(_of_machine(user, settings), machine) for machine in free] for user in users]
+        left = [_free_of(machine_type) for machine_type in machine_types if machine_type is not None]
+        gaps = [[_missing(_of_machine(user, settings), amounts) for amounts in left] for user in users]
         for workload, of_choices in zip(users, gaps, strict=True):
             if all(of_choices):
-                nearest = min(range(len(free)), key=lambda index: len(of_choices[index]))
+                nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
                 resource = of_choices[nearest][0]
                 noun = "a replica of the server" if isinstance(workload, Server) else "a pod of the Job"
                 amount = _said(resource, node_request(workload, settings)[resource])
-                has = _said(resource, free[nearest].get(resource, Fraction(0)))
+                has = _said(resource, left[nearest].get(resource, Fraction(0)))
                 yield Problem(
                     workload.at(_key(workload, resource)),
                     f"{noun} takes {amount}, and no choice of compute class {one.name} holds it: "
@@ -154,7 +154,7 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
             short = [of_choices[index] for of_choices in gaps]
             if all(short):
                 resource = short[0][0]
-                has = _said(resource, free[index].get(resource, Fraction(0)))
+                has = _said(resource, left[index].get(resource, Fraction(0)))
                 yield Problem(
                     one.at(f"priorities[{index}].machineType"),
                     f"{priority.machine_type} has {has} for pods, less than any workload of the class asks for — "
@@ -172,7 +172,7 @@ def _free_of(machine_type: Machine) -> Amounts:
     node = NodeShape(
         "", machine_type.name, machine_type.gpu, machine_type.gpus, "default", "onDemand", "", 100, {}, True
     )
-    return {resource: parse_quantity(text) for resource, text in allocatable(node).items()}
+    return {resource: parse_quantity(text) for resource, text in free(node).items()}
 
 
 @needs("gke-ai:cluster")
@@ -213,8 +213,8 @@ def _sized(pool: GpuPool | TpuPool) -> bool:
     return pool.autoscaling is not None or pool.nodes_per_zone is not None
 
 
-def _pods_per_node(request: Amounts, free: Amounts) -> int:
-    return int(min(free.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
+def _pods_per_node(request: Amounts, left: Amounts) -> int:
+    return int(min(left.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues")
