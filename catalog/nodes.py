@@ -200,18 +200,57 @@ def _disk_reserved(spec: Machine, disk_gb: int) -> Fraction:
     return min(raw / 2, 6 * GI + raw * Fraction(35, 100), Fraction(100 * GI))
 
 
-def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
-    """The smallest machine that fits one pod: `gpus` of type `gpu` (none: no GPU), `cpu` cores, `memory` bytes.
+def smallest_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
+    """The smallest machine with room for one pod: `gpus` of type `gpu` (none: no GPU), `cpu` cores, `memory` bytes.
 
-    Google doesn't say which machine Autopilot takes; this is the cheapest that would do. Raises LookupError, in the
-    user's language, where no machine is large enough.
+    Raises LookupError, in the user's language, where no machine is large enough.
     """
-    machine_types = (
-        machines_with(gpu) if gpu is not None else sorted((m for m in MACHINES.values() if m.family == "e2"), key=size)
-    )
+    return _first_with_room(_candidates(gpu), gpu, gpus, cpu, memory)
+
+
+def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
+    """The machine that Autopilot gives one pod; its GPUs are all the pod's, and no other pod with GPUs comes there.
+
+    Google doesn't say which machine it takes; this is the cheapest that would do. Raises LookupError, in the user's
+    language, for GPUs that no machine has exactly, and for more CPU or memory than Autopilot's maximum.
+    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus#request-gpus
+    """
+    candidates = _candidates(gpu)
+    counts = sorted({one.gpus for one in candidates})
+    if gpu is not None and candidates and gpus not in counts and gpus < counts[-1]:
+        raise LookupError(
+            f"on Autopilot a pod has all GPUs of its node, and no node has {gpus} {gpu}, "
+            f"but {', '.join(map(str, counts))}"
+        )
+    exact = [one for one in candidates if gpu is None or one.gpus == gpus]
+    machine_type = _first_with_room(exact or candidates, gpu, gpus, cpu, memory)
+    highest = AUTOPILOT_MAXIMUM.get((gpu or "", gpus))
+    if highest is not None and (cpu > highest[0] or memory > highest[1] * GI):
+        raise LookupError(
+            f"Autopilot's maximum for a pod with {gpus} {gpu} is {highest[0]} CPU and {highest[1]}Gi of memory; "
+            f"this one takes {readable('cpu', cpu)} CPU and {readable('memory', memory)}"
+        )
+    return machine_type
+
+
+# Cores and GiB that a pod with so many GPUs of a type may request on Autopilot, where that is less than what is free on
+# the node: https://github.com/argoproj/argo-workflows/issues/13073. For other GPUs Google's table
+# (https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-resource-requests#min-max-requests) was not read;
+# what is free on the node is the maximum there. Autopilot raises what is below its minimum, and refuses nothing.
+AUTOPILOT_MAXIMUM: Mapping[tuple[str, int], tuple[int, int]] = MappingProxyType({("nvidia-tesla-a100", 1): (11, 74)})
+
+
+def _candidates(gpu: str | None) -> list[Machine]:
+    if gpu is not None:
+        return machines_with(gpu)
+    return sorted((one for one in MACHINES.values() if one.family == "e2"), key=size)
+
+
+def _first_with_room(
+    machine_types: list[Machine], gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction
+) -> Machine:
     for machine_type in machine_types:
-        shape = _bare_shape(machine_type)
-        left = {resource: parse_quantity(text) for resource, text in free(shape).items()}
+        left = {resource: parse_quantity(text) for resource, text in free(_bare_shape(machine_type)).items()}
         if machine_type.gpus >= gpus and left["cpu"] >= cpu and left["memory"] >= memory:
             return machine_type
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""

@@ -119,6 +119,14 @@ MISTAKES = [
         lambda: {key: value for key, value in on_autopilot().items() if key != "queues"} | _a_vllm_server(),
     ),
     Mistake(
+        "three GPUs of a pod on Autopilot",
+        both(put("serving.0.gpus", 3), put("serving.0.model", "acme/unknown"), drop("serving.0.queue")),
+        "gke-ai:serving[0].gpus",
+        "on Autopilot a pod has all GPUs of its node, and no node has 3 nvidia-l4, but 1, 2, 4, 8",
+        "Ask for less, or another accelerator",
+        on_autopilot,
+    ),
+    Mistake(
         "a run over two nodes of B200",
         both(put("gpuPools.1.nodesPerZone", 2), put("training", [run(pods=2)])),
         "gke-ai:training[0].pods",
@@ -153,7 +161,7 @@ MISTAKES = [
 
 
 def _a_vllm_server() -> Configuration:
-    server = on_autopilot()["serving"][0] | {"engine": "vllm", "maxModelLen": 4096}
+    server = on_autopilot()["serving"][0] | {"engine": "vllm", "maxModelLen": 4096, "gpus": 4}
     return {
         "serving": [{key: value for key, value in server.items() if key not in ("queue", "priorityClass")}],
         "training": [],

@@ -32,6 +32,7 @@ from catalog.nodes import (
     free,
     node_labels,
     node_taints,
+    smallest_machine,
 )
 from catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
 from catalog.workload_identity import pool_name, principal
@@ -330,6 +331,24 @@ def test_autopilot_takes_the_smallest_machine_that_fits() -> None:
     assert autopilot_machine("nvidia-l4", 1, Fraction(4), Fraction(GI)).name == "g2-standard-8"
     assert autopilot_machine("nvidia-tesla-t4", 2, Fraction(1), Fraction(GI)).name == "n1-standard-4"
     assert autopilot_machine(None, 0, Fraction(1), Fraction(GI)).name == "e2-standard-2"
+
+
+def test_autopilot_gives_a_pod_all_gpus_of_its_node() -> None:
+    with pytest.raises(LookupError, match="no node has 3 nvidia-l4, but 1, 2, 4, 8"):
+        autopilot_machine("nvidia-l4", 3, Fraction(1), Fraction(GI))
+    # One GPU and more than its largest machine has is no reason for a machine with two.
+    with pytest.raises(LookupError, match="no machine has 1 nvidia-tesla-a100"):
+        autopilot_machine("nvidia-tesla-a100", 1, Fraction(20), Fraction(GI))
+    assert smallest_machine("nvidia-l4", 3, Fraction(1), Fraction(GI)).name == "g2-standard-48"
+
+
+def test_autopilot_refuses_more_than_googles_maximum() -> None:
+    """https://github.com/argoproj/argo-workflows/issues/13073"""
+    assert autopilot_machine("nvidia-tesla-a100", 1, Fraction(11), Fraction(74 * GI)).name == "a2-highgpu-1g"
+    with pytest.raises(LookupError, match="maximum for a pod with 1 nvidia-tesla-a100 is 11 CPU and 74Gi of memory"):
+        autopilot_machine("nvidia-tesla-a100", 1, Fraction(111, 10), Fraction(60 * GI))
+    with pytest.raises(LookupError, match=r"this one takes 10 CPU and 74\.5Gi"):
+        autopilot_machine("nvidia-tesla-a100", 1, Fraction(10), Fraction(149 * GI, 2))
 
 
 def test_autopilot_has_no_machine_for_more_than_the_largest() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from catalog.machines import GPUS, MACHINES, Machine
-from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, free
+from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, free, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
@@ -17,6 +17,7 @@ from settings.plan import (
     cluster_queue_of,
     gpu_workloads,
     grows,
+    is_autopilot,
     limits,
     max_nodes,
     node_request,
@@ -68,7 +69,7 @@ def _larger(request: Amounts, gpu: str | None) -> str:
     if gpu is None:
         return ""
     try:
-        machine_type = autopilot_machine(
+        machine_type = smallest_machine(
             gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
         )
     except LookupError:
@@ -111,10 +112,9 @@ def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
             continue
         request = node_request(workload, settings)
         count = int(request[NVIDIA_GPU])
+        find = autopilot_machine if is_autopilot(settings.cluster) else smallest_machine
         try:
-            autopilot_machine(
-                workload.accelerator, count, request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
-            )
+            find(workload.accelerator, count, request.get("cpu", Fraction(0)), request.get("memory", Fraction(0)))
         except LookupError as error:
             key = _key(workload, NVIDIA_GPU)
             yield Problem(
