@@ -94,6 +94,10 @@ class GkeClusterArgs(TypedDict):
     """Google Group whose groups count in RBAC, `gke-security-groups@DOMAIN`; none: no group does."""
     secret_sync: NotRequired[bool]
     """Secrets of Secret Manager are brought into the cluster, which takes GKE 1.34 or newer."""
+    workload_identity: NotRequired[bool]
+    """Pods of the stack act as their Kubernetes service accounts; an existing cluster must have that on."""
+    bucket_volumes: NotRequired[bool]
+    """Runs mount buckets; an existing cluster must have the Cloud Storage FUSE driver."""
     labels: NotRequired[dict[str, str]]
     protect: NotRequired[bool]
     """Refuse to delete the cluster until this is false and applied."""
@@ -184,6 +188,19 @@ class GkeCluster(Component):
                 "allowed to see it. Check `name` and `location` in gke-ai:cluster and gcp:project, or leave "
                 "`mode: existing` out to have the cluster made.",
             )
+            update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
+            if args.get("workload_identity") and not identifies(found):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} has no Workload Identity, so its pools would be refused, and grants on "
+                    "buckets would fail: the project may have no identity pool yet. Turn it on for the cluster and its "
+                    f"node pools: {update} --project {project} --workload-pool={pool_name(project)}"
+                )
+            if args.get("bucket_volumes") and not mounts_buckets(found):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} has no Cloud Storage FUSE driver, so the pods of gke-ai:training would "
+                    f"wait for their volume for ever. Run: {update} --project {project} "
+                    "--update-addons=GcsFuseCsiDriver=ENABLED"
+                )
             if args.get("managed_prometheus") and not collects(found):
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus, of which "
@@ -199,7 +216,6 @@ class GkeCluster(Component):
                     f"{cluster.name} --location {cluster.location} --project {project} --security-group={group}"
                 )
             if args.get("network_policy") == "existing" and not enforces(found):
-                update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} enforces no NetworkPolicy, so pods of one of gke-ai:tenants would reach "
                     "those of another. Leave gke-ai:tenants out, or run, which makes every node anew: "
@@ -370,6 +386,17 @@ def enforces(found: "gcp.container.GetClusterResult") -> bool:
     """Whether NetworkPolicies hold in a cluster that is there."""
     calico = any(one.enabled for one in found.network_policies or [])
     return calico or found.datapath_provider == "ADVANCED_DATAPATH"
+
+
+def identifies(found: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster that is there has Workload Identity; one of Autopilot always does."""
+    return found.enable_autopilot or any(one.workload_pool for one in found.workload_identity_configs or [])
+
+
+def mounts_buckets(found: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster that is there has the Cloud Storage FUSE driver; one of Autopilot always does."""
+    drivers = [one for addons in found.addons_configs or [] for one in addons.gcs_fuse_csi_driver_configs or []]
+    return found.enable_autopilot or any(one.enabled for one in drivers)
 
 
 def vpc_name(cluster: Cluster) -> str:

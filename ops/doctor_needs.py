@@ -10,7 +10,7 @@ from catalog import features, project_quotas
 from catalog.capacity import MODES
 from catalog.zones import node_zones, region_of
 from settings import plan
-from settings.model import GpuPool, GpuWorkload, JetStream, Multislice, Server, Settings, TpuBatch, Workload
+from settings.model import GpuPool, GpuWorkload, JetStream, Multislice, Server, Settings, TpuBatch, TpuWorkload, Workload
 
 # Permissions by the role that has them and that a person would grant; a few of each that tell whether it is there.
 # https://cloud.google.com/iam/docs/roles-permissions
@@ -155,10 +155,18 @@ def gke_features(settings: Settings) -> list[str]:
         features.COMPUTE_CLASS: bool(settings.compute_classes),
         features.COMPUTE_CLASS_FLEX_START: any(one.capacity.mode == "flexStart" for one in classes),
         features.COMPUTE_CLASS_POOLS: any(one.auto_create_pools for one in settings.compute_classes),
+        features.TPU7X: "tpu7x" in _tpu_versions(settings) and not plan.is_autopilot(settings.cluster),
+        features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(settings) and plan.is_autopilot(settings.cluster),
         features.SECRET_SYNC: settings.hf_token_secret is not None,
         features.JOBSET_METRICS: settings.monitoring is not None and bool(plan.multislices(settings)),
     }
     return [feature for feature, needed in wanted.items() if needed]
+
+
+def _tpu_versions(settings: Settings) -> set[str]:
+    """TPU versions of the pools, and of workloads on nodes that Google makes."""
+    slices = [workload.tpu for workload in plan.workloads(settings) if isinstance(workload, TpuWorkload)]
+    return {one.version for one in (*settings.tpu_pools, *slices) if one is not None}
 
 
 def _slice_mode(workload: Workload) -> str | None:

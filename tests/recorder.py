@@ -109,6 +109,8 @@ class Cloud(mocks.Mocks):
     """A cloud that answers with what it was asked for, and with made-up endpoints; in a preview it knows no ids."""
 
     # The DNS name of a cluster that is there.
+    workload_pool = f"{PROJECT}.svc.id.goog"
+    fuse = True
     by_name: Mapping[str, object] = {"endpoint": "gke-1.example.com", "allowExternalTraffic": True}
 
     def __init__(self, preview: bool) -> None:
@@ -135,6 +137,8 @@ class Cloud(mocks.Mocks):
                 "endpoint": "192.0.2.1",
                 "enableAutopilot": False,
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
+                "workloadIdentityConfigs": [{"workloadPool": self.workload_pool}],
+                "addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": self.fuse}]}],
                 "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
                 "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [self.by_name]}],
             }, []
