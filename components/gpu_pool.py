@@ -16,7 +16,7 @@ from components.base import Component, read
 from components.cluster import NODE_SCOPES, PRIVATE_NODES
 from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
-from settings.plan import gpus, labels_of
+from settings.plan import gpus, labels_of, pool_slice
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
@@ -143,7 +143,9 @@ class GpuNodePool(Component):
             location=args["location"],
             node_locations=spec.zones or None,
             node_count=None if spec.autoscaling else spec.nodes_per_zone,
-            initial_node_count=first_size(spec, spec.autoscaling.min_nodes, args["location"])
+            initial_node_count=first_size(
+                spec, spec.autoscaling.min_nodes, spec.autoscaling.max_nodes, args["location"]
+            )
             if spec.autoscaling
             else None,
             autoscaling=autoscaling(spec),
@@ -160,6 +162,7 @@ class GpuNodePool(Component):
             queued_provisioning={"enabled": True} if queued else None,
             # A repair would delete a node that is paid for and can't be had again before its run ends.
             management={"auto_repair": not elastic, "auto_upgrade": True},
+            upgrade_settings=upgrades(spec),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 protect=spec.protect,
@@ -203,9 +206,25 @@ def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | No
     }
 
 
-def first_size(spec: GpuPool | TpuPool, min_nodes: int, location: str) -> int:
-    """Nodes in each zone at first, for a pool that is autoscaled: its minimum; flex-start begins with none."""
-    return 0 if MODES[spec.capacity.mode].elastic else ceil(min_nodes / len(spec.zones or node_zones(location)))
+def first_size(spec: GpuPool | TpuPool, min_nodes: int, max_nodes: int, location: str) -> int:
+    """Nodes in each zone at first, for a pool that is autoscaled: its minimum, rounded up where its maximum allows.
+
+    Flex-start begins with none.
+    """
+    if MODES[spec.capacity.mode].elastic:
+        return 0
+    zones = len(spec.zones or node_zones(location))
+    rounded_up = ceil(min_nodes / zones)
+    return rounded_up if rounded_up * zones <= max_nodes else min_nodes // zones
+
+
+def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
+    """How nodes are upgraded: one by one in their own place where no further node can be had, else GKE's default.
+
+    The nodes of a multi-host TPU slice are upgraded all at once, whatever is set.
+    """
+    whole = isinstance(spec, TpuPool) and pool_slice(spec).multi_host
+    return None if whole or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

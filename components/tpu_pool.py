@@ -11,7 +11,7 @@ from catalog.tpus import VERSIONS
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES, PRIVATE_NODES
-from components.gpu_pool import AutoscalingArgs, CapacityArgs, capacity, first_size, owned_by_others
+from components.gpu_pool import AutoscalingArgs, CapacityArgs, capacity, first_size, owned_by_others, upgrades
 from settings.model import QueuedFlexStart, TpuPool
 from settings.plan import bounds, grows, pool_slice
 
@@ -121,7 +121,7 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         location=args["location"],
         node_locations=spec.zones or None,
         node_count=None if grows(spec) else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
-        initial_node_count=first_size(spec, bounds(spec)[0], args["location"]) if grows(spec) else None,
+        initial_node_count=first_size(spec, *bounds(spec), args["location"]) if grows(spec) else None,
         autoscaling=autoscaling(spec, args["location"]) if grows(spec) else None,
         network_config=PRIVATE_NODES if args.get("private_nodes") else None,
         node_config={
@@ -137,6 +137,7 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         },
         placement_policy=placement(spec),
         queued_provisioning={"enabled": True} if isinstance(spec.capacity, QueuedFlexStart) else None,
+        upgrade_settings=upgrades(spec),
         management={"auto_repair": not elastic if spec.auto_repair is None else spec.auto_repair, "auto_upgrade": True},
         opts=pulumi.ResourceOptions(
             parent=parent,
