@@ -14,7 +14,7 @@ from catalog.zones import region_of
 from components.base import Component, look_up, read
 from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
 from components.node_account import NodeAccount
-from settings.model import Cluster, SystemPool
+from settings.model import Cluster, Maintenance, SystemPool
 
 # What GKE recommends for nodes: IAM decides, not the scope.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
@@ -36,6 +36,32 @@ OWNED_BY_OTHERS = [
     # Autopilot sets Cloud DNS by itself, and its removal would replace the cluster: pulumi/pulumi-gcp#1170.
     "dnsConfig",
 ]
+
+
+class MaintenanceWindowArgs(TypedDict):
+    """When GKE may upgrade: a first window in UTC, and how it recurs."""
+
+    start_time: str
+    end_time: str
+    recurrence: str
+    """RRULE of RFC 5545."""
+
+
+class MaintenanceExclusionArgs(TypedDict):
+    """A time, in UTC, in which GKE does not upgrade."""
+
+    name: str
+    start_time: str
+    end_time: str
+    scope: NotRequired[str]
+    """`NO_UPGRADES`, `NO_MINOR_UPGRADES` or `NO_MINOR_OR_NODE_UPGRADES`."""
+
+
+class MaintenanceArgs(TypedDict, total=False):
+    """When GKE upgrades the cluster and its nodes by itself."""
+
+    window: MaintenanceWindowArgs
+    exclusions: list[MaintenanceExclusionArgs]
 
 
 class SystemPoolArgs(TypedDict, total=False):
@@ -98,6 +124,7 @@ class GkeClusterArgs(TypedDict):
     """Pods of the stack act as their Kubernetes service accounts; an existing cluster must have that on."""
     bucket_volumes: NotRequired[bool]
     """Runs mount buckets; an existing cluster must have the Cloud Storage FUSE driver."""
+    maintenance: NotRequired[MaintenanceArgs]
     labels: NotRequired[dict[str, str]]
     protect: NotRequired[bool]
     """Refuse to delete the cluster until this is false and applied."""
@@ -310,6 +337,7 @@ class GkeCluster(Component):
             datapath_provider="ADVANCED_DATAPATH" if args.get("network_policy") == "dataplaneV2" else None,
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
+            maintenance_policy=maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
             authenticator_groups_config={"security_group": args["security_group"]}
             if args.get("security_group")
@@ -380,6 +408,30 @@ class GkeCluster(Component):
                 ignore_changes=["initialNodeCount"],
             ),
         )
+
+
+def maintenance(wanted: Maintenance | None) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
+    """The windows in which GKE upgrades, and the times in which it does not."""
+    if wanted is None:
+        return None
+    policy: gcp.container.ClusterMaintenancePolicyArgsDict = {
+        "maintenance_exclusions": [
+            {
+                "exclusion_name": one.name,
+                "start_time": one.start_time,
+                "end_time": one.end_time,
+                "exclusion_options": {"scope": one.scope},
+            }
+            for one in wanted.exclusions
+        ]
+    }
+    if wanted.window is not None:
+        policy["recurring_window"] = {
+            "start_time": wanted.window.start_time,
+            "end_time": wanted.window.end_time,
+            "recurrence": wanted.window.recurrence,
+        }
+    return policy
 
 
 def enforces(found: "gcp.container.GetClusterResult") -> bool:

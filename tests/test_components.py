@@ -274,6 +274,29 @@ def test_first_nodes_of_a_pool_are_no_more_than_its_maximum(
     assert pool.inputs["initialNodeCount"] == first
 
 
+def test_cluster_states_when_gke_may_upgrade_it(build: Build) -> None:
+    times = {"start_time": "2026-03-01T00:00:00Z", "end_time": "2026-03-21T00:00:00Z"}
+    window = {"start_time": "2026-01-03T00:00:00Z", "end_time": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
+    wanted = {"window": window, "exclusions": [{"name": "long-run", **times}]}
+    inputs = build(GkeCluster, CLUSTER, maintenance=wanted).one("Cluster").inputs
+    assert inputs["maintenancePolicy"] == {
+        "recurringWindow": {
+            "startTime": "2026-01-03T00:00:00Z",
+            "endTime": "2026-01-03T08:00:00Z",
+            "recurrence": "FREQ=DAILY",
+        },
+        "maintenanceExclusions": [
+            {
+                "exclusionName": "long-run",
+                "startTime": "2026-03-01T00:00:00Z",
+                "endTime": "2026-03-21T00:00:00Z",
+                "exclusionOptions": {"scope": "NO_UPGRADES"},
+            }
+        ],
+    }
+    assert "maintenancePolicy" not in build(GkeCluster, CLUSTER).one("Cluster").inputs
+
+
 def test_fixed_pool_can_be_resized(build: Build) -> None:
     pool = build(GpuNodePool, POOL, nodes_per_zone=3).one("NodePool")
     assert pool.inputs["nodeCount"] == 3
