@@ -8,13 +8,15 @@ TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).y
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 
-.PHONY: setup check up status smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy to the emulated cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
 status:  ## what runs, what waits and why
 	@$(EMULATOR) status $(PICK)
+verify:  ## compare what the stack relies on with its cluster, and measure it
+	@$(EMULATOR) verify $(PICK)
 smoke:  ## ask every server of a stack as its users would
 	@$(EMULATOR) smoke $(PICK)
 # Outside the emulator: it asks for what this machine has, and Google Cloud.

@@ -131,7 +131,13 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
         pool.name: pool_component(pool)(
             pool.name,
             from_settings.pool_arguments(
-                pool, stack, project, cluster.cluster_name, cluster.node_service_account, cluster.kubeconfig
+                pool,
+                stack,
+                project,
+                cluster.cluster_name,
+                cluster.node_service_account,
+                cluster.kubeconfig,
+                cluster.node_zones,
             ),
             # Of an existing cluster nothing else says that the account has its roles.
             ResourceOptions(depends_on=[cluster.node_account] if cluster.node_account else []),

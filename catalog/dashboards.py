@@ -28,6 +28,9 @@ PACKAGES = (
     *("SYSTEM_COMPONENTS", "STORAGE", "POD", "DEPLOYMENT", "STATEFULSET", "DAEMONSET", "HPA", "JOBSET"),
     *("CADVISOR", "KUBELET", "DCGM"),
 )
+# Those of a Standard cluster that is not watched: all others are charged by the sample.
+# https://cloud.google.com/stackdriver/pricing#gke-charges
+SYSTEM_PACKAGES = ("SYSTEM_COMPONENTS",)
 
 # A movement of a queue is looked for in so many minutes: several scrapes, and no more than the shortest alert waits.
 RECENT_MINUTES = 5

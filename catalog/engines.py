@@ -97,7 +97,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     *("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"),
                 ),
                 # Built with CUDA 12.4 for 8.0, 8.6 and 9.0 (lines 47 and 76), with FlashAttention 2.6.1:
-                # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/Dockerfile
+                # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/Dockerfile
                 newest_kernels=(9, 0),
             ),
             Engine(

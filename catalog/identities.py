@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+# Compute Engine's default account, as GKE's API names it:
+# https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig
+DEFAULT_ACCOUNT = "default"
 # The least that GKE's nodes need: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
 # To pull images that aren't public: https://cloud.google.com/artifact-registry/docs/access-control#roles

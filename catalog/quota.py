@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from catalog.nodes import NVIDIA_GPU, NodeShape, free
@@ -15,14 +15,18 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
-def derive(shapes_with_counts: Iterable[tuple[NodeShape, int]]) -> dict[str, str]:
+def derive(
+    shapes_with_counts: Iterable[tuple[NodeShape, int]], room: Callable[[NodeShape], Mapping[str, str]] = free
+) -> dict[str, str]:
     """The sum of what workloads can get of these nodes, each shape so many times, as Kubernetes quantities.
+
+    `room` gives that for one node: as computed, unless it was measured.
 
     What GKE's own DaemonSets request is deducted. Kueue counts quota, not nodes: a sum hides that a pod must fit one
     node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
     """
     total: dict[str, Fraction] = {}
     for shape, count in shapes_with_counts:
-        for resource, text in free(shape).items():
+        for resource, text in room(shape).items():
             total[resource] = total.get(resource, Fraction(0)) + parse_quantity(text) * count
     return {resource: format_quantity(resource, total[resource]) for resource in _COVERED if resource in total}

@@ -46,3 +46,8 @@ def node_zones(location: str) -> tuple[str, ...]:
     https://cloud.google.com/kubernetes-engine/docs/concepts/types-of-clusters#regional_clusters
     """
     return (location,) if is_zone(location) else ZONES[location][:3]
+
+
+def chooses_zones(location: str) -> bool:
+    """Whether GKE chooses among more than three zones, so that `node_zones` may differ from what a cluster has."""
+    return len(ZONES.get(location, ())) > 3

@@ -7,10 +7,10 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.dashboards import PACKAGES
-from catalog.identities import account_email
+from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
+from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
-from catalog.zones import region_of
+from catalog.zones import chooses_zones, is_zone, node_zones, region_of
 from components.base import Component, look_up, read
 from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
 from components.node_account import NodeAccount
@@ -19,9 +19,6 @@ from settings.model import Cluster, Maintenance, SystemPool
 # What GKE recommends for nodes: IAM decides, not the scope.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
 NODE_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
-# A pool follows its cluster only when it is made; said of each, a cluster whose nodes become private has no other left.
-# https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#configure-cluster-networking
-PRIVATE_NODES: gcp.container.NodePoolNetworkConfigArgsDict = {"enable_private_nodes": True}
 
 # Fields of the cluster that this program writes once, or never, and that something else changes later.
 OWNED_BY_OTHERS = [
@@ -104,7 +101,8 @@ class GkeClusterArgs(TypedDict):
     public_endpoint: NotRequired[bool]
     """The control plane has an address on the Internet; without, it is reached by its DNS name alone."""
     authorized_networks: NotRequired[list[str]]
-    """Ranges of addresses that reach the control plane by its address; none: everyone on the Internet."""
+    """Ranges of addresses that reach the control plane by its address; none: everyone on the Internet. Emptied later,
+    the cloud keeps the last ones."""
     dns_endpoint: NotRequired[bool]
     """Reach the control plane by its DNS name, with IAM."""
     node_service_account: NotRequired[str]
@@ -148,11 +146,15 @@ class GkeCluster(Component):
 
     NetworkPolicies are enforced by Dataplane V2 or by Calico. The former can't be changed on a cluster that is there:
     it would be replaced. The latter can be turned on, and GKE then makes the nodes of each pool anew, one by one.
-    Shielded nodes are GKE's default. Private nodes and authorized networks that are no longer asked for stay as they
-    are: the provider takes what Google has for what is left unsaid.
+    Shielded nodes are GKE's default.
 
-    `provider` authenticates by the `gke-gcloud-auth-plugin` exec plugin, so no credential is in the state. It takes the
-    cluster for another one only when what would replace the cluster changes; then its objects are made anew.
+    The provider keeps the current value of a property that is no longer stated. So every setting is stated in its off
+    form too. Authorized networks have none: the component warns while the cloud keeps some that are no longer asked
+    for, and says how to remove them.
+
+    `provider` authenticates by the `gke-gcloud-auth-plugin` exec plugin, so no credential is in the state. Its
+    `clusterIdentifier` is also what replaces the cluster when it changes, so that a cluster and its objects are
+    replaced together or not at all.
 
     Refused: ValueError for a control plane without any way in; RunError for an existing cluster that is not there, or
     has not what the stack needs of it; by Pulumi and by the provider, the deletion of a protected cluster.
@@ -178,6 +180,8 @@ class GkeCluster(Component):
     """The project's identity pool, which exists once the cluster does."""
     kubeconfig: pulumi.Output[str]
     """For kubectl and other clients; holds no credential."""
+    node_zones: pulumi.Output[list[str]]
+    """Zones of a pool that names none."""
 
     def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -265,9 +269,16 @@ class GkeCluster(Component):
             self.cluster_name = pulumi.Output.from_input(found.name)
             ca_certificate = pulumi.Output.from_input(found.master_auths[0].cluster_ca_certificate)
             self.endpoint = pulumi.Output.from_input(by_name[0].endpoint if cluster.dns_endpoint else found.endpoint)
+            # A zonal cluster's list has only the zones beside its own.
+            own = [cluster.location] if is_zone(cluster.location) else []
+            self.node_zones = pulumi.Output.from_input([*own, *found.node_locations])
         else:
             made = self._make(cluster, args)
             self.cluster_name = made.name
+            if cluster.public_endpoint and not cluster.authorized_networks:
+                made.master_authorized_networks_config.apply(
+                    lambda kept: warn_of_kept_networks(made, kept, cluster, project)
+                )
             ca_certificate = made.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
             self.endpoint = made.endpoint
             if cluster.dns_endpoint:
@@ -331,7 +342,7 @@ class GkeCluster(Component):
             ip_allocation_policy={"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
             if pods or services
             else None,
-            private_cluster_config={"enable_private_nodes": True} if cluster.private_nodes else None,
+            private_cluster_config={"enable_private_nodes": cluster.private_nodes},
             control_plane_endpoints_config=endpoints(cluster),
             master_authorized_networks_config=authorized(cluster),
             datapath_provider="ADVANCED_DATAPATH" if args.get("network_policy") == "dataplaneV2" else None,
@@ -339,9 +350,8 @@ class GkeCluster(Component):
             release_channel={"channel": cluster.release_channel.upper()},
             maintenance_policy=maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
-            authenticator_groups_config={"security_group": args["security_group"]}
-            if args.get("security_group")
-            else None,
+            # An empty name turns Google Groups off.
+            authenticator_groups_config={"security_group": args.get("security_group", "")},
             # Rotation: a new version of a secret is brought in within two minutes.
             secret_sync_config={"enabled": True, "rotation_config": {"enabled": True}}
             if args.get("secret_sync")
@@ -363,20 +373,21 @@ class GkeCluster(Component):
                 # Its name is taken until it has gone.
                 delete_before_replace=True,
                 ignore_changes=OWNED_BY_OTHERS,
+                # The provider plans nothing for a range or a subnetwork that is no longer stated; its objects' provider
+                # would take the cluster for another one.
+                replacement_trigger=identifier(cluster, project, args.get("network_policy")),
                 depends_on=before,
             ),
         )
+        self.node_zones = default_zones(cluster.location, made)
         if not autopilot:
             self._make_system_pool(cluster.system_pool, made, cluster, project)
         return made
 
-    def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict | None:
+    def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict:
         """Whom the nodes that Google makes run as."""
-        if self.node_service_account is None:
-            return None
-        return {
-            "auto_provisioning_defaults": {"service_account": self.node_service_account, "oauth_scopes": NODE_SCOPES}
-        }
+        account = self.node_service_account or DEFAULT_ACCOUNT
+        return {"auto_provisioning_defaults": {"service_account": account, "oauth_scopes": NODE_SCOPES}}
 
     def _first_nodes(self) -> gcp.container.ClusterNodeConfigArgsDict | None:
         """The pool that is removed at once needs an account too, and the project may have no default one."""
@@ -391,18 +402,21 @@ class GkeCluster(Component):
             cluster=made.name,
             project=project,
             location=cluster.location,
-            node_locations=pool.zones or None,
+            node_locations=pool.zones or self.node_zones,
             node_count=pool.nodes_per_zone,
-            network_config=PRIVATE_NODES if cluster.private_nodes else None,
+            # A pool follows its cluster only when it is created.
+            # https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#configure-cluster-networking
+            network_config={"enable_private_nodes": cluster.private_nodes},
             node_config={
                 "machine_type": pool.machine_type,
-                "service_account": self.node_service_account,
+                "service_account": self.node_service_account or DEFAULT_ACCOUNT,
                 "oauth_scopes": NODE_SCOPES,
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
             },
             management={"auto_repair": True, "auto_upgrade": True},
             opts=pulumi.ResourceOptions(
                 parent=self,
+                depends_on=[self.node_account] if self.node_account else [],
                 delete_before_replace=True,  # its name is taken until it has gone
                 # What GKE records of the first size; a change would replace the pool (pulumi/pulumi-gcp#412).
                 ignore_changes=["initialNodeCount"],
@@ -476,16 +490,20 @@ def identifier(cluster: Cluster, project: str, network_policy: str | None) -> st
     )
 
 
-def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict | None:
-    """The ways to the control plane that differ from GKE's own: an address on the Internet, and no DNS name."""
-    if not cluster.dns_endpoint:
-        return None
-    ways: gcp.container.ClusterControlPlaneEndpointsConfigArgsDict = {
-        "dns_endpoint_config": {"allow_external_traffic": True}
+def default_zones(location: str, cluster: gcp.container.Cluster) -> pulumi.Output[list[str]]:
+    """The zones of a pool that names none: known beforehand, or from the cluster where GKE chooses among more than
+    three."""
+    if chooses_zones(location):
+        return cluster.node_locations.apply(list)
+    return pulumi.Output.from_input(list(node_zones(location)))
+
+
+def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict:
+    """The ways to the control plane: its DNS name, and its address on the Internet."""
+    return {
+        "dns_endpoint_config": {"allow_external_traffic": cluster.dns_endpoint},
+        "ip_endpoints_config": {"enabled": cluster.public_endpoint},
     }
-    if not cluster.public_endpoint:
-        ways["ip_endpoints_config"] = {"enabled": False}
-    return ways
 
 
 def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict | None:
@@ -498,6 +516,25 @@ def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetwork
     }
 
 
+def warn_of_kept_networks(
+    made: gcp.container.Cluster,
+    kept: "gcp.container.outputs.ClusterMasterAuthorizedNetworksConfig | None",
+    cluster: Cluster,
+    project: str,
+) -> None:
+    """Warns of authorized networks that the configuration no longer has, and that the cloud keeps."""
+    if kept is None or not kept.cidr_blocks:
+        return
+    networks = ", ".join(block.cidr_block for block in kept.cidr_blocks)
+    pulumi.log.warn(
+        f"gke-ai:cluster.authorizedNetworks: it is empty, but only {networks} can still reach the control plane by its "
+        "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
+        f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
+        "then pulumi refresh.",
+        resource=made,
+    )
+
+
 def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
     """Add-ons of a Standard cluster."""
     wanted: gcp.container.ClusterAddonsConfigArgsDict = {"gcs_fuse_csi_driver_config": {"enabled": True}}
@@ -507,9 +544,11 @@ def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
 
 
 def monitoring(packages: bool) -> "gcp.container.ClusterMonitoringConfigArgsDict":
-    """What is collected of a Standard cluster; GKE decides the packages where nothing is made of them."""
-    prometheus: gcp.container.ClusterMonitoringConfigArgsDict = {"managed_prometheus": {"enabled": True}}
-    return {**prometheus, "enable_components": list(PACKAGES)} if packages else prometheus
+    """What is collected of a Standard cluster: without dashboards and alerts, GKE's own system metrics alone."""
+    return {
+        "managed_prometheus": {"enabled": True},
+        "enable_components": list(PACKAGES if packages else SYSTEM_PACKAGES),
+    }
 
 
 def collects(found: "gcp.container.GetClusterResult") -> bool:

@@ -6,7 +6,14 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.base import Component, read
-from components.runs import options, outlives, queued_annotations, queued_tolerations
+from components.runs import (
+    options,
+    outlives,
+    pod_failure_policy,
+    queued_annotations,
+    queued_tolerations,
+    restart_policy,
+)
 from components.workload import (
     SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
@@ -17,9 +24,19 @@ from components.workload import (
     resources,
 )
 from settings.model import FineTune
-from settings.plan import run_name, service_name
+from settings.plan import backoff_limit, model_path, removes_incomplete_checkpoints, run_name, service_name
 
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
+REMOVE_INCOMPLETE_CHECKPOINTS = """\
+if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
+  for checkpoint in "$MODEL_PATH"/checkpoint-*; do
+    if [ -d "$checkpoint" ] && [ ! -f "$checkpoint/trainer_state.json" ]; then
+      echo "$checkpoint is incomplete: deleted"
+      rm -r "$checkpoint"
+    fi
+  done
+fi
+"""
 
 
 class DatasetArgs(TypedDict, total=False):
@@ -55,7 +72,9 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """Model id on Hugging Face."""
     new_model: NotRequired[str]
     model_path: NotRequired[str]
-    """Where checkpoints are written."""
+    """Folder of the run's checkpoints; none: one of the Job's name."""
+    remove_incomplete_checkpoints: NotRequired[bool]
+    """When the run starts; none: true, unless the name is fixed."""
     experiment: NotRequired[str]
     dataset: NotRequired[DatasetArgs]
     epochs: NotRequired[int]
@@ -68,7 +87,9 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """Name of the headless Service; none: the name."""
     rendezvous_port: NotRequired[int]
     backoff_limit: NotRequired[int]
-    """Failed pods after which the Job fails."""
+    """Failed pods after which the Job fails; none: 4 for each pod."""
+    ignore_disruptions: NotRequired[bool]
+    """Disruptions of pods don't count as failures; none: true, unless the name is fixed."""
     termination_grace_period_seconds: NotRequired[int]
     fixed_name: NotRequired[bool]
     """The Job is called exactly `name`; else a hash of its content follows."""
@@ -84,6 +105,10 @@ class FinetuneJob(Component):
     A run is never run again: the Job has no time to live, so that it stays when it has finished, and an update finds
     it. A changed run is a new one: a hash of the content stands in the names of Job and Service, the new run is made
     beside the old, and the old one is left alone, running or not, until its namespace or a person deletes it.
+
+    Its checkpoints go to a folder of their own, from the last of which the run goes on when it is started again; the
+    first pod deletes incomplete ones beforehand. What was done since the last checkpoint is done again. Disruptions of
+    pods don't count as failures.
 
     With `fixed_name` there is no hash: a changed run needs a new `name`.
 
@@ -119,7 +144,8 @@ class FinetuneJob(Component):
                 "annotations": {**SKIP_AWAIT, **queued_annotations(queued)},
             },
             spec={
-                "backoff_limit": run.backoff_limit,
+                **pod_failure_policy(run, "Ignore"),
+                "backoff_limit": backoff_limit(run, run.pods),
                 "completions": run.pods,
                 "parallelism": run.pods,
                 "completion_mode": "Indexed",
@@ -154,7 +180,7 @@ def pod(
         "EXPERIMENT": run.experiment,
         "MODEL_NAME": run.base_model,
         "NEW_MODEL": run.new_model,
-        "MODEL_PATH": run.model_path,
+        "MODEL_PATH": model_path(run),
         "DATASET_NAME": run.dataset.name,
         "DATASET_LIMIT": str(run.dataset.limit),
         "EPOCHS": str(run.epochs),
@@ -168,7 +194,7 @@ def pod(
         "ports": [{"container_port": run.rendezvous_port}],
         "resources": resources(run, run.gpus_per_pod),
         "command": ["bash", "-c", launch(run, f"{job}-0.{service}")],
-        "env": environment(run, variables, "HF_TOKEN"),
+        "env": environment(run, variables, ["HF_TOKEN"]),
         "volume_mounts": [
             SHARED_MEMORY_MOUNT,
             {"name": FUSE_VOLUME, "mount_path": run.volume.mount_path, "read_only": False},
@@ -181,7 +207,7 @@ def pod(
     }
     spec: k8s.core.v1.PodSpecArgsDict = {
         "containers": [container],
-        "restart_policy": "OnFailure",
+        "restart_policy": restart_policy(run, "OnFailure"),
         "service_account_name": run.service_account,
         "subdomain": service,
         "termination_grace_period_seconds": run.termination_grace_period_seconds,
@@ -200,7 +226,12 @@ def pod(
 
 
 def launch(run: FineTune, rendezvous: str) -> str:
-    """The command of every pod: one process a GPU, the pod's index as its rank."""
+    """The command of every pod: one process a GPU, the pod's index as its rank.
+
+    Processes look for checkpoints once all of them have met, and the first pod deletes the incomplete ones before it
+    comes: so all find the same. Transformers writes `trainer_state.json` after model and optimizer, and fails to resume
+    from a folder without it: https://github.com/huggingface/transformers/issues/35782
+    """
     options = [
         "accelerate launch",
         "--config_file fsdp_config.yaml",
@@ -212,4 +243,5 @@ def launch(run: FineTune, rendezvous: str) -> str:
         f"--num_machines {run.pods}",
         "fine_tune.py",
     ]
-    return " \\\n".join(options) + "\n"
+    training = " \\\n".join(options) + "\n"
+    return REMOVE_INCOMPLETE_CHECKPOINTS + training if removes_incomplete_checkpoints(run) else training

@@ -51,6 +51,7 @@ def pool_arguments(
     cluster: pulumi.Output[str],
     account: str | None,
     kubeconfig: pulumi.Output[str],
+    cluster_zones: pulumi.Output[list[str]],
 ) -> Any:
     """Arguments of a pool's component: its section, and what the cluster says of all nodes."""
     further: dict[str, object] = {"project": project, "cluster": cluster, "location": stack.cluster.location}
@@ -60,7 +61,10 @@ def pool_arguments(
         further["private_nodes"] = True
     if isinstance(pool, GpuPool) and pool.create_before_delete:
         further["kubeconfig"] = kubeconfig
-    return arguments(pool, **further, zones=pool.zones or stack.cluster.system_pool.zones)
+    zones = pool.zones or stack.cluster.system_pool.zones
+    if not zones:
+        further["cluster_zones"] = cluster_zones
+    return arguments(pool, **further, zones=zones)
 
 
 def class_arguments(compute_class: ComputeClass, stack: Settings, account: str | None) -> Any:
@@ -92,7 +96,8 @@ def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeco
         further["only_pools"] = plan.only_pools(run, stack)
     if isinstance(run, Multislice):
         further["pool_of_slice"] = plan.pool_of_slice(run, stack)
-    return arguments(run, **further)
+    # What the section leaves out stays out: the name of a run is made of what its configuration states.
+    return {**run.model_dump(exclude_unset=True), **further}
 
 
 def adapter_arguments(stack: Settings, project: str, workload_pool: pulumi.Output[str]) -> Any:
@@ -143,6 +148,8 @@ def queue_arguments(stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
             for queue in queues.cluster_queues
         ],
         "priority_classes": [arguments(one) for one in queues.priority_classes],
+        "manager_replicas": queues.manager_replicas,
+        "pods_ready_timeout_seconds": plan.pods_ready_timeout(stack),
         **({"kueue_version": queues.kueue_version} if queues.kueue_version else {}),
         **({"jobset_version": queues.jobset_version} if queues.jobset_version else {}),
     }

@@ -9,11 +9,12 @@ import pulumi
 import pulumi_gcp as gcp
 
 from catalog.capacity import MODES
-from catalog.machines import machine
+from catalog.identities import DEFAULT_ACCOUNT
+from catalog.machines import boot_disk_type, machine
 from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
-from components.cluster import NODE_SCOPES, PRIVATE_NODES
+from components.cluster import NODE_SCOPES
 from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
 from settings.plan import gpus, labels_of, pool_slice
@@ -60,6 +61,8 @@ class GpuNodePoolArgs(TypedDict):
     """NVIDIA driver that GKE installs: `default`, `latest` or `disabled`."""
     zones: NotRequired[list[str]]
     """None: the zones of the cluster."""
+    cluster_zones: NotRequired[pulumi.Input[list[str]]]
+    """Zones of the cluster, for a pool without `zones`; none: GKE's choice, and zones that are removed later stay."""
     nodes_per_zone: NotRequired[int]
     """Fixed size; not with `autoscaling`."""
     autoscaling: NotRequired[AutoscalingArgs]
@@ -141,7 +144,7 @@ class GpuNodePool(Component):
             cluster=args["cluster"],
             project=args["project"],
             location=args["location"],
-            node_locations=spec.zones or None,
+            node_locations=spec.zones or args.get("cluster_zones"),
             node_count=None if spec.autoscaling else spec.nodes_per_zone,
             initial_node_count=first_size(
                 spec, spec.autoscaling.min_nodes, spec.autoscaling.max_nodes, args["location"]
@@ -149,9 +152,12 @@ class GpuNodePool(Component):
             if spec.autoscaling
             else None,
             autoscaling=autoscaling(spec),
-            network_config=PRIVATE_NODES if args.get("private_nodes") else None,
+            # Stated also in their off forms: the provider keeps what is no longer stated.
+            network_config={"enable_private_nodes": args.get("private_nodes", False)},
             node_config={
                 **nodes,
+                "disk_type": spec.disk_type or boot_disk_type(spec.machine_type),
+                "service_account": args.get("node_service_account") or DEFAULT_ACCOUNT,
                 "labels": labels_of(spec),
                 # GKE adds it by itself only where another pool without GPUs came first; declared, the order is free.
                 "taints": [
@@ -165,6 +171,9 @@ class GpuNodePool(Component):
             upgrade_settings=upgrades(spec),
             opts=pulumi.ResourceOptions(
                 parent=self,
+                # The pool's own, not only its component's: Pulumi deletes a former pool before what that pool itself
+                # depends on, such as an account that the stack no longer has.
+                depends_on=opts.depends_on if opts else None,
                 protect=spec.protect,
                 # Its name is taken until it has gone.
                 delete_before_replace=not spec.create_before_delete,

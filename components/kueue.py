@@ -39,6 +39,23 @@ PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
 # What Kueue may queue; a kind whose CRD isn't installed is left alone until it is.
 FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
 
+# One of several managers acts, and all answer webhooks: so at no time should all of them be gone.
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/charts/kueue/templates/_helpers.tpl has the labels.
+SPREAD = {
+    "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {
+                "matchLabels": {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+            },
+        }
+        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    ],
+}
+
 
 class FlavorArgs(TypedDict):
     """A kind of node that quota is given for."""
@@ -108,6 +125,10 @@ class KueueStackArgs(TypedDict):
     """Version of Kueue's chart; none: the pinned one."""
     jobset_version: NotRequired[str]
     """Version of JobSet's chart; none: the pinned one."""
+    manager_replicas: NotRequired[int]
+    """Pods of Kueue's manager; none: 1."""
+    pods_ready_timeout_seconds: NotRequired[int]
+    """Seconds after its admission in which all pods of a workload must be ready; none, or 0: no limit."""
     quota_metrics: NotRequired[bool]
     """Among Kueue's metrics are those of quotas and of what is used of them."""
     kubeconfig: NotRequired[pulumi.Input[str]]
@@ -170,7 +191,7 @@ class KueueStack(Component):
             chart=KUEUE_CHART,
             version=version,
             skip_await=True,  # the hook below waits for what matters: that Kueue answers
-            values=chart_values(args["namespaces"], args.get("quota_metrics", False), version),
+            values=chart_values(args, version),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
@@ -318,29 +339,40 @@ def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
     return spec
 
 
-def chart_values(namespaces: list[str], quota_metrics: bool, version: str = KUEUE_VERSION) -> dict[str, Any]:
+def chart_values(args: KueueStackArgs, version: str) -> dict[str, Any]:
     """Values of Kueue's chart; the image is stated because the chart in Kueue's repository names another."""
+    replicas = args.get("manager_replicas", 1)
+    memory = "512Mi" if replicas == 1 else "1Gi"
     return {
         "controllerManager": {
-            "replicas": 1,
+            "replicas": replicas,
+            **(SPREAD if replicas > 1 else {}),
             "manager": {
                 "image": {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"},
                 "resources": {
-                    "requests": {"cpu": "500m", "memory": "512Mi"},
-                    "limits": {"cpu": "2", "memory": "512Mi"},
+                    "requests": {"cpu": "500m", "memory": memory},
+                    "limits": {"cpu": "2", "memory": memory},
                 },
             },
         },
-        "managerConfig": {
-            "controllerManagerConfigYaml": yaml.safe_dump(
-                manager_configuration(namespaces, quota_metrics), sort_keys=False
-            )
-        },
+        "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(manager_configuration(args), sort_keys=False)},
     }
 
 
-def manager_configuration(namespaces: list[str], quota_metrics: bool) -> dict[str, Any]:
+def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
+    """What evicts workloads whose pods don't become ready, and queues them again, however often; none without a limit.
+
+    https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
+    """
+    if not seconds:
+        return {}
+    again = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
+    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": again}}
+
+
+def manager_configuration(args: KueueStackArgs) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart reads namespaces and frameworks from it for its webhooks too."""
+    namespaces = args["namespaces"]
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
     if not namespaces:  # queues for others to use: any namespace but the system's
         managed = {**managed, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
@@ -348,7 +380,10 @@ def manager_configuration(namespaces: list[str], quota_metrics: bool) -> dict[st
         "apiVersion": KUEUE_CONFIG_API,
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": ":8081"},
-        "metrics": {"bindAddress": ":8443", **({"enableClusterQueueResources": True} if quota_metrics else {})},
+        "metrics": {
+            "bindAddress": ":8443",
+            **({"enableClusterQueueResources": True} if args.get("quota_metrics") else {}),
+        },
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         "controller": {
@@ -364,6 +399,7 @@ def manager_configuration(namespaces: list[str], quota_metrics: bool) -> dict[st
         "clientConnection": {"qps": 50, "burst": 100},
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
         "integrations": {"frameworks": FRAMEWORKS},
+        **wait_for_pods_ready(args.get("pods_ready_timeout_seconds", 0)),
     }
 
 

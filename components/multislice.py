@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 from catalog.nodes import GKE_NODEPOOL
 from catalog.versions import JOBSET_API
 from components.base import Component, read
-from components.runs import TpuRunArgs, metadata, options, queued_annotations, tpu_pod
+from components.runs import TpuRunArgs, metadata, options, pod_failure_policy, queued_annotations, tpu_pod
 from components.workload import TpuSliceArgs
 from settings.model import Multislice
-from settings.plan import run_name
+from settings.plan import ignores_disruptions, run_name
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
@@ -40,11 +40,13 @@ class MultisliceJob(Component):
 
     JobSet's exclusive placement gives each child Job a pool: its first pod is put first, the others follow it to its
     pool. Pools that grow from zero deadlock on that: the first pod waits for a node, and the pods whose demand would
-    bring the whole slice are not let in before it has one. There `pool_of_slice` names the pools, and each slice is a
-    replicated Job of its own. Which pool is free only Kueue could say then: where several runs share such pools, give
-    each pool a flavor of its own, so that Kueue counts each by itself.
+    bring the whole slice are not let in before it has one. There `pool_of_slice` names the pools, each slice is a
+    replicated Job of its own, and environment variables tell the pods that the slices are one run. Which pool is free
+    only Kueue could say then: where several runs share such pools, give each pool a flavor of its own, so that Kueue
+    counts each by itself.
 
-    A pod that fails fails its slice; a slice that fails restarts the whole JobSet, `max_restarts` times.
+    A pod that fails fails its slice; a slice that fails restarts the whole JobSet, `max_restarts` times. A disruption
+    of a pod, such as node maintenance, restarts it without counting, where its slice fails before the others do.
 
     An update doesn't wait for the run. A run is never run again, and a changed one is made beside the old, as in a
     `FinetuneJob`. A deletion is awaited until the pods have gone and Kueue has let go of the quota.
@@ -73,7 +75,7 @@ class MultisliceJob(Component):
             kind="JobSet",
             metadata=metadata(run, jobset, annotations),
             spec={
-                "failurePolicy": {"maxRestarts": run.max_restarts},
+                "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
                 "replicatedJobs": [
                     replicated_job(f"{SLICE}-{index}", 1, run, args, pool) for index, pool in enumerate(pools)
                 ]
@@ -87,12 +89,47 @@ class MultisliceJob(Component):
         self.register_outputs({"jobName": self.job_name})
 
 
+def ignored_failures(run: Multislice) -> dict[str, Any]:
+    """The part of a JobSet's failure policy by which a disruption restarts it without counting.
+
+    https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/keps/262-ConfigurableFailurePolicy
+    """
+    if not ignores_disruptions(run):
+        return {}
+    rule = {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["PodFailurePolicy"]}
+    return {"rules": [{"name": "disruptions", **rule}]}
+
+
+def slice_variables(jobset: str) -> list[dict[str, Any]]:
+    """What tells a pod which slice of how many it is in, where each slice is a replicated Job of its own.
+
+    Counted by the Jobs of a replicated Job, each slice would be a run by itself. These count the Jobs of the JobSet, by
+    the labels that JobSet gives pods; the first pod of the first slice is where all meet. JAX reads the variables:
+    https://github.com/jax-ml/jax/blob/main/jax/_src/clusters/cloud_tpu_cluster.py. That GKE leaves variables alone that
+    a pod has already was never tried; xpk relies on it (src/xpk/templates/pathways_workload_create.yaml.j2).
+    """
+
+    def label(name: str) -> dict[str, Any]:
+        return {"fieldRef": {"fieldPath": f"metadata.labels['jobset.sigs.k8s.io/{name}']"}}
+
+    return [
+        {"name": "MEGASCALE_NUM_SLICES", "valueFrom": label("global-replicas")},
+        {"name": "MEGASCALE_SLICE_ID", "valueFrom": label("job-global-index")},
+        # What the label `coordinator` would say; as a label it would be too long for a name of more than 25 characters.
+        {"name": "MEGASCALE_COORDINATOR_ADDRESS", "value": f"{jobset}-{SLICE}-0-0-0.{jobset}"},
+    ]
+
+
 def replicated_job(
     name: str, replicas: int, run: Multislice, args: MultisliceJobArgs, pool: str | None = None
 ) -> dict[str, Any]:
     """Child Jobs of one template: a pod on each machine of a slice, on the pool named if there is one."""
     pod = tpu_pod(run, args)
+    if ignores_disruptions(run):
+        pod["restartPolicy"] = "Never"
     if pool is not None:
+        container = pod["containers"][0]
+        container["env"] = [*slice_variables(run_name(run)), *container.get("env", [])]
         pod["nodeSelector"] = {**pod.get("nodeSelector", {}), GKE_NODEPOOL: pool}
     if run.host_network:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
@@ -102,6 +139,12 @@ def replicated_job(
         "name": name,
         "replicas": replicas,
         "template": {
-            "spec": {"parallelism": hosts, "completions": hosts, "backoffLimit": 0, "template": {**labels, "spec": pod}}
+            "spec": {
+                **pod_failure_policy(run, "FailJob"),
+                "parallelism": hosts,
+                "completions": hosts,
+                "backoffLimit": 0,
+                "template": {**labels, "spec": pod},
+            }
         },
     }

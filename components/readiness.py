@@ -2,7 +2,8 @@
 
 The kubernetes plugin waits for every replica of a Deployment or for none. Under a queue neither is right: replicas
 that wait for quota are no failure, and a server of which nothing runs is one. So the plugin is told not to wait, and
-the program watches for the first replica itself, through the kubeconfig that it exports.
+the program watches for the first replica itself, through the kubeconfig that it exports. A replica of an earlier
+revision doesn't count: it goes on serving while the new image can't even be pulled.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from settings.model import Server
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.3, 5.0
 SAY_AGAIN_SECONDS = 60
+REVISION = "deployment.kubernetes.io/revision"
 
 Json = Mapping[str, Any]
 
@@ -25,7 +27,7 @@ Json = Mapping[str, Any]
 def first_replica(
     server: Server, deployment: "k8s.apps.v1.Deployment", kubeconfig: pulumi.Input[str] | None
 ) -> pulumi.Output[bool]:
-    """An output that is known once a replica of `server` is ready: true, or false where none is wanted or awaited.
+    """An output that is known once a replica of the current revision is ready: true, or false where none is awaited.
 
     Never waits in a preview. Raises RunError, with the reason and the remedy, after `ready_timeout_seconds`.
     """
@@ -46,19 +48,22 @@ class Cluster:
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
 
-    def look(self, server: Server) -> tuple[Json, list[Json], list[Json]]:
-        """The server's Deployment, its pods, and their namespace's Kueue workloads (none where Kueue isn't there)."""
+    def look(self, server: Server) -> tuple[Json, list[Json], list[Json], list[Json]]:
+        """The server's Deployment, its ReplicaSets and pods, and the Kueue workloads of their namespace.
 
-        def found(api: Any) -> tuple[Json, list[Json], list[Json]]:
+        There are no workloads where Kueue isn't there.
+        """
+
+        def found(api: Any) -> tuple[Json, list[Json], list[Json], list[Json]]:
             from kubernetes import client
 
-            deployment = client.AppsV1Api(api).read_namespaced_deployment(server.name, server.namespace)
-            pods = client.CoreV1Api(api).list_namespaced_pod(
-                server.namespace, label_selector=f"app={server.app or server.name}"
-            )
+            apps, selector = client.AppsV1Api(api), f"app={server.app or server.name}"
+            deployment = apps.read_namespaced_deployment(server.name, server.namespace)
+            replica_sets = apps.list_namespaced_replica_set(server.namespace, label_selector=selector)
+            pods = client.CoreV1Api(api).list_namespaced_pod(server.namespace, label_selector=selector)
             plain = api.sanitize_for_serialization
             waiting = workloads(api, server.namespace) if server.queue else []
-            return plain(deployment), plain(pods.items), waiting
+            return plain(deployment), plain(replica_sets.items), plain(pods.items), waiting
 
         return connection(self._kubeconfig).call(found)
 
@@ -91,18 +96,46 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
         pause = min(pause * 1.15, MAX_PAUSE_SECONDS)
 
 
-def waits_for(deployment: Json, pods: list[Json], workloads: list[Json]) -> str | None:
-    """What a server waits for, for people to read; None once it has a ready replica."""
-    status = deployment.get("status", {})
-    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    if seen and status.get("availableReplicas", 0) > 0:
+def waits_for(deployment: Json, replica_sets: list[Json], pods: list[Json], workloads: list[Json]) -> str | None:
+    """What a server waits for, for people to read; None once a replica of its current revision is available."""
+    current = current_replica_set(deployment, replica_sets)
+    if current is None:
+        return "its Deployment to be rolled out"
+    if current.get("status", {}).get("availableReplicas", 0) > 0:
         return None
-    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
-    if not alive:
-        failure = condition(deployment, "ReplicaFailure")
-        return f"its pods to be created: {failure['message']}" if failure else "its pods to be created"
+    own = [pod for pod in pods if owned_by(pod, current) and not pod["metadata"].get("deletionTimestamp")]
+    serving = "; its earlier replicas go on serving" if deployment["status"].get("availableReplicas", 0) else ""
+    if not own:
+        failure = condition(current, "ReplicaFailure") or condition(deployment, "ReplicaFailure")
+        return f"its pods to be created{': ' + failure['message'] if failure else ''}{serving}"
     # Of several the one that has come furthest tells most.
-    return min((stage(pod, workloads) for pod in alive), key=lambda found: found[0])[1]
+    return min((stage(pod, workloads) for pod in own), key=lambda found: found[0])[1] + serving
+
+
+def current_replica_set(deployment: Json, replica_sets: list[Json]) -> Json | None:
+    """The ReplicaSet of the Deployment as it is now; none before the Deployment's controller has seen it.
+
+    https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#checking-rollout-history-of-a-deployment
+    """
+    metadata = deployment["metadata"]
+    if deployment.get("status", {}).get("observedGeneration", 0) < metadata.get("generation", 0):
+        return None
+    revision = (metadata.get("annotations") or {}).get(REVISION)
+    return next(
+        (
+            one
+            for one in replica_sets
+            if revision is not None
+            and owned_by(one, deployment)
+            and (one["metadata"].get("annotations") or {}).get(REVISION) == revision
+        ),
+        None,
+    )
+
+
+def owned_by(item: Json, owner: Json) -> bool:
+    """Whether an object is one of its owner's."""
+    return any(one["uid"] == owner["metadata"]["uid"] for one in item["metadata"].get("ownerReferences") or [])
 
 
 def stage(pod: Json, workloads: list[Json]) -> tuple[int, str]:
@@ -126,7 +159,7 @@ def stage(pod: Json, workloads: list[Json]) -> tuple[int, str]:
 def quota_message(pod: Json, workloads: list[Json]) -> str:
     """What Kueue says of the workload of a pod."""
     for workload in workloads:
-        if any(owner["uid"] == pod["metadata"].get("uid") for owner in workload["metadata"].get("ownerReferences", [])):
+        if owned_by(workload, pod):
             reserved = condition(workload, "QuotaReserved")
             if reserved and reserved["status"] != "True" and reserved.get("message"):
                 return str(reserved["message"])

@@ -11,7 +11,7 @@ from components.queue_order import wait_for_workload
 from components.retry import kueue_hook
 from components.workload import WorkloadArgs, queue_label, resources, variables
 from settings.model import FineTune, Multislice, TpuBatch
-from settings.plan import DEFAULT_NAMESPACE
+from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 Run = FineTune | Multislice | TpuBatch
 
@@ -57,6 +57,10 @@ class TpuRunArgs(WorkloadArgs):
     ports: NotRequired[list[int]]
     """Ports that TPU workers listen on."""
     privileged: NotRequired[bool]
+    ignore_disruptions: NotRequired[bool]
+    """Disruptions of pods don't count as failures; none: true, unless the name is fixed."""
+    termination_grace_period_seconds: NotRequired[int]
+    """None: 60, or Kubernetes' own where the name is fixed."""
     fixed_name: NotRequired[bool]
     """The run is called exactly `name`; else a hash of its content follows."""
     only_pools: NotRequired[list[str]]
@@ -122,6 +126,22 @@ def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
     return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind.lower()} {name}"))
 
 
+def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:
+    """The part of a Job's spec that says what a pod's disruption does to it; none where it counts as a failure.
+
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+    """
+    if not ignores_disruptions(run):
+        return {}
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    return {"podFailurePolicy": {"rules": [{"action": action, "onPodConditions": disrupted}]}}
+
+
+def restart_policy(run: Run, otherwise: str) -> str:
+    """Who starts a failed pod again. A pod failure policy leaves it to the Job: containers are not restarted."""
+    return "Never" if ignores_disruptions(run) else otherwise
+
+
 def queued_annotations(seconds: int | None) -> dict[str, str]:
     """Annotations of a run on nodes that queued provisioning brings: Kueue passes the bound on with its request."""
     return {MAX_RUN_DURATION: str(seconds)} if seconds else {}
@@ -157,6 +177,8 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
         pod["priorityClassName"] = run.priority_class
     if run.service_account != "default":
         pod["serviceAccountName"] = run.service_account
+    if (grace := grace_period(run)) is not None:
+        pod["terminationGracePeriodSeconds"] = grace
     return pod
 
 

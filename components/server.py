@@ -84,6 +84,10 @@ class ServerArgs(WorkloadArgs):
     pod_monitoring: NotRequired[bool]
     surge: NotRequired[bool]
     """Roll out by a pod more, which needs free quota; false: by a pod less."""
+    drain_seconds: NotRequired[int]
+    """Seconds that a pod which is to end goes on answering; 0: none."""
+    termination_grace_period_seconds: NotRequired[int]
+    """Seconds that a pod has to end, `drain_seconds` included."""
     ready_timeout_seconds: NotRequired[int]
     """How long an update waits for the first replica, in seconds."""
     model_shape: NotRequired[ModelShapeArgs]
@@ -215,13 +219,15 @@ def engine_of(server: Server) -> Engine:
     return ENGINES[server.engine]
 
 
-def gpu_container(server: GpuServer, variables: dict[str, str], token_variable: str) -> "k8s.core.v1.ContainerArgsDict":
+def gpu_container(
+    server: GpuServer, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
     """The container of a server on GPUs: it has the token, and shared memory by which its shards talk."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
         "resources": resources(server, server.gpus),
-        "env": environment(server, variables, token_variable),
+        "env": environment(server, variables, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server)],
     }
     if server.pod_monitoring:
@@ -247,8 +253,19 @@ def pod(
     node_selector: dict[str, str],
     service_links: bool,
 ) -> "k8s.core.v1.PodSpecArgsDict":
-    """Spec of the server's pods."""
-    spec: k8s.core.v1.PodSpecArgsDict = {"containers": containers}
+    """Spec of the server's pods.
+
+    Each container waits before it is told to end: the pod gets requests until all proxies have learned of its end.
+    https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination-flow
+    """
+    if server.drain_seconds:
+        # The kubelet's own sleep, as an image may have none: Kubernetes 1.30 and newer.
+        lifecycle: k8s.core.v1.LifecycleArgsDict = {"pre_stop": {"sleep": {"seconds": server.drain_seconds}}}
+        containers = [{**container, "lifecycle": lifecycle} for container in containers]
+    spec: k8s.core.v1.PodSpecArgsDict = {
+        "containers": containers,
+        "termination_grace_period_seconds": server.termination_grace_period_seconds,
+    }
     volumes: list[k8s.core.v1.VolumeArgsDict] = [SHARED_MEMORY] if isinstance(server, GpuServer) else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))

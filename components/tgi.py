@@ -8,6 +8,10 @@ from components.base import read
 from components.server import GpuServerArgs, ModelServer, gpu_container
 from settings.model import Tgi
 
+# The launcher reads only the second, and guesses without the model's configuration; images before 3.0 only the first.
+# https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L101
+TOKEN_VARIABLES = ("HUGGING_FACE_HUB_TOKEN", "HF_TOKEN")
+
 
 class TgiServerArgs(GpuServerArgs):
     """Arguments of a `TgiServer`."""
@@ -33,4 +37,5 @@ class TgiServer(ModelServer):
             variables["QUANTIZE"] = server.quantize
         if server.max_model_len:
             variables["MAX_TOTAL_TOKENS"] = str(server.max_model_len)
-        super().__init__(name, server, args, [gpu_container(server, variables, "HUGGING_FACE_HUB_TOKEN")], opts)
+        container = gpu_container(server, variables, *TOKEN_VARIABLES)
+        super().__init__(name, server, args, [container], opts)

@@ -6,10 +6,19 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.base import Component, read
-from components.runs import TpuRunArgs, metadata, options, outlives, queued_annotations, tpu_pod
+from components.runs import (
+    TpuRunArgs,
+    metadata,
+    options,
+    outlives,
+    pod_failure_policy,
+    queued_annotations,
+    restart_policy,
+    tpu_pod,
+)
 from components.workload import SKIP_AWAIT, TpuSliceArgs
 from settings.model import TpuBatch
-from settings.plan import run_name, service_name
+from settings.plan import backoff_limit, run_name, service_name
 
 
 class TpuBatchJobArgs(TpuRunArgs):
@@ -22,7 +31,7 @@ class TpuBatchJobArgs(TpuRunArgs):
     service: NotRequired[str]
     """Name of the headless Service of a multi-host Job; none: the name."""
     backoff_limit: NotRequired[int]
-    """Failed pods after which the Job fails; none: 0 on a multi-host slice, else Kubernetes' default, 6."""
+    """Failed pods after which the Job fails; none: on a multi-host slice 4 for each pod, else Kubernetes' own, 6."""
     max_run_duration_seconds: NotRequired[int]
     """What the configuration says of it; `queued_seconds` is what counts."""
 
@@ -31,8 +40,7 @@ class TpuBatchJob(Component):
     """A Job with a pod on each machine of one TPU slice; with several machines, also the Service by which they meet.
 
     On a multi-host slice the Job is Indexed: GKE tells each pod its number and where the others are from that and the
-    headless Service. A pod that fails ends such a run, for the others can't go on without it; on a single-host slice
-    the pod is started again.
+    headless Service. A pod that fails takes the others with it, so that failures are counted for all pods together.
 
     An update doesn't wait for the run: its nodes may be hours away. A run is never run again, and a changed one is made
     beside the old, as in a `FinetuneJob`.
@@ -52,8 +60,7 @@ class TpuBatchJob(Component):
         job, hosts = run_name(run), args["hosts"]
         pod = tpu_pod(run, args)
         labels = {"metadata": {"labels": run.labels}} if run.labels else {}
-        spec: Any = {"template": {**labels, "spec": pod}}
-        backoff_limit = run.backoff_limit
+        spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**labels, "spec": pod}}
         meeting: list[pulumi.Resource] = []
         if hosts > 1:
             # An older run keeps its own Service, by which its pods find each other.
@@ -66,12 +73,11 @@ class TpuBatchJob(Component):
             )
             meeting.append(headless)
             spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
-            backoff_limit = backoff_limit or 0
             pod |= {"subdomain": service, "restartPolicy": "Never"}
         else:
-            pod["restartPolicy"] = "OnFailure"
-        if backoff_limit is not None:
-            spec["backoffLimit"] = backoff_limit
+            pod["restartPolicy"] = restart_policy(run, "OnFailure")
+        if (failures := backoff_limit(run, hosts)) is not None:
+            spec["backoffLimit"] = failures
         if run.queue is not None:
             spec["suspend"] = True  # Kueue starts it
 

@@ -6,11 +6,12 @@ import pulumi
 import pulumi_gcp as gcp
 
 from catalog.capacity import MODES
+from catalog.identities import DEFAULT_ACCOUNT
 from catalog.machines import boot_disk_type
 from catalog.tpus import VERSIONS
 from catalog.zones import node_zones
 from components.base import Component, read
-from components.cluster import NODE_SCOPES, PRIVATE_NODES
+from components.cluster import NODE_SCOPES
 from components.gpu_pool import AutoscalingArgs, CapacityArgs, capacity, first_size, owned_by_others, upgrades
 from settings.model import QueuedFlexStart, TpuPool
 from settings.plan import bounds, grows, pool_slice
@@ -34,6 +35,8 @@ class TpuPoolArgs(TypedDict):
     """None: the machine that holds the whole slice, else the one with 4 chips."""
     zones: NotRequired[list[str]]
     """None: the zones of the cluster; a multi-host slice is in one zone."""
+    cluster_zones: NotRequired[pulumi.Input[list[str]]]
+    """Zones of the cluster, for a pool without `zones`; none: GKE's choice, and zones that are removed later stay."""
     nodes_per_zone: NotRequired[int]
     """Fixed size of a single-host pool; a multi-host one has its slice's."""
     autoscaling: NotRequired[AutoscalingArgs]
@@ -78,7 +81,7 @@ class TpuNodePool(Component):
         spec = read(TpuPool, name, args)
         if MODES[spec.capacity.mode].elastic:
             raise ValueError(f"{name}: {spec.capacity.mode} capacity is that of a FlexStartTpuPool")
-        self.pool_name = node_pool(self, spec, args).name
+        self.pool_name = node_pool(self, spec, args, opts).name
         self.register_outputs({"poolName": self.pool_name})
 
 
@@ -105,11 +108,13 @@ class FlexStartTpuPool(Component):
         spec = read(TpuPool, name, {"capacity": {"mode": "flexStart"}, **args})
         if not MODES[spec.capacity.mode].elastic:
             raise ValueError(f"{name}: {spec.capacity.mode} capacity is that of a TpuNodePool")
-        self.pool_name = node_pool(self, spec, args).name
+        self.pool_name = node_pool(self, spec, args, opts).name
         self.register_outputs({"poolName": self.pool_name})
 
 
-def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.container.NodePool:
+def node_pool(
+    parent: Component, spec: TpuPool, args: TpuPoolArgs, opts: pulumi.ResourceOptions | None
+) -> gcp.container.NodePool:
     """The pool itself, the same for every capacity mode but for what `capacity` and `grows` say of the mode."""
     tpu_slice = pool_slice(spec)
     elastic = MODES[spec.capacity.mode].elastic
@@ -119,17 +124,18 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         cluster=args["cluster"],
         project=args["project"],
         location=args["location"],
-        node_locations=spec.zones or None,
+        node_locations=spec.zones or args.get("cluster_zones"),
         node_count=None if grows(spec) else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
         initial_node_count=first_size(spec, *bounds(spec), args["location"]) if grows(spec) else None,
         autoscaling=autoscaling(spec, args["location"]) if grows(spec) else None,
-        network_config=PRIVATE_NODES if args.get("private_nodes") else None,
+        # Stated also in their off forms: the provider keeps what is no longer stated.
+        network_config={"enable_private_nodes": args.get("private_nodes", False)},
         node_config={
             "machine_type": tpu_slice.machine_type,
             "disk_size_gb": spec.disk_size_gb,
             "disk_type": spec.disk_type or boot_disk_type(tpu_slice.machine_type),
             "labels": spec.labels,
-            "service_account": args.get("node_service_account"),
+            "service_account": args.get("node_service_account") or DEFAULT_ACCOUNT,
             "oauth_scopes": NODE_SCOPES,
             # No taint: GKE puts google.com/tpu on every TPU node itself.
             "workload_metadata_config": {"mode": "GKE_METADATA"},
@@ -141,9 +147,14 @@ def node_pool(parent: Component, spec: TpuPool, args: TpuPoolArgs) -> gcp.contai
         management={"auto_repair": not elastic if spec.auto_repair is None else spec.auto_repair, "auto_upgrade": True},
         opts=pulumi.ResourceOptions(
             parent=parent,
+            depends_on=opts.depends_on if opts else None,  # as in `GpuNodePool`
             protect=spec.protect,
             delete_before_replace=True,  # its name is taken until it has gone
             ignore_changes=owned_by_others(grows(spec)),
+            # The provider plans an update of both, and then sends nothing for the topology, and for the machine what
+            # GKE refuses of a slice: only its creation decides them.
+            # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/update
+            replace_on_changes=["nodeConfig.machineType", "placementPolicy.tpuTopology"],
         ),
     )
 

@@ -8,6 +8,10 @@ from components.base import read
 from components.server import GpuServerArgs, ModelServer, gpu_container
 from settings.model import Vllm
 
+# GKE mounts the driver there, and the image of vLLM 0.9 and later does not look for it:
+# https://github.com/vllm-project/vllm/issues/18859
+LIBRARY_PATH, DRIVER_LIBRARIES = "LD_LIBRARY_PATH", "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"
+
 
 class VllmServerArgs(GpuServerArgs):
     """Arguments of a `VllmServer`."""
@@ -28,7 +32,8 @@ class VllmServer(ModelServer):
 
     def __init__(self, name: str, args: VllmServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         server = read(Vllm, name, args)
-        container = gpu_container(server, {}, "HF_TOKEN")
+        paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
+        container = gpu_container(server, paths, "HF_TOKEN")
         container["command"] = ["vllm", "serve"]
         container["args"] = [
             server.model,

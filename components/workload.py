@@ -1,5 +1,6 @@
 """What servers and Jobs have in common."""
 
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import pulumi_kubernetes as k8s
@@ -58,15 +59,15 @@ class GpuWorkloadArgs(WorkloadArgs):
 
 
 def environment(
-    workload: GpuServer | FineTune, values: dict[str, str], token_variable: str
+    workload: GpuServer | FineTune, values: dict[str, str], token_variables: Sequence[str]
 ) -> "list[k8s.core.v1.EnvVarArgsDict]":
-    """Environment of the container: its own variables, the token, and what the configuration adds."""
+    """Environment of the container: its own variables, the token by each name, and what the configuration adds."""
     secret = workload.token_secret
-    return [
-        *variables(values),
-        {"name": token_variable, "value_from": {"secret_key_ref": {"name": secret.name, "key": secret.key}}},
-        *variables(workload.env),
+    tokens: list[k8s.core.v1.EnvVarArgsDict] = [
+        {"name": name, "value_from": {"secret_key_ref": {"name": secret.name, "key": secret.key}}}
+        for name in token_variables
     ]
+    return [*variables(values), *tokens, *variables(workload.env)]
 
 
 def variables(values: dict[str, str]) -> "list[k8s.core.v1.EnvVarArgsDict]":

@@ -290,10 +290,10 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
             shutil.rmtree(left_over)  # of a build that was killed
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            (folder / "bin").mkdir(parents=True, exist_ok=True)
             to_build = [tool for tool in missing if not _copy_from_path(tool, unfinished)]
             if to_build:
                 _build(module, to_build, unfinished, step)
+            (folder / "bin").mkdir(parents=True, exist_ok=True)
             for shipped in module.ships:
                 if not (folder / shipped.to).exists():
                     _copy_shipped(module, shipped, unfinished / "shipped")

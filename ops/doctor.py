@@ -435,6 +435,7 @@ class Doctor:
                 f"--project {self.project} --cluster-version={min_version}"
             )
             yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
+            yield from self._webhooks_reached(found)
         elif wanted:
             channels = (self.google(f"{parent}/serverConfig") or {}).get("channels", [])
             defaults = {one["channel"].lower(): str(one["defaultVersion"]) for one in channels}
@@ -450,6 +451,29 @@ class Doctor:
                 else "leave out what needs it until GKE has it in a channel"
             )
             yield from self._too_old(wanted, current, f"channel {cluster.release_channel} begins with", command)
+
+    def _webhooks_reached(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+        """The control plane of an older private cluster reaches nodes by VPC peering, on ports 443 and 10250 alone.
+
+        That of a newer one reaches every port through Konnectivity.
+        https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters#add_firewall_rules
+        """
+        private = found.get("privateClusterConfig", {})
+        ports = [*(["9443"] if self.settings.queues or plan.multislices(self.settings) else [])]
+        ports += ["6443"] if any(one.adapter == "prometheus" for one in self.settings.autoscaling) else []
+        if not private.get("peeringName") or not ports:
+            return
+        network = str(found.get("network", "default"))
+        command = (
+            f"gcloud compute firewall-rules create {self.settings.cluster.name}-webhooks --project {self.project} "
+            f"--network {network} --direction INGRESS --source-ranges {private.get('masterIpv4CidrBlock')} "
+            f"--rules {','.join(f'tcp:{port}' for port in ports)}"
+        )
+        text = (
+            "its control plane reaches nodes by VPC peering, on ports 443 and 10250 alone: without a firewall rule it "
+        )
+        text += f"calls no webhook and no metrics adapter of this stack (ports {', '.join(ports)})"
+        yield Finding(ADVICE, "firewall", text, command)
 
     def _lacking(self, wanted: Sequence[str], current: str | None) -> list[str]:
         have = features.ordered(current or "")

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from catalog.versions import JOBSET_CHART
-from ops import crds, down, recover, smoke, status
+from ops import crds, down, recover, smoke, status, verify
 from ops.stack import ROOT, Stack, Stop, on_emulator, run
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")]
@@ -178,6 +178,12 @@ def ask(stack: Stack) -> None:
     raise SystemExit(smoke.smoke(stack))
 
 
+def compare(stack: Stack) -> None:
+    """Compares the stack's claims with its cluster; what is measured of an emulated one stays with the emulator."""
+    file = Path(os.environ["GKE_AI_STATE"]) / "calibration" / f"{stack.name}.yaml"
+    raise SystemExit(verify.verify(stack, file))
+
+
 def take_down(stack: Stack) -> None:
     """Destroys the stack and forgets it."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
@@ -201,6 +207,7 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "policies": policies,
     "preview-json": preview_json,
     "status": status.show,
+    "verify": compare,
     "smoke": ask,
     "crds": upgrade_crds,
     "recover": recover.recover,

@@ -112,7 +112,8 @@ def of_pool(pool: Resource) -> Iterator[Supply]:
 
 def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
     """Nodes of a pool at least and at most, in all zones."""
-    zones = len(pool.get("nodeLocations") or zones_of(str(pool.get("location", ""))))
+    stated = pool.get("nodeLocations")  # not known yet of a cluster that is to be created where GKE chooses
+    zones = len(stated if stated and isinstance(stated, list) else zones_of(str(pool.get("location", ""))))
     bounds = pool.get("autoscaling")
     if not bounds:
         nodes = int(pool.get("nodeCount") or pool.get("initialNodeCount") or 0) * zones

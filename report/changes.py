@@ -113,7 +113,7 @@ class Change:
 class Plan:
     """What a stack has before and after, by URN, the changes between, and why there may be no plan.
 
-    `unchecked` has what the program says it did not check.
+    `warnings` has those of the program, `unchecked` what it says it did not check.
     """
 
     stack: str
@@ -121,6 +121,7 @@ class Plan:
     after: Mapping[str, Resource]
     changes: tuple[Change, ...]
     errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
 
     def component_of(self, resource: Resource) -> Resource | None:
@@ -169,8 +170,10 @@ def plan(preview: Preview) -> Plan:
     # A policy that stops the deployment makes the preview fail too, and says so itself.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
     reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
+    warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
     unchecked = sorted({event["unchecked"] for event in preview.events if "unchecked" in event})
-    return Plan(preview.stack, before, after, tuple(changes), tuple(dict.fromkeys(reported)), tuple(unchecked))
+    errors = list(dict.fromkeys(reported))
+    return Plan(preview.stack, before, after, tuple(changes), tuple(errors), tuple(warnings), tuple(unchecked))
 
 
 def resource(state: State) -> Resource:

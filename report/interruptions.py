@@ -18,6 +18,7 @@ from report.capacity import CLUSTER, DEPLOYMENT, JOB, NODE_POOL, node_bounds, po
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
 
 BUCKET = "gcp:storage/bucket:Bucket"
+ACCOUNT = "gcp:serviceaccount/account:Account"
 NAMESPACE = "kubernetes:core/v1:Namespace"
 SECRET = "kubernetes:core/v1:Secret"
 RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -47,6 +48,8 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield from of_cluster(change, plan)
     elif resource_type == NODE_POOL:
         yield from of_pool(change, plan)
+    elif resource_type == ACCOUNT:
+        yield from of_account(change, plan)
     elif resource_type == BUCKET:
         yield from of_bucket(change)
     elif resource_type == DEPLOYMENT:
@@ -96,12 +99,34 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
         (_, was), (_, now) = node_bounds(change.before.inputs), node_bounds(change.after.inputs)
         if now < was:
             yield Interruption(WORK, f"Node pool {name} shrinks from {was} to {now} nodes at most: pods move.{running}")
+        zones = (side.inputs.get("nodeLocations") for side in (change.before, change.after))
+        before, after = (set(names) if isinstance(names, list) else None for names in zones)
+        if before and after and (lost := sorted(before - after)):
+            yield Interruption(
+                WORK, f"Node pool {name} leaves {', '.join(lost)}: its nodes there are deleted, and pods move.{running}"
+            )
         nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
         if nodes:
             text = (
                 f"Node pool {name} changes its nodes ({', '.join(nodes)}): GKE may make each of them anew, one by one."
             )
             yield Interruption(WORK, f"{text}{running}")
+
+
+def of_account(change: Change, plan: Plan) -> Iterator[Interruption]:
+    """The account of nodes that GKE created itself: it goes last, and those nodes stay."""
+    of_nodes = ":NodeAccount::" in change.resource.parent
+    cluster_stays = any(one.type == CLUSTER for one in plan.after.values())
+    by_gke = any(
+        one.type.endswith(":ComputeClass") or (one.type == CLUSTER and one.inputs.get("enableAutopilot"))
+        for one in plan.before.values()
+    )
+    if change.operation in (DELETE, REPLACE) and of_nodes and cluster_stays and by_gke:
+        yield Interruption(
+            OUTAGE,
+            f"Service account {change.resource.logical_name} is deleted. Nodes that GKE created itself keep running as "
+            "it, and lose logs, metrics and image pulls. Drain and delete them right after the update.",
+        )
 
 
 def of_bucket(change: Change) -> Iterator[Interruption]:

@@ -56,6 +56,7 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
     sections = [
         *(judged if forbidden else []),
         interrupted(plan),
+        warnings(plan),
         accelerators(plan, options.prices),
         *([] if forbidden else judged),
         not_checked(plan),
@@ -118,6 +119,11 @@ def interrupted(plan: Plan) -> Section:
     found = interruptions(plan)
     lines = [f"- {'**' + text(one.text) + '**' if one.severity <= 1 else text(one.text)}" for one in found]
     return Section("What it interrupts", ["\n".join(lines)] if lines else [])
+
+
+def warnings(plan: Plan) -> Section:
+    """What the program warns of, such as settings that the cloud keeps, each with its remedy."""
+    return Section("Warnings", ["\n".join(f"- {text(one)}" for one in plan.warnings)] if plan.warnings else [])
 
 
 def accelerators(plan: Plan, prices: Prices | None) -> Section:

@@ -26,6 +26,8 @@ POLICY_EVENTS = {
     "policyAnalyzeSummaryEvent": ("resourceUrn", "passed", "failed"),
     "policyAnalyzeStackSummaryEvent": ("passed", "failed"),
 }
+# How a warning of this program begins: with a key of the configuration. Those of Pulumi and its plugins are not shown.
+WARNING = "gke-ai:"
 # The order of the two says whether the old one goes first.
 REPLACING = ("create-replacement", "delete-replaced")
 
@@ -108,7 +110,7 @@ def masked(value: Any) -> Any:
 
 
 def of_interest(event: State) -> dict[str, Any] | None:
-    """An event of a policy, an error, a model that is not checked, or a replacement; None of any other."""
+    """An event of a policy, an error, a warning of this program, or a replacement; None of any other."""
     for event_type, keys in POLICY_EVENTS.items():
         if event_type in event:
             return {event_type: {key: event[event_type][key] for key in keys if event[event_type].get(key)}}
@@ -117,6 +119,8 @@ def of_interest(event: State) -> dict[str, Any] | None:
         return {"error": str(said["message"])}
     if said.get("severity") == "warning" and NOT_CHECKED in said["message"]:
         return {"unchecked": said["message"].partition(NOT_CHECKED)[2].strip()}
+    if said.get("severity") == "warning" and said["message"].startswith(WARNING):
+        return {"warning": said["message"]}
     metadata = (event.get("resourcePreEvent") or {}).get("metadata") or {}
     if metadata.get("op") in REPLACING:
         return {"replacing": {"op": metadata["op"], "urn": metadata["urn"]}}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from settings import calibration
 from settings.model import Settings
 from settings.plan import gpu_workloads
 from settings.problems import BadConfiguration, Problem
@@ -36,12 +38,24 @@ def load(values: Mapping[str, object], project: str, token_given: bool = True) -
                 "Run pulumi config set gcp:project PROJECT_ID",
             )
         )
+    problems += _calibrate(settings)
     problems += _token_problems(settings, "hfToken" in values, token_given)
     problems += check(settings)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
         raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
     return settings
+
+
+def _calibrate(settings: Settings) -> Iterator[Problem]:
+    """Reads the calibration file that the settings name; a problem for each mistake in it."""
+    if settings.calibration is None:
+        return
+    try:
+        settings._measured = calibration.read(Path(settings.calibration))
+    except calibration.BadCalibration as bad:
+        for where, cause, remedy in bad.mistakes:
+            yield Problem(f"{PREFIX}calibration", f"{where}: {cause}" if where else cause, remedy)
 
 
 def _token_problems(settings: Settings, token_stated: bool, token_given: bool) -> Iterator[Problem]:

@@ -30,6 +30,7 @@ from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from catalog.engines import JETSTREAM_METRICS_PORT
 from catalog.quantities import parse_quantity
+from settings.calibration import Calibration
 
 # RFC 1123 label, the form of Kubernetes object names that also become DNS labels.
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
@@ -200,14 +201,18 @@ class Cluster(Section):
     public_endpoint: bool = Field(default=True, description="the control plane has an address on the Internet")
     authorized_networks: list[Cidr] = Field(
         default=[],
-        description="who reaches the control plane by its address; none: everyone on the Internet",
+        description="IPv4 ranges that can reach the control plane by its address. Default: all. "
+        "Google's provider cannot remove them: if you empty the list, the cloud keeps the last ranges until you run "
+        "`gcloud container clusters update NAME --location LOCATION --no-enable-master-authorized-networks`",
         examples=[["203.0.113.0/24"]],
     )
     dns_endpoint: bool = Field(default=False, description="reach the control plane by its DNS name, with IAM")
     node_service_account: str | None = Field(
         default=None,
         description="account that nodes run as: a name, and it is made with what nodes need and no more; "
-        "an e-mail address, and it is there; none: Compute Engine's default account",
+        "an e-mail address, and it is there; none: Compute Engine's default account. A change replaces every node pool "
+        "of the stack before the old account is deleted. Nodes that GKE created itself (Autopilot, compute classes) "
+        "keep the old account: delete them after the update",
         examples=["gke-nodes"],
     )
     maintenance: Maintenance | None = Field(
@@ -500,6 +505,22 @@ class Queues(Section):
         description="version of Kueue's chart, to upgrade it at another time; none: the pinned one",
         examples=["0.16.2"],
     )
+    manager_replicas: int = Field(
+        default=1,
+        ge=1,
+        le=5,
+        description="pods of Kueue's manager. While none runs, no pod starts in the namespaces that it manages. With 2 "
+        "or more they have a disruption budget and are spread over zones and nodes. Default: 1",
+    )
+    pods_ready_timeout_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        description="seconds after its admission in which all pods of a workload must be ready; else Kueue evicts it "
+        "and queues it again, so that it holds no quota and no nodes in vain. The same for all workloads; 0: no limit. "
+        "Default: 3600, or the longest `readyTimeoutSeconds` of a server in a queue; no limit where pods in a queue "
+        "wait for flex-start nodes",
+        examples=[1800],
+    )
     jobset_version: Version | None = Field(
         default=None,
         description="version of JobSet's chart, to upgrade it at another time; none: the pinned one",
@@ -608,6 +629,19 @@ class Server(Workload):
     surge: bool = Field(
         default=True, description="roll out by a pod more, which needs free quota; false: by a pod less"
     )
+    drain_seconds: int = Field(
+        default=15,
+        ge=0,
+        le=600,
+        description="seconds that a pod which is to end goes on answering, until no more requests are sent to it; "
+        "0: none. Default: 15",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=120,
+        ge=1,
+        description="seconds that a pod has to end, `drainSeconds` included, with the requests that it is answering; "
+        "on Spot nodes GKE allows less. Default: 120",
+    )
     ready_timeout_seconds: int = Field(default=3600, ge=1, description="how long `up` waits for the first replica")
     model_shape: ModelShape | None = Field(
         default=None,
@@ -709,7 +743,13 @@ class FineTune(GpuWorkload):
     image: str = Field(default=versions.FINE_TUNE_IMAGE, description="image of the training program")
     base_model: str = Field(default="google/gemma-2-2b", description="model on Hugging Face to start from")
     new_model: str = Field(default="gemma-ft", description="name of the tuned model")
-    model_path: str = Field(default="/model-data/model-gemma2/experiment", description="where checkpoints are written")
+    model_path: str | None = Field(
+        default=None,
+        description="folder of the run's checkpoints, from the last of which it goes on when it is started again. No "
+        "two runs can have the same. Default: a folder with the name of the Job below `volume.mountPath`; with "
+        "`fixedName` the folder model-gemma2/experiment there",
+        examples=["/model-data/experiments/first"],
+    )
     experiment: str = Field(default="finetune-experiment", description="name of the experiment, in MLflow's sense")
     dataset: Dataset = Field(default=Dataset(), description="training data")
     epochs: int = Field(default=1, ge=1, description="passes over the data")
@@ -720,9 +760,30 @@ class FineTune(GpuWorkload):
     volume: FuseVolume = Field(description="bucket that checkpoints are written to")
     service: DnsLabel | None = Field(default=None, description="name of the headless Service; none: name")
     rendezvous_port: int = Field(default=29500, ge=1, le=65535, description="port where the pods find each other")
-    backoff_limit: int = Field(default=4, ge=0, description="failed pods before the Job fails")
+    backoff_limit: int | None = Field(
+        default=None,
+        ge=0,
+        description="failed pods before the Job fails; one that fails takes the others with it. Default: 4 for each "
+        "pod; with `fixedName` 4",
+        examples=[8],
+    )
+    ignore_disruptions: bool | None = Field(
+        default=None,
+        description="node maintenance, eviction and preemption do not count as failures; a pod that fails is replaced, "
+        "not restarted in place. Default: true, unless `fixedName`",
+        examples=[False],
+    )
+    remove_incomplete_checkpoints: bool | None = Field(
+        default=None,
+        description="when the run starts, delete checkpoints without `trainer_state.json`: their writing was cut off, "
+        "and the run could not go on from them. Default: true, unless `fixedName`",
+        examples=[False],
+    )
     termination_grace_period_seconds: int = Field(
-        default=60, ge=0, description="time to write a checkpoint when preempted"
+        default=60,
+        ge=0,
+        description="seconds that a pod has to end by itself when it is preempted or evicted. The default image writes "
+        "no checkpoint then: what was done since the last one is lost. Default: 60",
     )
     fixed_name: bool = Field(
         default=False,
@@ -740,6 +801,19 @@ class TpuRun(Section):
     args: list[str] = Field(default=[], description="arguments of the command")
     ports: list[int] = Field(default=[8471, 8431], description="ports that TPU workers listen on")
     privileged: bool = Field(default=False, description="a privileged container; GKE needs none since 1.28")
+    ignore_disruptions: bool | None = Field(
+        default=None,
+        description="node maintenance, eviction and preemption do not count as failures; a pod that fails is replaced, "
+        "not restarted in place. Default: true, unless `fixedName`",
+        examples=[False],
+    )
+    termination_grace_period_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        description="seconds that a pod has to end by itself when it is preempted or evicted. Default: 60; with "
+        "`fixedName` Kubernetes' own, 30",
+        examples=[300],
+    )
     fixed_name: bool = Field(
         default=False,
         description="called exactly `name`, and a changed run needs a new name; else a hash of its content follows",
@@ -756,7 +830,9 @@ class Multislice(TpuRun, Workload):
         default=None, description="shape of each slice where the stack has no pools: Autopilot or an existing cluster"
     )
     host_network: bool = Field(default=False, description="pods on the node's network; they get no workload identity")
-    max_restarts: int = Field(default=4, ge=0, description="restarts of the JobSet after a failed slice")
+    max_restarts: int = Field(
+        default=4, ge=0, description="restarts of the JobSet after a failed slice; disruptions do not count"
+    )
 
 
 class TpuBatch(TpuRun, TpuWorkload):
@@ -764,7 +840,11 @@ class TpuBatch(TpuRun, TpuWorkload):
 
     service: DnsLabel | None = Field(default=None, description="name of the headless Service of a multi-host Job")
     backoff_limit: int | None = Field(
-        default=None, ge=0, description="failed pods; none: 0 on a multi-host slice, else Kubernetes' default, 6"
+        default=None,
+        ge=0,
+        description="failed pods before the Job fails. Default: on a multi-host slice 4 for each pod, as one that "
+        "fails takes the others with it, and with `fixedName` 0; on a single-host slice Kubernetes' own, 6",
+        examples=[0],
     )
     max_run_duration_seconds: int | None = Field(
         default=None,
@@ -935,8 +1015,20 @@ class Settings(Section):
     autoscaling: list[Autoscaler] = Field(default=[], description="autoscalers of JetStream servers")
     tenants: list[Tenant] = Field(default=[], description="teams with a namespace of their own")
     monitoring: Monitoring | None = Field(default=None, description="dashboards and alerts in Cloud Monitoring")
+    calibration: str | None = Field(
+        default=None,
+        description="file with what python -m ops.verify measured on the cluster, relative to the project; its figures "
+        "take the place of computed ones",
+        examples=["calibration/prod.yaml"],
+    )
 
     _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
+    _measured: Calibration = PrivateAttr(default_factory=Calibration)
+
+    @property
+    def measured(self) -> Calibration:
+        """The figures of the calibration file; none where no file is named."""
+        return self._measured
 
     @property
     def unparsed(self) -> Unparsed:

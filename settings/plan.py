@@ -5,11 +5,10 @@ Pure functions over validated settings; components turn their results into resou
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import PurePosixPath
 
 from catalog import apis as google
 from catalog import quota as quotas
@@ -52,9 +51,8 @@ from settings.model import (
     TpuSlice,
     Workload,
 )
+from settings.run_names import hash_of
 
-# What of a workload's kind is no content of its run.
-_NOT_CONTENT = {"name", "fixed_name", "kind"}
 # Every cluster has it; all other namespaces that are not the system's are made by the stack.
 DEFAULT_NAMESPACE = "default"
 
@@ -379,7 +377,8 @@ def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
     pools = [p for flavor in flavors if flavor.name == flavor_quota.flavor for p in flavor_pools(flavor, settings)]
     # Zones differ in a label alone, so one shape stands for the whole pool.
     return quotas.derive(
-        (shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools
+        ((shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools),
+        settings.measured.room,
     )
 
 
@@ -418,14 +417,54 @@ def service_name(workload: Workload) -> str:
 def run_name(run: FineTune | Multislice | TpuBatch) -> str:
     """The Job's name: `name`, followed by six digits of the run's content unless the name is fixed.
 
-    The same run always has the same name; any change of what it would do gives another, so that it runs beside the old.
+    The same configuration always has the same name, whatever the defaults of this version. A changed one has another
+    name, so that the changed run is made beside the old.
     """
     if run.fixed_name:
         return run.name
-    # What is not set is left out: a setting added in a later release must not make every run a new one.
-    content = run.model_dump(mode="json", exclude_none=True, exclude=_NOT_CONTENT)
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"{run.name}-{digest[:6]}"
+    return f"{run.name}-{hash_of(run)}"
+
+
+# Failures of each pod that a Job of several pods lives through.
+_FAILURES_PER_POD = 4
+
+
+def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
+    """Whether disruptions of its pods don't count as failures. A Job of a fixed name stays as it was made."""
+    return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
+
+
+def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
+    """Failed pods before a Job of so many pods fails; none: Kubernetes' own default."""
+    if run.backoff_limit is not None:
+        return run.backoff_limit
+    if isinstance(run, TpuBatch) and pods == 1:
+        return None
+    if run.fixed_name:
+        return 4 if isinstance(run, FineTune) else 0
+    return _FAILURES_PER_POD * pods
+
+
+def grace_period(run: FineTune | Multislice | TpuBatch) -> int | None:
+    """Seconds that a pod of the run has to end by itself; none: Kubernetes' own default."""
+    stated = run.termination_grace_period_seconds
+    return 60 if stated is None and not run.fixed_name else stated
+
+
+# Where the checkpoints of a run with a fixed name are, below the bucket's folder: as in its source document.
+_FIXED_FOLDER = "model-gemma2/experiment"
+
+
+def model_path(run: FineTune) -> str:
+    """The folder of the run's checkpoints. Default: one of its own."""
+    return run.model_path or str(
+        PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run_name(run))
+    )
+
+
+def removes_incomplete_checkpoints(run: FineTune) -> bool:
+    """Whether the run deletes incomplete checkpoints when it starts. A Job of a fixed name stays as it was made."""
+    return not run.fixed_name if run.remove_incomplete_checkpoints is None else run.remove_incomplete_checkpoints
 
 
 # What the webhook of the FUSE driver gives its sidecar unless told:
@@ -504,6 +543,39 @@ def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[st
                 lent = min(lent, parse_quantity(own.borrowing_limit[resource]))
             total[resource] = parse_quantity(text) + lent
         yield own.flavor, total
+
+
+# Kueue's shortest patience, unless the configuration says so: a node takes minutes, a large model longer.
+_PODS_READY_SECONDS = 3600
+
+
+def pods_ready_timeout(settings: Settings) -> int:
+    """Seconds in which the pods of an admitted workload must be ready, as Kueue has it for all; 0: no limit."""
+    stated = settings.queues.pods_ready_timeout_seconds if settings.queues else 0
+    if stated is not None:
+        return stated
+    if any(waits_for_flex_start(settings)):
+        return 0
+    return max([_PODS_READY_SECONDS, *(one.ready_timeout_seconds for one in settings.serving if one.queue)])
+
+
+def waits_for_flex_start(settings: Settings) -> Iterator[str]:
+    """What brings flex-start nodes to pods that Kueue has admitted already: they may wait for days.
+
+    Nodes of queued provisioning come before Kueue admits.
+    """
+    for flavor in settings.queues.flavors if settings.queues else []:
+        if flavor.tpu is not None and flavor.tpu.capacity == "flexStart":
+            yield f"flavor {flavor.name}"
+        yield from (f"pool {one.name}" for one in flavor_pools(flavor, settings) if one.capacity.mode == "flexStart")
+    for workload in workloads(settings):
+        if workload.queue is None:
+            continue
+        yield from (f"pool {one.name}" for one in pools_of(workload, settings) if one.capacity.mode == "flexStart")
+        for compute_class in settings.compute_classes if isinstance(workload, GpuWorkload) else []:
+            modes = [priority.capacity.mode for priority in compute_class.priorities]
+            if compute_class.name == getattr(workload, "compute_class", None) and "flexStart" in modes:
+                yield f"compute class {compute_class.name}"
 
 
 def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> list[FlavorQuota]:

@@ -167,9 +167,11 @@ class _Reader:
         annotation = model.model_fields[name].annotation
         sections = _sections(annotation)
         if not sections:
-            return self._plain(model, name, value)
+            return self._plain(model, name, value, path.rpartition(".")[0] or PREFIX)
         if sections == [Queues]:
-            return Queues(**self.container(Queues, value, path))
+            queues = Queues(**self.container(Queues, value, path))
+            queues._path = path
+            return queues
         if get_origin(annotation) is not list:
             return self._section(sections[0], value, path)
         if not isinstance(value, list):
@@ -179,13 +181,13 @@ class _Reader:
         items = [self._one_of(sections, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item in items if item is not None]
 
-    def _plain(self, model: type[Section], name: str, value: object) -> object:
-        """A key of the stack itself that is no section: true, a word."""
+    def _plain(self, model: type[Section], name: str, value: object, path: str) -> object:
+        """A key that is no section, of the stack itself or of the section at the path: true, a word, a number."""
         alone = {model.model_fields[name].alias or name: value}
         try:
             return getattr(model.model_validate(alone, by_alias=True, by_name=False), name)
         except ValidationError as error:
-            self.problems += [_problem(details, model, alone, PREFIX) for details in error.errors()]
+            self.problems += [_problem(details, model, alone, path) for details in error.errors()]
             return None
 
     def _one_of(self, sections: list[type[Section]], value: object, path: str) -> Section | None:

@@ -16,7 +16,10 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
+from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
+
+from catalog.zones import is_zone, node_zones
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "my-project"
@@ -39,6 +42,8 @@ class Registration:
     retained: bool
     delete_before_replace: bool | None
     hooked: bool
+    replace_on_changes: tuple[str, ...] = ()
+    replacement_trigger: Any = None
 
     @property
     def object_name(self) -> str:
@@ -101,13 +106,24 @@ class Monitor(mocks.MockMonitor):
                 retained=request.retainOnDelete,
                 delete_before_replace=request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None,
                 hooked=bool(request.hooks.on_error),
+                replace_on_changes=tuple(request.replaceOnChanges),
+                replacement_trigger=trigger(request),
             )
         return response
+
+
+def trigger(request: Any) -> Any:
+    """The value whose change replaces the resource; None without one."""
+    if not request.HasField("replacement_trigger"):
+        return None
+    return rpc.deserialize_property(json_format.MessageToDict(request.replacement_trigger))
 
 
 class Cloud(mocks.Mocks):
     """A cloud that answers with what it was asked for, and with made-up endpoints; in a preview it knows no ids."""
 
+    # What the cloud has kept of a cluster's former settings.
+    kept: Mapping[str, object] = {}
     # The DNS name of a cluster that is there.
     workload_pool = f"{PROJECT}.svc.id.goog"
     fuse = True
@@ -120,6 +136,7 @@ class Cloud(mocks.Mocks):
         state = dict(args.inputs)
         if args.typ == "gcp:container/cluster:Cluster" and not self.preview:
             state |= {"endpoint": "192.0.2.1", "masterAuth": pulumi.Output.secret({"clusterCaCertificate": "Q0E="})}
+            state |= {"nodeLocations": list(node_zones(args.inputs["location"])), **self.kept}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         if args.typ == "gcp:serviceaccount/account:Account":
@@ -135,6 +152,7 @@ class Cloud(mocks.Mocks):
             return {
                 **args.args,
                 "endpoint": "192.0.2.1",
+                "nodeLocations": [] if is_zone(args.args["location"]) else list(node_zones(args.args["location"])),
                 "enableAutopilot": False,
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
                 "workloadIdentityConfigs": [{"workloadPool": self.workload_pool}],

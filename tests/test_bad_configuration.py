@@ -1135,6 +1135,53 @@ MISTAKES = [
         "/data/model is not below /model-data, where the bucket is — checkpoints would be lost",
         "Write a path below /model-data",
     ),
+    Mistake(
+        "two runs with one folder for checkpoints",
+        both(
+            put("training.0.modelPath", "/model-data/shared"),
+            put("training.+", {**good()["training"][0], "name": "second", "modelPath": "/model-data/shared/"}),
+        ),
+        "gke-ai:training[1].modelPath",
+        "finetune writes its checkpoints to the same folder of bucket models-my-project",
+        "Write another folder below /model-data, or leave it out",
+    ),
+    Mistake(
+        "two runs with fixed names and no folder of their own",
+        both(
+            put("training.0.fixedName", True),
+            put("training.+", {**good()["training"][0], "name": "second", "fixedName": True}),
+        ),
+        "gke-ai:training[1].modelPath",
+        "finetune writes its checkpoints to the same folder",
+        "Write another folder below /model-data",
+    ),
+    # Kueue
+    Mistake(
+        "a limit that a server can't keep while it loads",
+        put("queues.podsReadyTimeoutSeconds", 600),
+        "gke-ai:queues.podsReadyTimeoutSeconds",
+        "server gemma may take 3600 s to load its model, and Kueue would evict it after 600 s",
+        "Set it to 3600 or more, or lower gke-ai:serving[0].readyTimeoutSeconds",
+    ),
+    Mistake(
+        "a limit on pods that wait for flex-start nodes",
+        both(
+            put("queues.podsReadyTimeoutSeconds", 7200),
+            drop("gpuPools.0.nodesPerZone"),
+            put("gpuPools.0.autoscaling", {"maxNodes": 3}),
+            put("gpuPools.0.capacity", {"mode": "flexStart"}),
+        ),
+        "gke-ai:queues.podsReadyTimeoutSeconds",
+        "flex-start nodes of pool l4 may come days after their pods were admitted",
+        "Leave it out",
+    ),
+    Mistake(
+        "no manager of Kueue",
+        put("queues.managerReplicas", 0),
+        "gke-ai:queues.managerReplicas",
+        "0 is below the minimum, 1",
+        "Set it to 1",
+    ),
     # Sizes
     Mistake(
         "a server with more GPUs than any node of its pool",

@@ -62,6 +62,22 @@ def good() -> Configuration:
 
 
 MISTAKES = [
+    Mistake(
+        "a pod that is killed while it still gets requests",
+        put("serving.0.terminationGracePeriodSeconds", 10),
+        "gke-ai:serving[0].terminationGracePeriodSeconds",
+        "a pod goes on answering for 15 s, and is killed after 10 s",
+        "Set it above 15, or lower drainSeconds",
+        good,
+    ),
+    Mistake(
+        "a pod that goes on answering for an hour",
+        put("serving.0.drainSeconds", 3600),
+        "gke-ai:serving[0].drainSeconds",
+        "3600 is above the maximum, 600",
+        "Set it to 600",
+        good,
+    ),
     # Compute classes
     Mistake(
         "two classes of one name",

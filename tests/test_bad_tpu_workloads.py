@@ -103,6 +103,27 @@ def bad(id: str, change: Any, path: str, cause: str, remedy: str, base: Any = sl
 MIXED = {"name": "gpus", "machineType": "g2-standard-24", "nodesPerZone": 1, "zones": ["us-west4-a"]}
 
 MISTAKES = [
+    bad(
+        "a variable by which slices find each other",
+        put("training.0.env", {"MEGASCALE_SLICE_ID": "0"}),
+        "training[0].env.MEGASCALE_SLICE_ID",
+        "MEGASCALE_SLICE_ID is set by slices",
+        "Leave it out",
+    ),
+    bad(
+        "a negative grace period",
+        put("batch.0.terminationGracePeriodSeconds", -1),
+        "batch[0].terminationGracePeriodSeconds",
+        "-1 is below the minimum, 0",
+        "Set it to 0",
+    ),
+    bad(
+        "disruptions that are neither counted nor not",
+        put("training.0.ignoreDisruptions", "sometimes"),
+        "training[0].ignoreDisruptions",
+        '"sometimes" is not true or false',
+        "Write true or false",
+    ),
     # Which slices
     bad(
         "pools and a slice of a flavor",

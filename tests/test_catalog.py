@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from itertools import product
 
@@ -433,3 +434,7 @@ def test_images_are_pinned() -> None:
         tag = image.rpartition("/")[2].partition(":")[2]
         assert tag
         assert tag != "latest"
+
+
+def test_digest_stands_beside_the_version_that_people_read() -> None:
+    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", versions.VLLM_IMAGE)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,7 +91,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (
             GpuNodePoolArgs,
             model.GpuPool,
-            {"project", "cluster", "location", "node_service_account", "private_nodes", "kubeconfig"},
+            {"project", "cluster", "location", "cluster_zones", "node_service_account", "private_nodes", "kubeconfig"},
             set(),
         ),
         (TgiServerArgs, model.Tgi, {"node_selector", "kubeconfig", "autoscaled"}, set()),
@@ -342,6 +345,30 @@ def test_kueues_image_is_the_released_one(build: Build) -> None:
     assert image["tag"].startswith("v")
 
 
+def test_several_managers_are_kept_apart_and_not_drained_at_once(build: Build) -> None:
+    one = build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]
+    assert one["replicas"] == 1
+    assert not {"podDisruptionBudget", "topologySpreadConstraints"} & one.keys(), "a budget of one would stop a drain"
+    made = build(KueueStack, {"namespaces": []}, manager_replicas=2)
+    two = made.one("Release").inputs["values"]["controllerManager"]
+    assert two["replicas"] == 2
+    assert two["podDisruptionBudget"] == {"enabled": True, "minAvailable": 1}
+    assert [one["topologyKey"] for one in two["topologySpreadConstraints"]] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
+    assert two["manager"]["resources"]["limits"]["memory"] == "1Gi"
+    assert configured(made)["leaderElection"]["leaderElect"] is True, "else both would act"
+
+
+def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -> None:
+    waiting = configured(build(KueueStack, {"namespaces": []}, pods_ready_timeout_seconds=1800))["waitForPodsReady"]
+    assert waiting["timeout"] == "1800s"
+    assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
+    assert "backoffLimitCount" not in waiting["requeuingStrategy"], "a stock-out must not end a run for good"
+    assert "waitForPodsReady" not in configured(build(KueueStack, {"namespaces": []}))
+
+
 def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
     gpu = {"cpu": "8", "nvidia.com/gpu": "2"}
     flavors = [{"flavor": "spot", "quota": gpu}, {"flavor": "plain", "quota": {"memory": "1Gi"}}]
@@ -495,6 +522,62 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch
     assert all("give it another `name`" in text for text in said)
 
 
+def variable(job: Any, name: str) -> str:
+    container = job.inputs["spec"]["template"]["spec"]["containers"][0]
+    (value,) = (one["value"] for one in container["env"] if one["name"] == name)
+    return str(value)
+
+
+def test_changed_run_writes_its_checkpoints_elsewhere(build: Build) -> None:
+    first, changed = build(FinetuneJob, RUN).one("Job"), build(FinetuneJob, RUN, epochs=3).one("Job")
+    assert variable(first, "MODEL_PATH") == f"/model-data/{first.object_name}"
+    assert variable(changed, "MODEL_PATH") == f"/model-data/{changed.object_name}"
+    stated = build(FinetuneJob, RUN, model_path="/model-data/mine").one("Job")
+    assert variable(stated, "MODEL_PATH") == "/model-data/mine"
+    fixed = build(FinetuneJob, RUN, fixed_name=True).one("Job")
+    assert variable(fixed, "MODEL_PATH") == "/model-data/model-gemma2/experiment", "as an earlier version wrote it"
+
+
+@pytest.mark.parametrize(("index", "kept"), [("0", ["checkpoint-10"]), ("1", ["checkpoint-10", "checkpoint-20"])])
+def test_first_pod_deletes_incomplete_checkpoints_before_it_trains(
+    index: str, kept: list[str], build: Build, tmp_path: Path
+) -> None:
+    """The command itself is run, with `accelerate` in the place of the training."""
+    (tmp_path / "accelerate").write_text('#!/bin/sh\ncd "$MODEL_PATH" && echo trains with *\n')
+    (tmp_path / "accelerate").chmod(0o755)
+    folder = tmp_path / "a folder"
+    for name in ("checkpoint-10", "checkpoint-20"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "model.safetensors").touch()
+    (folder / "checkpoint-10" / "trainer_state.json").touch()
+    command = build(FinetuneJob, RUN).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]["command"]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL_PATH": str(folder), "JOB_COMPLETION_INDEX": index}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"trains with {' '.join(kept)}"
+
+
+def test_incomplete_checkpoints_stay_where_the_configuration_or_a_fixed_name_says_so(build: Build) -> None:
+    def command(**more: Any) -> str:
+        container = build(FinetuneJob, RUN, **more).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]
+        return str(container["command"][2])
+
+    assert command(remove_incomplete_checkpoints=False).startswith("accelerate launch")
+    assert command(fixed_name=True).startswith("accelerate launch")
+    assert "trainer_state.json" in command(fixed_name=True, remove_incomplete_checkpoints=True)
+
+
+def test_run_lives_through_disruptions_and_through_failures_of_all_its_pods(build: Build) -> None:
+    spec = build(FinetuneJob, RUN, pods=4).one("Job").inputs["spec"]
+    rules = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    assert spec["podFailurePolicy"] == {"rules": rules}
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert spec["backoffLimit"] == 16, "one collective crash of all pods is four failures"
+    assert build(FinetuneJob, RUN, pods=4, backoff_limit=1).one("Job").inputs["spec"]["backoffLimit"] == 1
+    fixed = build(FinetuneJob, RUN, pods=4, fixed_name=True).one("Job").inputs["spec"]
+    assert (fixed["backoffLimit"], fixed["template"]["spec"]["restartPolicy"]) == (4, "OnFailure")
+    assert "podFailurePolicy" not in fixed
+
+
 def test_run_is_one_process_a_gpu(build: Build) -> None:
     job = build(FinetuneJob, RUN, pods=3, gpus_per_pod=4).one("Job").inputs["spec"]
     assert (job["completions"], job["parallelism"]) == (3, 3)
@@ -583,19 +666,29 @@ def test_patience_ends_with_advice(slept: list[float], monkeypatch: pytest.Monke
 WANTED = model.Tgi(name="s", model="m", queue="lq", ready_timeout_seconds=10)
 
 
-def deployment(available: int = 0, observed: int = 1, **status: Any) -> dict[str, Any]:
+def deployment(available: int = 0, observed: int = 1, revision: str = "1", **status: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "s", "generation": 1},
+        "metadata": {"name": "s", "uid": "d", "generation": 1, "annotations": {readiness.REVISION: revision}},
         "status": {"observedGeneration": observed, "availableReplicas": available, **status},
     }
 
 
-def pod(name: str = "p", gated: bool = False, scheduled: str | None = None, **status: Any) -> dict[str, Any]:
+def replica_set(available: int = 0, revision: str = "1", owner: str = "d", **status: Any) -> dict[str, Any]:
+    metadata = {"uid": f"set-{revision}", "ownerReferences": [{"uid": owner}]}
+    return {
+        "metadata": {**metadata, "annotations": {readiness.REVISION: revision}},
+        "status": {"availableReplicas": available, **status},
+    }
+
+
+def pod(
+    name: str = "p", gated: bool = False, scheduled: str | None = None, revision: str = "1", **status: Any
+) -> dict[str, Any]:
     conditions = [{"type": "PodScheduled", "status": "False", "message": scheduled}] if scheduled else []
     if scheduled == "":
         conditions = [{"type": "PodScheduled", "status": "True"}]
     return {
-        "metadata": {"name": name, "uid": name},
+        "metadata": {"name": name, "uid": name, "ownerReferences": [{"uid": f"set-{revision}"}]},
         "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}] if gated else [], "nodeName": "n"},
         "status": {"conditions": conditions, **status},
     }
@@ -617,26 +710,41 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ((deployment(1), [pod()], []), None),
-        ((deployment(1), [pod(), pod(gated=True)], []), None),
-        ((deployment(1, observed=0), [pod(scheduled="x")], []), "capacity"),
-        ((deployment(), [], []), "its pods to be created"),
+        ((deployment(1), [replica_set(1)], [pod()], []), None),
+        ((deployment(1), [replica_set(1)], [pod(), pod(gated=True)], []), None),
+        ((deployment(1, observed=0), [replica_set(1)], [pod(scheduled="x")], []), "its Deployment to be rolled out"),
+        ((deployment(1, revision="2"), [replica_set(1)], [pod()], []), "its Deployment to be rolled out"),
+        ((deployment(), [replica_set()], [], []), "its pods to be created"),
         (
-            (deployment(conditions=[{"type": "ReplicaFailure", "message": "exceeded quota"}]), [], []),
+            (deployment(conditions=[{"type": "ReplicaFailure", "message": "exceeded quota"}]), [replica_set()], [], []),
             "its pods to be created: exceeded quota",
         ),
-        ((deployment(), [pod(gated=True)], [workload("p", "insufficient quota")]), "quota: insufficient quota"),
-        ((deployment(), [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not looked"),
-        ((deployment(), [pod(scheduled="0/3 nodes are available. preemption: 0/3")], []), "capacity: 0/3 nodes"),
-        ((deployment(), [pod(scheduled="")], []), "its container to start on n"),
-        ((deployment(), [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
-        ((deployment(), [pod(**LOADING)], []), "the model to be loaded"),
-        ((deployment(), [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
+        ((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "no quota")]), "quota: no quota"),
+        ((deployment(), [replica_set()], [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not"),
+        ((deployment(), [replica_set()], [pod(scheduled="0/3 nodes. preemption: 0/3")], []), "capacity: 0/3 nodes"),
+        ((deployment(), [replica_set()], [pod(scheduled="")], []), "its container to start on n"),
+        ((deployment(), [replica_set()], [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
+        ((deployment(), [replica_set()], [pod(**LOADING)], []), "the model to be loaded"),
+        ((deployment(), [replica_set()], [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
     ],
 )
-def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any], reason: str | None) -> None:
+def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
     said = readiness.waits_for(*found)
     assert said is None if reason is None else said is not None and said.startswith(reason)
+
+
+def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
+    """A broken new image leaves the old pod serving: its readiness says nothing of the new one's."""
+    old, new = replica_set(1), replica_set(revision="2")
+    pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
+    rolling = deployment(1, revision="2", updatedReplicas=1)
+    said = readiness.waits_for(rolling, [old, new], pods, [])
+    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas go on serving"
+    assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
+
+
+def test_replica_set_of_another_deployment_of_the_same_label_is_not_counted() -> None:
+    assert readiness.waits_for(deployment(), [replica_set(1, owner="other"), replica_set()], [pod()], []) is not None
 
 
 class Looks:
@@ -674,7 +782,7 @@ def wait(cluster: Looks) -> None:
 
 
 def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
-    cluster = Looks((deployment(1), [pod()], []))
+    cluster = Looks((deployment(1), [replica_set(1)], [pod()], []))
     wait(cluster)
     assert cluster.looked == 1
     assert clock == []
@@ -682,13 +790,13 @@ def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
 
 def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
     refused = ConnectionError("connection refused\nmore")
-    wait(Looks(refused, refused, refused, refused, (deployment(1), [pod()], [])))
+    wait(Looks(refused, refused, refused, refused, (deployment(1), [replica_set(1)], [pod()], [])))
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
 def test_server_that_never_comes_ends_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
-        wait(Looks((deployment(), [pod(gated=True)], [workload("p", "full")])))
+        wait(Looks((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")])))
     assert "readyTimeoutSeconds" in str(failure.value)
     assert "after 10 s" in str(failure.value)
     assert clock == ["llm/s waits for quota: full"], "said once, not at every look"

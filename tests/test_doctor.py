@@ -620,6 +620,22 @@ def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
     assert missing.command.endswith("--cluster-version=1.33.3-gke.1136000")
 
 
+def test_webhooks_of_an_older_private_cluster_need_a_firewall_rule() -> None:
+    body = {"currentMasterVersion": "1.34.1-gke.1", "network": "shared"}
+    private = {"masterIpv4CidrBlock": "172.16.0.0/28"}
+    stack = {**existing(), "queues": {"flavors": [{"name": "l4", "accelerator": "nvidia-l4"}]}}
+    stack["queues"]["clusterQueues"] = [{"name": "q", "flavors": [{"flavor": "l4", "quota": {"nvidia.com/gpu": 1}}]}]
+
+    def advice(**more: str) -> list[Any]:
+        answer = {"code": 200, "body": {**body, "privateClusterConfig": {**private, **more}}}
+        return [one for one in visit(with_cluster(answer), stack) if one.subject == "firewall"]
+
+    (found,) = advice(peeringName="gke-peering")
+    assert found.state == ADVICE
+    assert "--source-ranges 172.16.0.0/28 --rules tcp:9443" in found.command
+    assert not advice(), "a newer control plane reaches every port of its nodes"
+
+
 def test_pools_in_an_existing_cluster_take_the_right_to_run_nodes_as_their_account() -> None:
     pool = {"name": "l4", "machineType": "g2-standard-12", "nodesPerZone": 1, "zones": ["us-central1-a"]}
     wanted = [

@@ -422,7 +422,7 @@ MISTAKES = [
         "bits for bytes",
         put("serving.0.modelShape.kvBytes", 16),
         "gke-ai:serving[0].modelShape.kvBytes",
-        "16 is above the most possible, 4",
+        "16 is above the maximum, 4",
         "Set it to 4",
         described,
     ),

@@ -374,11 +374,15 @@ def mixed(**watch: Any) -> dict[str, Any]:
     return {**configuration("examples/mixed-training-inference.yaml"), "gke-ai:monitoring": watch}
 
 
-def test_an_unmonitored_stack_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmonitored_stack_collects_what_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
     assert not [one for one in made.resources.values() if "monitoring" in one.type.lower()]
     assert "enableClusterQueueResources" not in json.dumps(decode(encode(made.one("Release", "kueue").inputs)))
-    assert made.one("Cluster").inputs["monitoringConfig"] == {"managedPrometheus": {"enabled": True}}
+    # Said, so that it is so again when a stack is no longer watched.
+    assert made.one("Cluster").inputs["monitoringConfig"] == {
+        "managedPrometheus": {"enabled": True},
+        "enableComponents": ["SYSTEM_COMPONENTS"],
+    }
 
 
 def test_a_monitored_stack_sends_what_its_dashboards_show(monkeypatch: pytest.MonkeyPatch) -> None:

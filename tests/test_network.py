@@ -12,6 +12,7 @@ import components
 from catalog import apis, identities
 from catalog.addresses import nodes_by_addresses, nodes_by_pods
 from catalog.registries import registry_of
+from catalog.zones import node_zones
 from components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
 from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.plugin import RESOURCES
@@ -115,6 +116,8 @@ def test_every_node_is_private_and_runs_as_the_account_that_is_made(
             assert pool.inputs["nodeConfig"]["serviceAccount"] == ACCOUNT, pool.name
             # Made before its roles, a node would write neither logs nor metrics.
             assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool), pool.name
+            # By itself: Pulumi orders deletions by a resource's own dependencies, and the account goes after the pool.
+            assert record.one("Account").urn in pool.dependencies, pool.name
     # The pool that GKE makes first, and that goes at once: a project may have no default account.
     assert record.one("Cluster").inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
 
@@ -176,26 +179,26 @@ def test_autopilot_is_told_once_whom_its_nodes_run_as(preview: bool, monkeypatch
 @pytest.mark.parametrize(
     ("cluster", "endpoints", "authorized"),
     [
-        ({}, None, None),
-        ({"dnsEndpoint": True}, {"dnsEndpointConfig": {"allowExternalTraffic": True}}, None),
-        (
-            {"dnsEndpoint": True, "publicEndpoint": False},
-            {"dnsEndpointConfig": {"allowExternalTraffic": True}, "ipEndpointsConfig": {"enabled": False}},
-            None,
-        ),
+        ({}, (False, True), None),
+        ({"dnsEndpoint": True}, (True, True), None),
+        ({"dnsEndpoint": True, "publicEndpoint": False}, (True, False), None),
         (
             {"authorizedNetworks": ["8.8.8.0/24"]},
-            None,
+            (False, True),
             {"cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}], "gcpPublicCidrsAccessEnabled": False},
         ),
     ],
     ids=["GKE's own", "also by name", "by name alone", "for some"],
 )
-def test_control_plane_has_the_ways_that_are_asked_for(
-    cluster: dict[str, Any], endpoints: Any, authorized: Any, monkeypatch: pytest.MonkeyPatch
+def test_control_plane_has_the_ways_that_are_asked_for_and_says_of_each_whether_it_is_open(
+    cluster: dict[str, Any], endpoints: tuple[bool, bool], authorized: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recorded(STANDARD, monkeypatch, cluster).one("Cluster").inputs
-    assert made.get("controlPlaneEndpointsConfig") == endpoints
+    by_name, by_address = endpoints
+    assert made["controlPlaneEndpointsConfig"] == {
+        "dnsEndpointConfig": {"allowExternalTraffic": by_name},
+        "ipEndpointsConfig": {"enabled": by_address},
+    }
     assert made.get("masterAuthorizedNetworksConfig") == authorized
 
 
@@ -356,18 +359,21 @@ def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 def test_stack_of_an_earlier_release_stays_as_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written for a key that nobody set, a property would be a change, and some a replacement, of what runs."""
+    """A property that replaces a cluster is never stated for a key that nobody set; off forms change in place at most:
+    see tests/test_changes_of_settings.py."""
     record = recorded(path, monkeypatch, {})
     new = {
-        *("ipAllocationPolicy", "privateClusterConfig", "controlPlaneEndpointsConfig", "nodeConfig", "networkPolicy"),
-        *("masterAuthorizedNetworksConfig", "datapathProvider", "clusterAutoscaling"),
+        *("ipAllocationPolicy", "nodeConfig", "networkPolicy"),
+        *("masterAuthorizedNetworksConfig", "datapathProvider"),
     }
     cluster = record.one("Cluster")
     assert not new & cluster.inputs.keys()
     assert "networkPolicyConfig" not in cluster.inputs.get("addonsConfig", {})
+    assert cluster.inputs["privateClusterConfig"] == {"enablePrivateNodes": False}
+    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": ""}
     for pool in record.all("NodePool"):
-        assert "networkConfig" not in pool.inputs
-        assert "serviceAccount" not in pool.inputs["nodeConfig"]
+        assert pool.inputs["networkConfig"] == {"enablePrivateNodes": False}
+        assert pool.inputs["nodeConfig"]["serviceAccount"] == "default"
     identifier = record.one("kubernetes").inputs["clusterIdentifier"]
     mode = "autopilot" if path == AUTOPILOT else "standard"
     location = cluster.inputs["location"]
@@ -409,6 +415,70 @@ def test_what_replaces_a_cluster_makes_another_one(change: dict[str, Any], monke
         for cluster in (*others, change)
     }
     assert len(seen) == 3 + (change != {"vpc": {}})
+
+
+@pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
+def test_a_cluster_is_replaced_by_what_makes_it_another_one_to_its_objects(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded(path, monkeypatch, {"network": "shared", "subnetwork": "ai", "podsRange": "pods"})
+    assert record.one("Cluster").replacement_trigger == record.one("kubernetes").inputs["clusterIdentifier"]
+
+
+# --- what the cloud keeps ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kept", "warned"),
+    [
+        ({}, ["8.8.8.0/24"], True),
+        ({}, [], False),
+        ({}, None, False),
+        ({"authorizedNetworks": ["8.8.4.0/24"]}, ["8.8.4.0/24"], False),
+        ({"publicEndpoint": False, "dnsEndpoint": True}, ["8.8.8.0/24"], False),
+    ],
+    ids=["kept", "none are left", "never had any", "still asked for", "no address that they hold for"],
+)
+def test_authorized_networks_that_the_cloud_keeps_are_warned_of_with_the_command_that_removes_them(
+    cluster: dict[str, Any], kept: list[str] | None, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: said.append(text))
+    blocks = None if kept is None else {"cidrBlocks": [{"cidrBlock": cidr} for cidr in kept]}
+    monkeypatch.setattr(Mocks, "kept", {"masterAuthorizedNetworksConfig": blocks})
+    recorded(STANDARD, monkeypatch, cluster)
+    assert bool(said) == warned
+    for text in said:
+        assert text.startswith("gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach")
+        assert (
+            "gcloud container clusters update llm-cluster --location us-central1 --project my-project "
+            "--no-enable-master-authorized-networks" in text
+        )
+
+
+# --- zones ------------------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize(("location", "known"), [("us-east4", True), ("us-east4-a", True), ("us-central1", False)])
+def test_a_pool_without_zones_states_those_of_its_cluster(
+    location: str, known: bool, preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"gke-ai:cluster": {"name": "c", "mode": "standard", "location": location}}
+    pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
+    record = run_program({**given, "gke-ai:gpuPools": [pool]}, preview, monkeypatch)
+    zones = [one.inputs["nodeLocations"] for one in record.all("NodePool")]
+    if known or not preview:
+        assert zones == [list(node_zones(location))] * 2
+    else:  # GKE chooses three of four, when it creates the cluster
+        assert [isinstance(one, list) for one in zones] == [False, False]
+
+
+def test_a_pool_of_an_existing_zonal_cluster_states_the_cluster_s_own_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"gke-ai:cluster": {"name": "c", "mode": "existing", "location": "us-east4-a"}}
+    pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
+    record = run_program({**given, "gke-ai:gpuPools": [pool]}, False, monkeypatch)
+    assert record.one("NodePool").inputs["nodeLocations"] == ["us-east4-a"]
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------

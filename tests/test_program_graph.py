@@ -91,7 +91,12 @@ def test_namespace_goes_before_kueue_and_buckets(preview: bool, monkeypatch: pyt
 def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = configuration(STANDARD)["gke-ai:training"]
     names = ["third", "first", "second"]
-    record = recorded(STANDARD, preview, monkeypatch, training=[{**run, "name": n, "service": n} for n in names])
+    record = recorded(
+        STANDARD,
+        preview,
+        monkeypatch,
+        training=[{**run, "name": n, "service": n, "modelPath": f"/model-data/{n}"} for n in names],
+    )
     assert "Job third" in record.waits_for(record.one("Job", "first"))
     assert "Job first" in record.waits_for(record.one("Job", "second"))
     assert not {"Job first", "Job second"} & record.waits_for(record.one("Job", "third"))
@@ -104,7 +109,8 @@ def test_runs_of_one_queue_do_not_hold_up_those_of_another(preview: bool, monkey
     (queue,), (local,) = queues["clusterQueues"], queues["localQueues"]
     queues["clusterQueues"].append({**queue, "name": "other"})
     queues["localQueues"].append({**local, "name": "lq2", "clusterQueue": "other"})
-    runs = [{**run, "name": n, "service": n, "queue": q} for n, q in (("a", "lq"), ("b", "lq2"), ("c", "lq"))]
+    each = (("a", "lq"), ("b", "lq2"), ("c", "lq"))
+    runs = [{**run, "name": n, "service": n, "queue": q, "modelPath": f"/model-data/{n}"} for n, q in each]
     record = recorded(STANDARD, preview, monkeypatch, queues=queues, training=runs)
     assert not {"Job a", "Job c"} & record.waits_for(record.one("Job", "b"))
     assert "Job a" in record.waits_for(record.one("Job", "c"))

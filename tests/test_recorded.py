@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from settings import load
+from settings.model import FineTune
+from settings.plan import run_name
 from tests import recorded
 
+RUNS = {"kubernetes:batch/v1:Job", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"}
 RECORDS = [(version, system) for version in recorded.versions() for system in recorded.systems(version)]
 
 
@@ -16,3 +20,33 @@ def test_record_is_previewed_in_the_project_that_it_was_deployed_in(version: str
     kinds = ("gcp:", "pulumi:providers:gcp")
     inputs = [resource.get("inputs", {}) for resource in resources if resource["type"].startswith(kinds)]
     assert {one["project"] for one in inputs if "project" in one} == {config["gcp:project"]}
+
+
+def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:
+    """Names of the runs that the record's stack has, and those that today's program gives them."""
+    config, resources = recorded.read(version, system, "x")
+    kept = {one["inputs"]["metadata"]["name"] for one in resources if one["type"] in RUNS}
+    sections = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
+    stack = load(sections, config["gcp:project"])
+    return kept, {run_name(run) for run in [*stack.training, *stack.batch]}
+
+
+@pytest.mark.parametrize(("version", "system"), RECORDS)
+def test_upgrade_starts_no_run(version: str, system: str) -> None:
+    kept, named = runs_of(version, system)
+    assert named == kept
+
+
+def test_new_default_starts_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a later version would have it: another image, and a key that there was not."""
+    for key, default in (("image", "example.com/newer:2"), ("epochs", 3), ("model_path", "/model-data/elsewhere")):
+        monkeypatch.setattr(FineTune.model_fields[key], "default", default)
+    FineTune.model_rebuild(force=True)
+    try:
+        assert FineTune.model_validate({"name": "n", "volume": {"bucket": "b"}}).image == "example.com/newer:2"
+        for version, system in [record for record in RECORDS if record[1] in ("dev", "prod")]:
+            kept, named = runs_of(version, system)
+            assert named == kept
+    finally:
+        monkeypatch.undo()
+        FineTune.model_rebuild(force=True)

@@ -392,6 +392,12 @@ def job(name: str, retained: bool = True) -> Resource:
 
 
 SERVER, RUN = deployment(1, 1), job("tune-1")
+ACCOUNT = resource(
+    "gcp:serviceaccount/account:Account",
+    "gke-nodes",
+    {"accountId": "gke-nodes"},
+    parent="urn:pulumi:dev::gke-ai::gke-ai:index:GkeCluster$gke-ai:index:NodeAccount::gke-nodes",
+)
 CLUSTER = resource("gcp:container/cluster:Cluster", "main", {"name": "main"})
 BUCKET = resource("gcp:storage/bucket:Bucket", "data", {"name": "data", "softDeletePolicy": {}})
 SPACE = resource("kubernetes:core/v1:Namespace", "llm", {"metadata": {"name": "llm"}})
@@ -520,3 +526,41 @@ def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
 def test_edges_that_follow_from_others_are_not_drawn() -> None:
     assert graph.reduced({("a", "b"), ("b", "c"), ("a", "c")}) == {("a", "b"), ("b", "c")}
     assert graph.acyclic({("a", "b"), ("b", "a")}) == {("a", "b")}
+
+
+# What the cloud keeps
+
+
+def test_warnings_of_the_program_are_on_the_page_and_those_of_plugins_are_not() -> None:
+    kept = "gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach the control plane."
+    events = [
+        {"diagnosticEvent": {"severity": "warning", "message": f"{text}\n"}}
+        for text in (kept, "unable to detect an upgrade")
+    ]
+    shown = written(trimmed("dev", [], [], events))
+    assert f"## Warnings\n\n- {kept}" in shown.replace("\\", "")
+    assert "detect" not in shown
+    assert "## Warnings" not in written(trimmed("dev", [], [], []))
+
+
+def test_account_that_goes_is_reported_where_gke_created_nodes_itself() -> None:
+    change = changed(DELETE, ACCOUNT)
+    assert messages(change) == [], "node pools of the stack are replaced before their account goes"
+    autopilot = resource("gcp:container/cluster:Cluster", "main", {"name": "main", "enableAutopilot": True})
+    (text,) = (one.text for one in interruptions(Plan("dev", {"c": autopilot}, {"c": autopilot}, (change,))))
+    assert "Service account gke-nodes is deleted. Nodes that GKE created itself keep running as it" in text
+    assert interruptions(Plan("dev", {"c": autopilot}, {}, (change,))) == [], "the cluster goes too"
+
+
+def test_zones_that_only_the_cluster_knows_count_as_those_that_gke_takes() -> None:
+    unknown = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+    pool = row("a", "g2-standard-8", nodeCount=1, location="us-central1", nodeLocations=unknown)
+    assert found_in(pool) == [("onDemand", "nvidia-l4", 3, 3)]
+
+
+def test_pool_that_leaves_a_zone_loses_its_nodes_there() -> None:
+    after = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["y"])
+    (text,) = (one for one in messages(changed(UPDATE, POOL, after=after)) if "leaves" in one)
+    assert text == (
+        "Node pool l4 leaves z: its nodes there are deleted, and pods move. On it: server llm/gemma and run llm/tune-1."
+    )

@@ -11,9 +11,11 @@ import yaml
 from tests.recorder import ROOT, TOKEN, configuration, run_program
 from tests.test_reproduces_source import (
     identity,
+    pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
     rollouts_are_stated,
+    token_has_both_names,
     unwrapped,
 )
 
@@ -60,6 +62,8 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     namespace_is_stated,
     deployment_carries_the_label_of_its_pods,
     rollouts_are_stated,
+    token_has_both_names,
+    pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
 ]

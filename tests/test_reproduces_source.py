@@ -41,6 +41,25 @@ def rollouts_are_stated(item: Object) -> None:
         item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
 
 
+def token_has_both_names(item: Object) -> None:
+    """TGI's launcher reads the second name, to fetch the model's configuration."""
+    if item["kind"] == "Deployment":
+        container = item["spec"]["template"]["spec"]["containers"][0]
+        place, token = next(
+            (place, one) for place, one in enumerate(container["env"]) if one["name"] == "HUGGING_FACE_HUB_TOKEN"
+        )
+        container["env"].insert(place + 1, {**token, "name": "HF_TOKEN"})
+
+
+def pods_end_when_requests_have(item: Object) -> None:
+    """The documents leave Kubernetes' 30 s, and cut off requests at each rollout and drain."""
+    if item["kind"] == "Deployment":
+        pod = item["spec"]["template"]["spec"]
+        pod["terminationGracePeriodSeconds"] = 120
+        for container in pod["containers"]:
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": 15}}}
+
+
 def pulumi_does_not_wait_for_queues(item: Object) -> None:
     """A note to Pulumi's plugin, of no effect in the cluster."""
     if item["kind"] in ("Deployment", "Job") or item["metadata"]["name"] == "llm-service":
@@ -57,6 +76,8 @@ DIFFERENCES: list[Callable[[Object], None]] = [
     kueue_objects_are_v1beta2,
     kueue_takes_deployments_by_their_queue_label,
     rollouts_are_stated,
+    token_has_both_names,
+    pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
     pulumi_sets_replicas_back,
 ]

@@ -125,6 +125,18 @@ def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> 
     assert "ephemeral-volume" not in strings(pod(serve(engine)))
 
 
+@every_engine
+def test_pod_that_is_to_end_goes_on_answering_for_a_while(engine: str, serve: Any) -> None:
+    spec = pod(serve(engine))
+    assert [one["lifecycle"] for one in spec["containers"]] == [{"preStop": {"sleep": {"seconds": 15}}}] * len(
+        spec["containers"]
+    )
+    assert spec["terminationGracePeriodSeconds"] == 120
+    at_once = pod(serve(engine, drain_seconds=0, termination_grace_period_seconds=30))
+    assert not any("lifecycle" in one for one in at_once["containers"])
+    assert at_once["terminationGracePeriodSeconds"] == 30
+
+
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +154,7 @@ def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
-    assert [one["name"] for one in container["env"]] == ["HF_TOKEN"]
+    assert [one["name"] for one in container["env"]] == ["LD_LIBRARY_PATH", "HF_TOKEN"]
     assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
 
 
@@ -153,6 +165,23 @@ def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any)
     assert "MAX_TOTAL_TOKENS" not in {variable["name"] for variable in tgi["env"]}
     (tgi,) = pod(serve("tgi", max_model_len=4096))["containers"]
     assert {"name": "MAX_TOTAL_TOKENS", "value": "4096"} in tgi["env"]
+
+
+def test_vllm_finds_the_driver_of_the_node(serve: Any) -> None:
+    (container,) = pod(serve("vllm"))["containers"]
+    assert container["env"][0] == {
+        "name": "LD_LIBRARY_PATH",
+        "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
+    }
+    (container,) = pod(serve("vllm", env={"LD_LIBRARY_PATH": "/opt/lib"}))["containers"]
+    assert [one["value"] for one in container["env"] if one["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
+
+
+def test_tgi_gets_its_token_by_both_names(serve: Any) -> None:
+    (container,) = pod(serve("tgi"))["containers"]
+    tokens = {one["name"]: one["valueFrom"] for one in container["env"] if "valueFrom" in one}
+    secret = {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
+    assert tokens == {"HUGGING_FACE_HUB_TOKEN": secret, "HF_TOKEN": secret}
 
 
 def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
@@ -176,7 +205,10 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         },
     )
+    # The source leaves Kubernetes' 30 s, and cuts off requests at each rollout and drain.
+    drained = {"preStop": {"sleep": {"seconds": 15}}}
     assert pod(made) == {
+        "terminationGracePeriodSeconds": 120,
         "nodeSelector": {
             "cloud.google.com/gke-tpu-topology": "2x4",
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
@@ -202,9 +234,11 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
                 ],
                 "ports": [{"containerPort": 9000}, {"name": "metrics", "containerPort": 9100}],
                 "resources": {"requests": {"google.com/tpu": "8"}, "limits": {"google.com/tpu": "8"}},
+                "lifecycle": drained,
             },
             {
                 "name": "jetstream-http",
+                "lifecycle": drained,
                 "image": "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2",
                 "ports": [{"containerPort": 8000}],
             },

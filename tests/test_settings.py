@@ -233,6 +233,27 @@ def test_changed_run_has_another_name(change: dict[str, Any]) -> None:
     assert plan.run_name(loaded(values).training[0]) != before
 
 
+def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> None:
+    values = good()
+    assert plan.pods_ready_timeout(loaded(values)) == 3600
+    values["serving"][0]["readyTimeoutSeconds"] = 7200
+    assert plan.pods_ready_timeout(loaded(values)) == 7200
+    del values["serving"][0]["queue"]
+    assert plan.pods_ready_timeout(loaded(values)) == 3600, "Kueue does not look at a server outside its queues"
+    values["queues"]["podsReadyTimeoutSeconds"] = 900
+    assert plan.pods_ready_timeout(loaded(values)) == 900
+
+
+def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
+    values = good()
+    pool = values["gpuPools"][0]
+    del pool["nodesPerZone"]
+    pool |= {"autoscaling": {"maxNodes": 3}, "capacity": {"mode": "flexStart"}}
+    assert plan.pods_ready_timeout(loaded(values)) == 0
+    pool["capacity"] = {"mode": "spot"}
+    assert plan.pods_ready_timeout(loaded(values)) == 3600
+
+
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if path:
         yield path

@@ -221,7 +221,9 @@ def test_a_cluster_knows_the_groups_among_members(monkeypatch: pytest.MonkeyPatc
     assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
     values = good()
     values["tenants"][0]["members"] = ["user:ada@example.com"]
-    assert "authenticatorGroupsConfig" not in recorded(values, True, monkeypatch).one("Cluster").inputs
+    # Stated, so that it is turned off where the last group has gone.
+    cluster = recorded(values, True, monkeypatch).one("Cluster")
+    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": ""}
 
 
 def test_an_existing_cluster_that_knows_no_groups_is_told_before_anything_is_made(

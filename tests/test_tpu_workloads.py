@@ -124,7 +124,7 @@ def test_a_setting_that_no_component_takes_is_noticed(
 def test_job_of_a_multi_host_slice_has_a_pod_on_each_machine_and_a_service_to_meet_by(build: Build) -> None:
     made = build(TpuBatchJob, JOB)
     job, service = made.one("Job"), made.one("Service")
-    assert job.inputs["spec"].items() >= {"completions": 4, "parallelism": 4, "backoffLimit": 0}.items()
+    assert job.inputs["spec"].items() >= {"completions": 4, "parallelism": 4, "backoffLimit": 16}.items()
     assert job.inputs["spec"]["completionMode"] == "Indexed"
     pod = job.inputs["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
@@ -136,8 +136,7 @@ def test_job_of_a_multi_host_slice_has_a_pod_on_each_machine_and_a_service_to_me
 def test_job_of_a_single_host_slice_is_a_plain_one(build: Build) -> None:
     made = build(TpuBatchJob, JOB, hosts=1, resources={"cpu": "8"}, env={"A": "b"}, priority_class="low")
     spec = made.one("Job").inputs["spec"]
-    assert spec.keys() == {"template"}
-    assert spec["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert spec.keys() == {"template", "podFailurePolicy"}
     (container,) = spec["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "8", "google.com/tpu": "4"}
     assert container["env"] == [{"name": "A", "value": "b"}]
@@ -147,6 +146,35 @@ def test_job_of_a_single_host_slice_is_a_plain_one(build: Build) -> None:
 
 def test_failed_pods_that_are_allowed_are_those_stated(build: Build) -> None:
     assert build(TpuBatchJob, JOB, backoff_limit=2).one("Job").inputs["spec"]["backoffLimit"] == 2
+    assert build(TpuBatchJob, JOB, backoff_limit=0).one("Job").inputs["spec"]["backoffLimit"] == 0
+
+
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_disruption_of_a_pod_is_no_failure_of_its_job(hosts: int, build: Build) -> None:
+    spec = build(TpuBatchJob, JOB, hosts=hosts).one("Job").inputs["spec"]
+    assert spec["podFailurePolicy"] == {"rules": [{"action": "Ignore", "onPodConditions": DISRUPTED}]}
+    assert spec["template"]["spec"]["restartPolicy"] == "Never", "the API takes a pod failure policy with no other"
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 60
+    counted = build(TpuBatchJob, JOB, hosts=hosts, ignore_disruptions=False).one("Job").inputs["spec"]
+    assert "podFailurePolicy" not in counted
+
+
+def test_job_of_a_fixed_name_stays_as_an_earlier_version_made_it(build: Build) -> None:
+    """It can't be changed, so that any difference would be an error at the first up after an upgrade."""
+    one = build(TpuBatchJob, JOB, hosts=1, fixed_name=True).one("Job").inputs["spec"]
+    assert one.keys() == {"template"}
+    assert one["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert "terminationGracePeriodSeconds" not in one["template"]["spec"]
+    several = build(TpuBatchJob, JOB, fixed_name=True).one("Job").inputs["spec"]
+    assert several["backoffLimit"] == 0
+    assert "podFailurePolicy" not in several
+    stated = {"ignore_disruptions": True, "termination_grace_period_seconds": 300}
+    asked = build(TpuBatchJob, JOB, hosts=1, fixed_name=True, **stated).one("Job").inputs["spec"]
+    assert "podFailurePolicy" in asked
+    assert asked["template"]["spec"]["terminationGracePeriodSeconds"] == 300
 
 
 def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
@@ -200,7 +228,7 @@ def test_each_slice_is_a_child_job_with_a_pool_to_itself(build: Build) -> None:
     jobset = made.one("JobSet")
     assert jobset.inputs["metadata"]["annotations"] == {EXCLUSIVE: POOL}
     assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
-    assert jobset.inputs["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    assert jobset.inputs["spec"]["failurePolicy"]["maxRestarts"] == 3
     (job,) = jobset.inputs["spec"]["replicatedJobs"]
     assert (job["name"], job["replicas"]) == ("slice", 2)
     assert job["template"]["spec"]["template"]["metadata"] == {"labels": {"team": "research"}}
@@ -215,6 +243,40 @@ def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build)
     assert [(job["name"], job["replicas"]) for job in jobs] == [("slice-0", 1), ("slice-1", 1)]
     assert [pod(made, index)["nodeSelector"][POOL] for index in (0, 1)] == ["a", "b"]
     assert pod(made)["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
+
+
+def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
+    """Counted by the Jobs of its replicated Job, each slice would be the only one of a run of its own."""
+    made = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
+    name = made.one("JobSet").object_name
+    for index in (0, 1):
+        variables = {one["name"]: one for one in pod(made, index)["containers"][0]["env"]}
+        label = "metadata.labels['jobset.sigs.k8s.io/{}']".format
+        read = {key: one["valueFrom"]["fieldRef"]["fieldPath"] for key, one in variables.items() if "valueFrom" in one}
+        assert read == {
+            "MEGASCALE_NUM_SLICES": label("global-replicas"),
+            "MEGASCALE_SLICE_ID": label("job-global-index"),
+        }
+        assert variables["MEGASCALE_COORDINATOR_ADDRESS"]["value"] == f"{name}-slice-0-0-0.{name}"
+        assert variables["A"]["value"] == "b"
+    assert "env" not in pod(build(MultisliceJob, SET))["containers"][0], "GKE tells the Jobs of one replicated Job"
+
+
+def test_disruption_of_a_slice_uses_up_no_restart(build: Build) -> None:
+    spec = build(MultisliceJob, SET).one("JobSet").inputs["spec"]
+    (job,) = spec["replicatedJobs"]
+    assert job["template"]["spec"]["podFailurePolicy"] == {
+        "rules": [{"action": "FailJob", "onPodConditions": DISRUPTED}]
+    }
+    assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    (rule,) = spec["failurePolicy"]["rules"]
+    assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
+    for change in ({"fixed_name": True}, {"ignore_disruptions": False}):
+        counted = build(MultisliceJob, SET, **change).one("JobSet").inputs["spec"]
+        assert counted["failurePolicy"] == {"maxRestarts": 4}
+        assert "podFailurePolicy" not in counted["replicatedJobs"][0]["template"]["spec"]
+        assert "restartPolicy" not in counted["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
 
 
 def test_pods_stay_on_the_pools_of_their_run(build: Build) -> None:

@@ -461,7 +461,7 @@ def test_component_refuses_a_slice_that_is_not_there(build: Build) -> None:
 
 def test_components_take_every_setting_of_a_pool() -> None:
     keys = set(TpuPoolArgs.__annotations__)
-    of_the_cluster = {"project", "cluster", "location", "node_service_account", "private_nodes"}
+    of_the_cluster = {"project", "cluster", "location", "cluster_zones", "node_service_account", "private_nodes"}
     assert keys - of_the_cluster == model.TpuPool.model_fields.keys()
 
 

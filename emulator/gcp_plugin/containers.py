@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from catalog import zones
 from catalog.capacity import mode_of
+from catalog.machines import boot_disk_type
 from catalog.workload_identity import pool_name
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.gcp_plugin import rest, rules
@@ -22,74 +23,12 @@ from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
 NODE_POOL = "gcp:container/nodePool:NodePool"
 DEFAULT_POOL = "default-pool"
 
-# What can't be changed in place: `ForceNew` of the provider's schemas, in hashicorp/terraform-provider-google,
-# google/services/container/{node_config,resource_container_node_pool,resource_container_cluster}.go. Machine type,
-# disk, labels, taints and tags of a pool are updated in place: Google then makes the nodes anew.
-_NODE_CONFIG_REPLACES = (
-    "",
-    ".advancedMachineFeatures.*",
-    ".bootDiskKmsKey",
-    ".confidentialNodes.confidentialInstanceType",
-    ".enableConfidentialStorage",
-    ".ephemeralStorageLocalSsdConfig.*",
-    ".flexStart",
-    ".guestAccelerators.*",
-    ".hostMaintenancePolicy.*",
-    ".localNvmeSsdBlockConfig.*",
-    ".localSsdCount",
-    ".localSsdEncryptionMode",
-    ".maxRunDuration",
-    ".metadata.*",
-    ".minCpuPlatform",
-    ".nodeGroup",
-    ".oauthScopes.*",
-    ".preemptible",
-    ".reservationAffinity.*",
-    ".sandboxConfig.*",
-    ".secondaryBootDisks.*",
-    ".serviceAccount",
-    ".shieldedInstanceConfig.*",
-    ".soleTenantConfig.*",
-    ".spot",
-)
-_NODE_CONFIG = tuple(f"nodeConfig{path}" for path in _NODE_CONFIG_REPLACES)
-
 
 class Cluster(Resource):
     """A GKE cluster: a Kubernetes cluster on this machine."""
 
     token = CLUSTER
     arguments = ("pulumi_gcp.container", "ClusterArgs")
-    replaces = (
-        "name",
-        "location",
-        "project",
-        "clusterAutoscaling.autoProvisioningDefaults.bootDiskKmsKey",
-        "clusterIpv4Cidr",
-        "confidentialNodes.*",
-        "dataplaneOptimizationMode",
-        "datapathProvider",
-        "defaultMaxPodsPerNode",
-        "description",
-        "enableAutopilot",
-        "enableKubernetesAlpha",
-        "enableTpu",
-        "initialNodeCount",
-        "ipAllocationPolicy",
-        "ipAllocationPolicy.clusterIpv4CidrBlock",
-        "ipAllocationPolicy.clusterSecondaryRangeName",
-        "ipAllocationPolicy.podCidrOverprovisionConfig.*",
-        "ipAllocationPolicy.servicesIpv4CidrBlock",
-        "ipAllocationPolicy.servicesSecondaryRangeName",
-        "masterAuth.clientCertificateConfig.*",
-        "network",
-        "networkingMode",
-        "privateClusterConfig.masterIpv4CidrBlock",
-        "privateClusterConfig.privateEndpointSubnetwork",
-        "subnetwork",
-        "userManagedKeysConfig.clusterCa",
-        *_NODE_CONFIG,
-    )
     decided = (
         "controlPlaneEndpointsConfig.dnsEndpointConfig.endpoint",
         "endpoint",
@@ -201,15 +140,27 @@ class Cluster(Resource):
             self.store.remove(pool.identity)
         self.store.remove(record.identity)
 
+    def defaults(self, inputs: Properties) -> Properties:
+        """As the API reads back a cluster that was created with nothing but a name."""
+        return {
+            # https://github.com/hashicorp/terraform-provider-google/blob/main/google/services/container/resource_container_cluster_test.go
+            "authenticatorGroupsConfig": {"securityGroup": ""},
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": {"allowExternalTraffic": False},
+                "ipEndpointsConfig": {"enabled": True},
+            },
+            "deletionProtection": True,
+            # On in each new cluster: https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
+            "monitoringConfig": {"managedPrometheus": {"enabled": True}},
+            "privateClusterConfig": {"enablePrivateNodes": False},
+            "releaseChannel": {"channel": "REGULAR"},
+        }
+
     def outputs(self, record: Record) -> Properties:
         facts, pool = record.facts, workload_pool(record)
         zonal = zones.is_zone(facts["location"])
         decided = {
-            "controlPlaneEndpointsConfig": {
-                "dnsEndpointConfig": {"allowExternalTraffic": False, "endpoint": facts["dnsEndpoint"]},
-                "ipEndpointsConfig": {"enabled": True},
-            },
-            "deletionProtection": True,
+            "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": facts["dnsEndpoint"]}},
             "endpoint": facts["endpoint"],
             "location": facts["location"],
             "masterAuth": {
@@ -219,17 +170,14 @@ class Cluster(Resource):
                 "clusterCaCertificate": facts["caCertificate"],
             },
             "masterVersion": facts["version"],
-            # On in each new cluster: https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
-            "monitoringConfig": {"managedPrometheus": {"enabled": True}},
             "network": f"projects/{record.project}/global/networks/default",
             "nodeLocations": facts["zones"][1:] if zonal else facts["zones"],
             "nodeVersion": facts["version"],
             "project": record.project,
-            "releaseChannel": {"channel": "REGULAR"},
             "selfLink": f"https://container.googleapis.com/v1/{record.identity}",
             "workloadIdentityConfig": None if pool is None else {"workloadPool": pool},
         }
-        outputs: Properties = merged(record.inputs, decided)
+        outputs: Properties = merged(merged(record.inputs, decided), self.defaults(record.inputs))
         return outputs
 
 
@@ -273,26 +221,6 @@ class NodePool(Resource):
 
     token = NODE_POOL
     arguments = ("pulumi_gcp.container", "NodePoolArgs")
-    replaces = (
-        "name",
-        "namePrefix",
-        "cluster",
-        "location",
-        "project",
-        "initialNodeCount",
-        "maxPodsPerNode",
-        "networkConfig.acceleratorNetworkProfile",
-        "networkConfig.additionalNodeNetworkConfigs.*",
-        "networkConfig.additionalPodNetworkConfigs.*",
-        "networkConfig.createPodRange",
-        "networkConfig.podCidrOverprovisionConfig.*",
-        "networkConfig.podIpv4CidrBlock",
-        "networkConfig.podRange",
-        "networkConfig.subnetwork",
-        "placementPolicy.*",
-        "queuedProvisioning.*",
-        *_NODE_CONFIG,
-    )
     decided = ("instanceGroupUrls", "location", "managedInstanceGroupUrls", "nodeCount", "nodeLocations", "version")
 
     def body(self, inputs: Properties) -> rest.Body:
@@ -372,6 +300,15 @@ class NodePool(Resource):
             self.cloud.clusters.remove_pool(cluster.inputs["name"], record.inputs["name"])
         self.store.remove(record.identity)
 
+    def defaults(self, inputs: Properties) -> Properties:
+        """As the API reads back a pool that was created with a name, a cluster and a machine type."""
+        machine = (inputs.get("nodeConfig") or {}).get("machineType", rules.DEFAULT_MACHINE)
+        return {
+            "management": {"autoRepair": True, "autoUpgrade": True},
+            "networkConfig": {"enablePrivateNodes": False},
+            "nodeConfig": {"diskType": boot_disk_type(machine), "serviceAccount": "default"},
+        }
+
     def outputs(self, record: Record) -> Properties:
         project, location, cluster = _parts(record.identity)
         inputs, nodes = record.inputs, record.inputs.get("nodeLocations") or record.facts["zones"]
@@ -389,13 +326,12 @@ class NodePool(Resource):
             "instanceGroupUrls": groups("instanceGroupManagers"),
             "location": location,
             "managedInstanceGroupUrls": groups("instanceGroups"),
-            "management": {"autoRepair": True, "autoUpgrade": True},
             "nodeCount": count,
             "nodeLocations": nodes,
             "project": project,
             "version": record.facts["version"],
         }
-        outputs: Properties = merged(inputs, decided)
+        outputs: Properties = merged(merged(inputs, decided), self.defaults(inputs))
         return outputs
 
     def planned(self, inputs: Properties) -> Properties:
@@ -444,7 +380,8 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
             for taint in config.get("taints", [])
         ],
         disk_gb=config.get("diskSizeGb", 100),
-        nodes_per_zone=body.get("initialNodeCount", 0) if fixed else None,
+        # Not the first size, which the API keeps beside the present one.
+        nodes_per_zone=inputs.get("nodeCount", body.get("initialNodeCount", 0)) if fixed else None,
         min_nodes=low,
         max_nodes=high,
         workload_identity=workload_pool(cluster) is not None and metadata == "GKE_METADATA",

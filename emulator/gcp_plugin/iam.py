@@ -27,6 +27,15 @@ def require_account(store: Store, email: str) -> None:
         raise Refused(rules.bad_request(f'Service account "{email}" does not exist.'))
 
 
+def node_account(inputs: Properties) -> str | None:
+    """The service account that nodes of a pool, or nodes that GKE creates in a cluster, run as."""
+    of_cluster = (inputs.get("clusterAutoscaling") or {}).get("autoProvisioningDefaults") or {}
+    # That of a cluster's own `nodeConfig` went with its first pool.
+    of_pool = (inputs.get("nodeConfig") or {}) if "cluster" in inputs else {}
+    account: str | None = of_pool.get("serviceAccount") or of_cluster.get("serviceAccount")
+    return account
+
+
 def require_identity_pool(store: Store, member: str) -> None:
     """Refuses a member of an identity pool that isn't there: it comes with the project's first cluster that uses it."""
     number = None
@@ -55,8 +64,6 @@ class ServiceAccount(Resource):
 
     token = SERVICE_ACCOUNT
     arguments = ("pulumi_gcp.serviceaccount", "AccountArgs")
-    # ForceNew in google/services/resourcemanager/resource_google_service_account.go of the provider.
-    replaces = ("accountId", "project")
     decided = ("email", "member", "name", "project", "uniqueId")
     named = False
 
@@ -83,6 +90,13 @@ class ServiceAccount(Resource):
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         return {}
+
+    def may_delete(self, identity: str, state: Properties) -> None:
+        """Stricter than Google, which deletes it: its nodes would lose logs, metrics and image pulls."""
+        email = identity.rpartition("/")[2]
+        for user in self.store.all():
+            if node_account(user.inputs) == email:
+                raise Refused(f"Service account {email} can't be deleted yet: nodes of {user.identity} run as it")
 
     def erase(self, record: Record) -> None:
         for member in self.store.all(SERVICE_ACCOUNT_IAM_MEMBER, under=f"{record.identity}/"):
@@ -140,7 +154,6 @@ class ServiceAccountIAMMember(_Member):
 
     token = SERVICE_ACCOUNT_IAM_MEMBER
     arguments = ("pulumi_gcp.serviceaccount", "IAMMemberArgs")
-    replaces = ("serviceAccountId", "role", "member", "condition.*")
 
     def _target(self, inputs: Properties) -> str:
         return str(inputs["serviceAccountId"])
@@ -163,7 +176,6 @@ class ProjectIAMMember(_Member):
 
     token = PROJECT_IAM_MEMBER
     arguments = ("pulumi_gcp.projects", "IAMMemberArgs")
-    replaces = ("project", "role", "member", "condition.*")
 
     def _target(self, inputs: Properties) -> str:
         return str(inputs["project"])

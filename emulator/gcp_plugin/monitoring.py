@@ -34,7 +34,6 @@ class Dashboard(Resource):
 
     token = DASHBOARD
     arguments = ("pulumi_gcp.monitoring", "DashboardArgs")
-    replaces = ("project",)
     decided = ("project",)
     named = False
 
@@ -120,7 +119,6 @@ class AlertPolicy(Resource):
 
     token = ALERT_POLICY
     arguments = ("pulumi_gcp.monitoring", "AlertPolicyArgs")
-    replaces = ("project",)
     decided = ("name", "project", "creationRecords")
     named = False
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Any
 
 from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin.diff import Change
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import Record, Store
 from emulator.plugin import Refused
@@ -107,10 +109,6 @@ class Network(_OfCompute):
     token = NETWORK
     type = "Network"
     arguments = ("pulumi_gcp.compute", "NetworkArgs")
-    # ForceNew in google/services/compute/resource_compute_{network,subnetwork,router,router_nat}.go of the provider.
-    replaces = (
-        *("name", "autoCreateSubnetworks", "description", "internalIpv6Range", "networkProfile", "params.*", "project"),
-    )
     decided = ("gatewayIpv4", "networkId", "project", "selfLink")
 
     def identity(self, inputs: Properties) -> str:
@@ -140,10 +138,6 @@ class Subnetwork(_OfCompute):
     token = SUBNETWORK
     type = "Subnetwork"
     arguments = ("pulumi_gcp.compute", "SubnetworkArgs")
-    replaces = (
-        *("name", "network", "description", "externalIpv6Prefix", "internalIpv6Prefix", "params.*", "project"),
-        *("region", "reservedInternalRange", "resolveSubnetMask"),
-    )
     decided = ("gatewayAddress", "project", "region", "selfLink", "subnetworkId")
 
     def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
@@ -164,14 +158,15 @@ class Subnetwork(_OfCompute):
             if IPv4Network(one).overlaps(IPv4Network(other)):
                 yield path, f"googleapi: Error 400: {path} {other} overlaps with {one} of the same subnetwork, invalid"
 
-    def replacing(self, old: Properties, new: Properties) -> tuple[str, ...]:
-        """A primary range grows in place, and never shrinks."""
+    def changes(self, old: Properties, new: Properties, state: Properties) -> list[Change]:
+        """A primary range grows in place, and never shrinks: the one change that the provider decides by the values."""
         before, after = old.get("ipCidrRange"), new.get("ipCidrRange")
         try:
             grows = IPv4Network(str(before)).subnet_of(IPv4Network(str(after)))
         except ValueError:
             grows = False
-        return self.replaces if before == after or grows else (*self.replaces, "ipCidrRange")
+        found = super().changes(old, new, state)
+        return [replace(one, replaces=not grows) if one.path == "ipCidrRange" else one for one in found]
 
     def identity(self, inputs: Properties) -> str:
         return f"projects/{self.owner(inputs)}/regions/{self.region(inputs)}/subnetworks/{inputs['name']}"
@@ -229,7 +224,6 @@ class Router(_OfCompute):
     token = ROUTER
     type = "Router"
     arguments = ("pulumi_gcp.compute", "RouterArgs")
-    replaces = (*("name", "encryptedInterconnectRouter", "nccGateway", "network", "params.*", "region", "project"),)
     decided = ("project", "region", "selfLink")
 
     def identity(self, inputs: Properties) -> str:
@@ -262,7 +256,6 @@ class RouterNat(_OfCompute):
     token = ROUTER_NAT
     type = "RouterNat"
     arguments = ("pulumi_gcp.compute", "RouterNatArgs")
-    replaces = ("name", "router", "endpointTypes.*", "initialNatIps.*", "region", "type", "project")
     decided = ("project", "region")
 
     def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:

@@ -18,6 +18,7 @@ from emulator.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAcc
 from emulator.gcp_plugin.monitoring import AlertPolicy, Dashboard
 from emulator.gcp_plugin.network import Network, Router, RouterNat, Subnetwork
 from emulator.gcp_plugin.resource import Cloud, Properties, Resource
+from emulator.gcp_plugin.schema import Schema
 from emulator.gcp_plugin.secrets import SecretIamMember
 from emulator.gcp_plugin.services import ProjectService
 from emulator.gcp_plugin.storage import Bucket, BucketIAMMember
@@ -76,7 +77,7 @@ class Gcp(Provider):
 
     def DiffConfig(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
         old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
-        return _diff_response(diff.changes(old, new, replacing=()), delete_first=False)
+        return _diff_response(diff.changes(Schema(), old, new, {}), delete_first=False)
 
     def Configure(self, request: proto.ConfigureRequest, context: grpc.ServicerContext) -> proto.ConfigureResponse:
         given = plain(decode(request.args))
@@ -114,7 +115,7 @@ class Gcp(Provider):
     def Diff(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
         resource = self._resource(request.urn)
         old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
-        found = diff.changes(resource.normal(old), resource.normal(new), resource.replacing(old, new))
+        found = resource.changes(old, new, plain(decode(request.olds)))
         # Two resources can't have one name at the same time; a generated name changes with the replacement.
         delete_first = resource.named and old.get("name") == new.get("name") and "name" not in new.get("__defaults", [])
         return _diff_response(found, delete_first)
@@ -133,7 +134,7 @@ class Gcp(Provider):
             return proto.ReadResponse()  # gone
         # What is as Pulumi remembers it stays secret where it was; so does what has changed in such a place.
         like = decode(request.inputs)
-        inputs = mark_secrets(record.inputs, like)
+        inputs = mark_secrets(resource.stated(plain(like), record.inputs), like)
         return proto.ReadResponse(
             id=record.identity, properties=encode(_shown(resource, record, like)), inputs=encode(inputs)
         )
@@ -141,11 +142,11 @@ class Gcp(Provider):
     def Update(self, request: proto.UpdateRequest, context: grpc.ServicerContext) -> proto.UpdateResponse:
         resource, inputs = self._resource(request.urn), decode(request.news)
         record = resource.read(request.id) if not request.preview else self._store.get(request.id)
-        if record is None and request.preview:
-            return proto.UpdateResponse(properties=encode(resource.planned(inputs)))
+        if record is None and request.preview:  # a state that was imported: the cloud is as the state says
+            return proto.UpdateResponse(properties=encode(resource.kept(decode(request.olds), inputs)))
         if record is None:
             raise Refused(f"googleapi: Error 404: Not found: {request.id}., notFound")
-        news = plain(inputs)
+        news = resource.kept(record.inputs, plain(inputs))
         record = replace(record, inputs=news) if request.preview else resource.update(record, news)
         return proto.UpdateResponse(properties=encode(_shown(resource, record, inputs)))
 

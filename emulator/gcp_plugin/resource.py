@@ -34,8 +34,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from emulator import sdk_types
-from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin import diff, rest, rules
 from emulator.gcp_plugin.clusters import Clusters
+from emulator.gcp_plugin.schema import schema_of
 from emulator.gcp_plugin.store import PROVISIONING, RUNNING, Record, Store
 from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown, plain
 
@@ -66,28 +67,30 @@ class Cloud:
 
 
 class Resource(ABC):
-    """One kind of resource. `replaces` has the properties that can't be changed in place (see `diff.changes`).
+    """One kind of resource; `schema` has what the provider does when one of its properties changes.
 
     `decided` has the outputs that are unknown until the resource is created, unless the inputs give them.
     """
 
     token: str
     arguments: tuple[str, str]  # module and name of the SDK's input type
-    replaces: tuple[str, ...]
     decided: tuple[str, ...]
     named = True
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.store = cloud.store
+        self.schema = schema_of(self.token)
 
     # --------------------------------------------------------------------------------------------------------- checks
     def problems(self, inputs: Properties) -> Iterable[rules.Problem]:
-        """What is wrong with the inputs: names and types, then the REST body, then Google's rules."""
+        """What is wrong with the inputs: names and types, what excludes each other, the REST body, Google's rules."""
         module, name = self.arguments
         if found := sdk_types.problems(getattr(sdk_types.load(module), name), inputs):
             return found
         known = plain(inputs)
+        if conflicts := list(self.schema.conflicts(known)):
+            return conflicts
         body = self.body(known)
         root = "" if body is None else rest.snake(body.type)
         if body is not None and (found := body.problems(root)):
@@ -168,9 +171,22 @@ class Resource(ABC):
         """The inputs as they are compared: some spellings mean the same."""
         return inputs
 
-    def replacing(self, old: Properties, new: Properties) -> tuple[str, ...]:
-        """What of these inputs can't be changed in place."""
-        return self.replaces
+    def defaults(self, inputs: Properties) -> Properties:
+        """What the cloud chooses where the inputs state nothing, and reads back as if they did."""
+        return {}
+
+    def changes(self, old: Properties, new: Properties, state: Properties) -> list[diff.Change]:
+        """What the provider plans; `state` has the outputs as they were last seen."""
+        cloud = merged(state, self.defaults(old))
+        return diff.changes(self.schema, self.normal(old), self.normal(new), cloud)
+
+    def kept(self, old: Properties, new: Properties) -> Properties:
+        """The new inputs, with what the provider keeps when it is no longer stated."""
+        return diff.kept(self.schema, old, new)
+
+    def stated(self, inputs: Properties, found: Properties) -> Properties:
+        """What a refresh reads back into the inputs; an import, which has none, takes everything."""
+        return diff.stated(self.schema, inputs, found) if inputs else found
 
     def delete(self, identity: str, state: Properties) -> None:
         """Removes the resource; one that isn't there is fine. `state` is what Pulumi remembers of it."""

@@ -194,6 +194,9 @@ def cluster(inputs: Mapping[str, Any]) -> Body:
         body.content["ipAllocationPolicy"] = {"useIpAliases": False, "useRoutes": True}
     elif isinstance(policy := body.content.get("ipAllocationPolicy"), dict):
         policy["useIpAliases"] = True
+    if "authenticatorGroupsConfig" in body.content:  # an empty name turns it off
+        group = body.content["authenticatorGroupsConfig"].get("securityGroup")
+        body.content["authenticatorGroupsConfig"] = {"enabled": True, "securityGroup": group} if group else {}
     private = inputs.get("privateClusterConfig") or {}
     if not body.content.get("privateClusterConfig", True):
         del body.content["privateClusterConfig"]

@@ -76,22 +76,6 @@ def bad_request(text: str) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- clusters
-# What the provider says excludes Autopilot.
-_NOT_WITH_AUTOPILOT = (
-    "addonsConfig.dnsCacheConfig",
-    "addonsConfig.networkPolicyConfig",
-    "addonsConfig.statefulHaConfig",
-    "clusterAutoscaling.enabled",
-    "clusterAutoscaling.resourceLimits",
-    "defaultMaxPodsPerNode",
-    "enableIntranodeVisibility",
-    "enableShieldedNodes",
-    "networkPolicy",
-    "nodePools",
-    "removeDefaultNodePool",
-)
-
-
 def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterator[Problem]:
     """A cluster, in its project and place."""
     yield from _gke_name(body.get("name", ""), "cluster")
@@ -100,9 +84,6 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
     yield from _resource_labels(body.get("resourceLabels", {}), "resourceLabels")
     autopilot = _at(body, "autopilot.enabled") is True
     if autopilot:
-        for path in _NOT_WITH_AUTOPILOT:
-            if _at(inputs, path) is not None:
-                yield path, f'Conflicting configuration arguments: "{path}" conflicts with enableAutopilot'
         if zones.is_zone(location):
             yield "location", bad_request("Autopilot clusters must be regional clusters")
         if "nodeConfig" in inputs:

@@ -25,7 +25,6 @@ class SecretIamMember(Resource):
 
     token = SECRET_IAM_MEMBER
     arguments = ("pulumi_gcp.secretmanager", "SecretIamMemberArgs")
-    replaces = ("secretId", "project", "role", "member", "condition.*")
     decided = ("etag", "project")
     named = False
 

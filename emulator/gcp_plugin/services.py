@@ -18,8 +18,6 @@ class ProjectService(Resource):
 
     token = PROJECT_SERVICE
     arguments = ("pulumi_gcp.projects", "ServiceArgs")
-    # ForceNew in google/services/resourcemanager/resource_google_project_service.go of the provider.
-    replaces = ("service", "project")
     decided = ("project",)
     named = False
 

@@ -21,15 +21,6 @@ class Bucket(Resource):
 
     token = BUCKET
     arguments = ("pulumi_gcp.storage", "BucketArgs")
-    # ForceNew in google/services/storage/resource_storage_bucket.go of the same repository.
-    replaces = (
-        "name",
-        "location",
-        "project",
-        "customPlacementConfig.dataLocations.*",
-        "enableObjectRetention",
-        "hierarchicalNamespace.*",
-    )
     decided = ("project", "projectNumber", "selfLink", "softDeletePolicy.effectiveTime", "timeCreated", "url")
 
     def body(self, inputs: Properties) -> rest.Body:
@@ -100,7 +91,6 @@ class BucketIAMMember(Resource):
 
     token = BUCKET_IAM_MEMBER
     arguments = ("pulumi_gcp.storage", "BucketIAMMemberArgs")
-    replaces = ("bucket", "role", "member", "condition.*")
     decided = ("etag",)
     named = False
 

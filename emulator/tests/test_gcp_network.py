@@ -230,6 +230,31 @@ def test_a_pool_runs_as_an_account_that_is_there(network: Engine) -> None:
     network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL))
 
 
+def test_an_account_stays_while_nodes_run_as_it(network: Engine) -> None:
+    network.create(CLUSTER, PRIVATE | {"nodeConfig": {"serviceAccount": EMAIL}})
+    pool = but(L4_POOL, nodeConfig__serviceAccount=EMAIL)
+    id, _ = network.create(NODE_POOL, pool)
+    with pytest.raises(Refused, match=r"can't be deleted yet: nodes of .*/nodePools/gpupool run as it"):
+        network.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
+    network.delete(NODE_POOL, id, pool)
+    network.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
+
+
+def test_an_account_stays_while_autopilot_creates_nodes_of_it(cloud: Engine) -> None:
+    cloud.create(SERVICE_ACCOUNT, ACCOUNT)
+    inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
+    cloud.create(CLUSTER, inputs)
+    with pytest.raises(Refused, match="can't be deleted yet"):
+        cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
+    # What is no longer stated is kept: only the off form lets go of the account.
+    cloud.update(CLUSTER, CLUSTER_ID, inputs, AUTOPILOT)
+    with pytest.raises(Refused, match="can't be deleted yet"):
+        cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
+    off = but(inputs, clusterAutoscaling__autoProvisioningDefaults__serviceAccount="default")
+    cloud.update(CLUSTER, CLUSTER_ID, inputs, off)
+    cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
+
+
 def test_an_autopilot_cluster_s_nodes_run_as_an_account_that_is_there(cloud: Engine) -> None:
     inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
     with pytest.raises(Refused, match="does not exist"):
@@ -271,7 +296,6 @@ def test_a_range_that_a_cluster_uses_stays_as_it_is(network: Engine) -> None:
         (SUBNETWORK, SUBNET, {"network": "other"}, True),
         (SUBNETWORK, SUBNET, {"region": "us-east1"}, True),
         (SUBNETWORK, SUBNET, {"privateIpGoogleAccess": False}, False),
-        (SUBNETWORK, SUBNET, {"secondaryIpRanges": []}, False),
         (SUBNETWORK, SUBNET, {"ipCidrRange": "10.0.0.0/19"}, False),
         (SUBNETWORK, SUBNET, {"ipCidrRange": "10.0.0.0/21"}, True),
         (ROUTER, GATEWAY, {"network": "other"}, True),
@@ -279,8 +303,7 @@ def test_a_range_that_a_cluster_uses_stays_as_it_is(network: Engine) -> None:
         (ROUTER_NAT, NAT, {"minPortsPerVm": 64}, False),
         (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"service": "compute.googleapis.com"}, True),
         (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"disableOnDestroy": False}, False),
-        (CLUSTER, PRIVATE, {"privateClusterConfig": None}, False),
-        (CLUSTER, PRIVATE, {"datapathProvider": None}, True),
+        (CLUSTER, PRIVATE, {"privateClusterConfig": {"enablePrivateNodes": False}}, False),
         (CLUSTER, PRIVATE, {"ipAllocationPolicy__clusterSecondaryRangeName": "other"}, True),
         (CLUSTER, PRIVATE, {"networkPolicy": {"enabled": True, "provider": "CALICO"}}, False),
         (CLUSTER, PRIVATE, {"masterAuthorizedNetworksConfig": {"cidrBlocks": []}}, False),

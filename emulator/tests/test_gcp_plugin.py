@@ -157,14 +157,18 @@ class Engine:
         )
         return answer.id, decode(answer.properties)
 
-    def diff(self, token: str, old: Values, new: Values) -> proto.DiffResponse:
-        request = proto.DiffRequest(urn=urn(token), id="it", old_inputs=encode(old), news=encode(new))
+    def diff(self, token: str, old: Values, new: Values, state: Values | None = None) -> proto.DiffResponse:
+        olds = encode({} if state is None else state)
+        request = proto.DiffRequest(urn=urn(token), id="it", old_inputs=encode(old), olds=olds, news=encode(new))
         return self.gcp.Diff(request, NO_CONTEXT)
 
-    def update(self, token: str, id: str, old: Values, new: Values, *, preview: bool = False) -> Values:
+    def update(
+        self, token: str, id: str, old: Values, new: Values, *, preview: bool = False, state: Values | None = None
+    ) -> Values:
         assert self.check(token, new)[1] == []
+        olds = encode(old if state is None else state)
         request = proto.UpdateRequest(
-            urn=urn(token), id=id, old_inputs=encode(old), news=encode(new), olds=encode(old), preview=preview
+            urn=urn(token), id=id, old_inputs=encode(old), news=encode(new), olds=olds, preview=preview
         )
         return decode(self.gcp.Update(request, NO_CONTEXT).properties)
 

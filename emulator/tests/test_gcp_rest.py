@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.schema import schema_of
 from emulator.plugin import UNKNOWN
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,7 +47,6 @@ CASES: list[tuple[str, Callable[[dict[str, Any]], rest.Body], dict[str, Any]]] =
             "initialNodeCount": 1,
             "removeDefaultNodePool": True,
             "deletionProtection": False,
-            "enableAutopilot": False,
             "releaseChannel": {"channel": "RAPID"},
             "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
             "addonsConfig": {
@@ -145,6 +146,8 @@ def test_a_body_is_what_google_s_reference_asks_for(
     body = write(inputs)
     assert body.content == expected["body"]
     assert body.problems("body") == []
+    token = next(token for token, kind in RESOURCES.items() if kind.__name__ == body.type)
+    assert list(schema_of(token).conflicts(inputs)) == [], "the provider would refuse these inputs"
 
 
 def problems(

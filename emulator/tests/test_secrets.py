@@ -17,7 +17,7 @@ from emulator.cluster import secret_sync
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import ClusterRecord
 from emulator.cluster.secret_sync import SecretSyncs
-from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.schema import schema_of
 from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, make_secret
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
@@ -59,7 +59,9 @@ def test_secret_is_looked_up_without_its_value(cloud: Engine) -> None:
 
 
 def test_every_change_of_a_role_on_a_secret_replaces_it() -> None:
-    assert set(RESOURCES[SECRET_IAM_MEMBER].replaces) == {"secretId", "project", "role", "member", "condition.*"}
+    schema = schema_of(SECRET_IAM_MEMBER)
+    for path in ("secretId", "project", "role", "member", "condition", "condition.expression"):
+        assert schema.at(path).force_new, path
 
 
 @pytest.mark.parametrize(("before", "after"), [(False, True), (True, False)])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from catalog.machines import MACHINES
-from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, free, node_labels
+from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, node_labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU, slice_on
@@ -29,8 +30,10 @@ from policy.resources import (
     number,
     value,
 )
+from settings import calibration
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
+PROJECT_FOLDER = Path(__file__).resolve().parent.parent.parent
 
 
 @of_stacks(
@@ -104,6 +107,7 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
                 for one in items(flavor, "resources"):
                     key = (str(flavor.get("name")), str(one.get("name")))
                     granted[key] = granted.get(key, Fraction(0)) + _amount(one.get("nominalQuota"))
+    measured = _calibration(stack)
     for flavor_resource in stack.of_kind("ResourceFlavor"):
         pools = flavor_pools(flavor_resource, stack)
         if pools is None:
@@ -111,7 +115,10 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
         for (name, resource), quota in granted.items():
             if name != flavor_resource.object_name:
                 continue
-            have = sum((_amount(free(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools), Fraction(0))
+            have = sum(
+                (_amount(measured.room(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools),
+                Fraction(0),
+            )
             if quota > have:
                 names = ", ".join(sorted({shape.pool for shape, _ in pools}))
                 yield (
@@ -120,6 +127,15 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
                     f"{readable(resource, have)} for pods at their largest — Kueue admits what no node can take, and "
                     "it stays Pending with the quota in its hands",
                 )
+
+
+def _calibration(stack: Stack) -> calibration.Calibration:
+    """What was measured on the stack's cluster; nothing where no file is named, or one that the program refuses."""
+    names = [text for key, text in stack.configuration.items() if key.endswith(":calibration")]
+    try:
+        return calibration.read(PROJECT_FOLDER / str(names[0])) if names else calibration.Calibration()
+    except calibration.BadCalibration:
+        return calibration.Calibration()
 
 
 def flavor_pools(flavor: Resource, stack: Stack) -> list[tuple[NodeShape, int]] | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from catalog.machines import GPUS, MACHINES, Machine
-from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, free, smallest_machine
+from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
@@ -57,7 +57,7 @@ def _said(resource: str, amount: Fraction) -> str:
 
 def _free(pool: GpuPool | TpuPool, settings: Settings) -> Amounts:
     node = shape(pool, pool_zones(pool, settings.cluster)[0])
-    return {resource: parse_quantity(text) for resource, text in free(node).items()}
+    return {resource: parse_quantity(text) for resource, text in settings.measured.room(node).items()}
 
 
 def _missing(request: Amounts, left: Amounts) -> list[str]:
@@ -133,7 +133,7 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
         machine_types = [MACHINES.get(priority.machine_type) for priority in one.priorities]
         if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
             continue
-        left = [_free_of(machine_type) for machine_type in machine_types if machine_type is not None]
+        left = [_free_of(machine_type, settings) for machine_type in machine_types if machine_type is not None]
         gaps = [[_missing(_of_machine(user, settings), amounts) for amounts in left] for user in users]
         for workload, of_choices in zip(users, gaps, strict=True):
             if all(of_choices):
@@ -168,11 +168,11 @@ def _of_machine(workload: Workload, settings: Settings) -> Amounts:
     return {resource: amount for resource, amount in request.items() if resource != "ephemeral-storage"}
 
 
-def _free_of(machine_type: Machine) -> Amounts:
+def _free_of(machine_type: Machine, settings: Settings) -> Amounts:
     node = NodeShape(
         "", machine_type.name, machine_type.gpu, machine_type.gpus, "default", "onDemand", "", 100, {}, True
     )
-    return {resource: parse_quantity(text) for resource, text in free(node).items()}
+    return {resource: parse_quantity(text) for resource, text in settings.measured.room(node).items()}
 
 
 @needs("gke-ai:cluster")

@@ -36,6 +36,7 @@ from settings.plan import (
     pools_of,
     priority,
     quota,
+    waits_for_flex_start,
     workload_slice,
 )
 from settings.problems import Problem, nearest, unknown
@@ -353,7 +354,30 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
     return usable
 
 
+@needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
+def admitted_pods_have_time_to_be_ready(settings: Settings) -> Iterator[Problem]:
+    """Kueue has one limit for all: it is no shorter than a server takes to load, or pods wait for their nodes."""
+    queues = _queues(settings)
+    limit = queues.pods_ready_timeout_seconds
+    if not limit:
+        return
+    path = queues.at("podsReadyTimeoutSeconds")
+    if where := next(waits_for_flex_start(settings), None):
+        cause = f"flex-start nodes of {where} may come days after their pods were admitted. Kueue would evict the pods "
+        cause += f"after {limit} s, again and again"
+        yield Problem(path, cause, "Leave it out, or use capacity {mode: queuedFlexStart}")
+        return
+    queued = [server for server in settings.serving if server.queue is not None]
+    slowest = max(queued, key=lambda server: server.ready_timeout_seconds, default=None)
+    if slowest is not None and slowest.ready_timeout_seconds > limit:
+        cause = f"server {slowest.name} may take {slowest.ready_timeout_seconds} s to load its model, and Kueue would "
+        cause += f"evict it after {limit} s. It would never become ready"
+        remedy = f"Set it to {slowest.ready_timeout_seconds} or more, or lower {slowest.at('readyTimeoutSeconds')}"
+        yield Problem(path, cause, remedy)
+
+
 RULES: tuple[Rule, ...] = (
+    admitted_pods_have_time_to_be_ready,
     names_are_unique,
     flavors_are_of_pools,
     gpu_flavors_are_of_a_type,

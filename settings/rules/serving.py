@@ -148,6 +148,16 @@ def scratch_volumes_have_a_place(settings: Settings) -> Iterator[Problem]:
             yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
 
 
+def pods_have_time_to_end(settings: Settings) -> Iterator[Problem]:
+    """The grace period includes the time for which a pod that is to end goes on answering."""
+    for server in settings.serving:
+        if server.drain_seconds >= server.termination_grace_period_seconds:
+            cause = f"a pod goes on answering for {server.drain_seconds} s, and is killed after "
+            cause += f"{server.termination_grace_period_seconds} s. Requests that it is answering then are cut off"
+            remedy = f"Set it above {server.drain_seconds}, or lower drainSeconds"
+            yield Problem(server.at("terminationGracePeriodSeconds"), cause, remedy)
+
+
 RULES: tuple[Rule, ...] = (
     slice_is_said_once,
     slices_are_single_host,
@@ -157,4 +167,5 @@ RULES: tuple[Rule, ...] = (
     arguments_are_free_to_set,
     quantisation_is_known,
     scratch_volumes_have_a_place,
+    pods_have_time_to_end,
 )

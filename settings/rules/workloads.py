@@ -29,6 +29,7 @@ from settings.plan import (
     gpu_workloads,
     gpus,
     is_autopilot,
+    model_path,
     pools_of,
     run_name,
     service_name,
@@ -39,6 +40,8 @@ from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubern
 from settings.rules.pools import not_built
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
+# By which the slices of a run find each other; set by GKE, or by this program.
+MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
@@ -273,6 +276,8 @@ def _variables(workload: Workload) -> Mapping[str, str]:
         variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
         variables["MAX_TOTAL_TOKENS"] = "maxModelLen"
         return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
+    if isinstance(workload, Multislice):
+        return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
     if not isinstance(workload, FineTune):
         return {}
     return {
@@ -336,13 +341,29 @@ def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The bucket is mounted at an absolute path, and checkpoints are written below it."""
     for job in fine_tunes(settings):
-        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(job.model_path)
+        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(model_path(job))
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} can't hold the bucket — it takes an absolute path other than / and /dev/shm"
             yield Problem(job.at("volume.mountPath"), cause, "Write for example /model-data")
         elif not target.is_relative_to(mount) or ".." in target.parts:
             cause = f"{target} is not below {mount}, where the bucket is — checkpoints would be lost with the pod"
             yield Problem(job.at("modelPath"), cause, f"Write a path below {mount}")
+
+
+def checkpoints_have_a_folder_each(settings: Settings) -> Iterator[Problem]:
+    """No two runs write checkpoints to one folder: each would delete the other's, or go on from them."""
+    seen: dict[tuple[str, PurePosixPath], FineTune] = {}
+    for job in fine_tunes(settings):
+        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(model_path(job))
+        if not target.is_relative_to(mount):
+            continue
+        first = seen.setdefault((job.volume.bucket, target.relative_to(mount)), job)
+        if first is not job:
+            cause = f"{first.name} writes its checkpoints to the same folder of bucket {job.volume.bucket}. "
+            cause += "Each run would delete the other's, or go on from them"
+            remedy = f"Write another folder below {mount}"
+            remedy += "" if job.fixed_name else ", or leave it out"
+            yield Problem(job.at("modelPath"), cause, remedy)
 
 
 RULES: tuple[Rule, ...] = (
@@ -361,4 +382,5 @@ RULES: tuple[Rule, ...] = (
     models_are_hub_ids,
     variables_and_keys_are_names,
     paths_are_on_the_volume,
+    checkpoints_have_a_folder_each,
 )

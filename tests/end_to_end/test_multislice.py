@@ -46,6 +46,16 @@ def pools(emulator: Emulator, jobs: list[str]) -> list[set[str]]:
     return [{of_node[pod["spec"]["nodeName"]] for pod in running(emulator, job)} for job in jobs]
 
 
+def slices(emulator: Emulator, job: str) -> set[tuple[str, str]]:
+    """Number of slices and number of its own, as the variables of the child Job's pods read them of JobSet's labels."""
+    found = set()
+    for pod in running(emulator, job):
+        read = [one["valueFrom"]["fieldRef"]["fieldPath"] for one in pod["spec"]["containers"][0]["env"][:2]]
+        labels = [path.removeprefix("metadata.labels['").removesuffix("']") for path in read]
+        found.add((pod["metadata"]["labels"][labels[0]], pod["metadata"]["labels"][labels[1]]))
+    return found
+
+
 def jobset(emulator: Emulator, name: str) -> dict[str, Any]:
     """The JobSet of that name."""
     (found,) = emulator.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
@@ -131,6 +141,7 @@ def test_lower_priority_gives_way_and_comes_back_and_slices_grow_from_zero(examp
     growing = ["growing-slice-0-0", "growing-slice-1-0"]
     eventually(lambda: run_fully(example, growing, 4), "the slices that grow from zero have come")
     assert pools(example, growing) == [{"flex1"}, {"flex2"}]
+    assert [slices(example, job) for job in growing] == [{("2", "0")}, {("2", "1")}], "they are one run of two slices"
 
     for job in urgent:
         finish(example, job)

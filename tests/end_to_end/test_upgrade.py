@@ -15,12 +15,28 @@ pytestmark = pytest.mark.cluster
 
 # What an upgrade does in place or adds, by the version that it comes from and the system: each entry is told in
 # docs/upgrading.md. Nothing may ever stand here under an operation that replaces or deletes.
+_CLUSTER = "gcp:container/cluster:Cluster::"
+_SERVER = "kubernetes:apps/v1:Deployment::"
+_KUEUE = "kubernetes:helm.sh/v3:Release::kueue"
 CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
+    ("0.2.0", "dev"): {"update": [f"{_CLUSTER}ai-dev", f"{_SERVER}llm/gemma", _KUEUE]},
+    ("0.2.0", "prod"): {"update": [f"{_CLUSTER}ai-prod", f"{_SERVER}llm/gemma", _KUEUE]},
+    ("0.2.0", "mixed-training-inference"): {
+        "update": [f"{_CLUSTER}llm-cluster", f"{_SERVER}llm/tgi-gemma-deployment", _KUEUE]
+    },
+    ("0.2.0", "mixed-training-inference-autopilot"): {
+        "update": [f"{_CLUSTER}llm-cluster", f"{_SERVER}llm/tgi-gemma-deployment", _KUEUE]
+    },
+    ("0.2.0", "multislice-training"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
+    ("0.2.0", "multislice-training-autopilot"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
+    ("0.2.0", "cost-optimized-serving"): {"update": [f"{_SERVER}default/inference-mixtral-ccc"]},
+    ("0.2.0", "jetstream-autoscaling"): {"update": [f"{_SERVER}default/maxengine-server"]},
     ("0.2.0", "jetstream-autoscaling-prometheus"): {
         "create": ["kubernetes:policy/v1:PodDisruptionBudget::frontend"],
         "update": [
-            "kubernetes:apps/v1:Deployment::example-release-prometheus-adapter",
-            "kubernetes:apps/v1:Deployment::frontend",
+            f"{_SERVER}default/maxengine-server",
+            f"{_SERVER}example-release-prometheus-adapter",
+            f"{_SERVER}frontend",
         ],
     },
 }

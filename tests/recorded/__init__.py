@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,9 @@ KEPT = (
 # Where nothing answers, and who it would be: a certificate of the tests' own, whose key is nowhere.
 NOWHERE = "127.0.0.1:1"
 CERTIFICATE = base64.b64encode((FOLDER / "certificate.pem").read_bytes()).decode()
+# The token that emulator/run gives; a record has the one of its time.
+DUMMY_TOKEN = "hf_emulator"
+FORMER_DUMMY_TOKEN = "hf_stand-in"
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _CERTIFICATE = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]+")
 RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -63,6 +67,7 @@ def read(version: str, system: str, stack: str) -> tuple[dict[str, Any], list[Re
     """Configuration and resources of a record, as those of the stack of this name."""
     text = (FOLDER / version / f"{system}.json").read_text()
     text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::").replace("::STACK", f"::gke-ai-{stack}")
+    text = text.replace(FORMER_DUMMY_TOKEN, os.environ.get("HF_TOKEN") or DUMMY_TOKEN)
     found = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
     resources: list[Resource] = found["resources"]
     # A configuration may omit the project; then the record has the default of the emulator of that version.

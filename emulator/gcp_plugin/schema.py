@@ -1,0 +1,99 @@
+"""What the provider's own schema says of each property: `properties.yaml`, read once."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Property:
+    """How the provider treats one property; see the header of `properties.yaml`."""
+
+    computed: bool = False
+    force_new: bool = False
+    block: bool = False
+    default: Any = None
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The properties of one resource type, by path without list indexes."""
+
+    properties: Mapping[str, Property] = field(default_factory=dict)
+
+    def at(self, path: str) -> Property:
+        """The property at a path as the engine writes it, `nodeConfig.guestAccelerators[0].count`.
+
+        A key of a map is replaced as its map is, and is never computed: a map that is stated is stated whole.
+        """
+        plain = re.sub(r'\[(\d+|".*?")\]', lambda found: "" if found[1].isdigit() else ".key", path)
+        if plain in self.properties:
+            return self.properties[plain]
+        parent = self.properties.get(plain.rpartition(".")[0], Property())
+        return Property(force_new=parent.force_new and not parent.block)
+
+    def replaces(self, path: str, value: Any) -> bool:
+        """Whether stating this value, or no longer stating it, replaces the resource."""
+        if self.at(path).force_new:
+            return True
+        if isinstance(value, Mapping):
+            return any(self.replaces(join(path, name), item) for name, item in value.items() if item is not None)
+        return isinstance(value, list) and any(self.replaces(f"{path}[{i}]", item) for i, item in enumerate(value))
+
+    def conflicts(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(property, the provider's words) of each that is stated beside one that it excludes, true or false."""
+        for path, property_ in self.properties.items():
+            if property_.conflicts and _stated(inputs, path):
+                for other in property_.conflicts:
+                    if _stated(inputs, other):
+                        yield path, f'Conflicting configuration arguments: "{path}" conflicts with {other}'
+                        break
+
+
+@functools.cache
+def schema_of(token: str) -> Schema:
+    """The schema of a resource type; one without properties for a type that the table lacks."""
+    return Schema({path: _parsed(text) for path, text in _table().get(token, {}).items()})
+
+
+@functools.cache
+def _table() -> Mapping[str, Mapping[str, str]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    table: Mapping[str, Mapping[str, str]] = yaml.load(
+        Path(__file__).with_name("properties.yaml").read_text(), Loader=loader
+    )
+    return table
+
+
+def _parsed(text: str) -> Property:
+    words = dict(re.findall(r"(\w+)[=:]?(\S*)", text))
+    return Property(
+        computed="computed" in words,
+        force_new="forceNew" in words,
+        block="block" in words,
+        default=json.loads(words["default"]) if "default" in words else None,
+        conflicts=tuple(words["conflicts"].split(",")) if "conflicts" in words else (),
+    )
+
+
+def _stated(value: Any, path: str) -> bool:
+    for name in path.split("."):
+        value = value[0] if isinstance(value, list) and value else value
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value is not None
+
+
+def join(path: str, name: str) -> str:
+    """A property's path, as the engine writes it."""
+    if not re.fullmatch(r"[A-Za-z_$][\w$]*", name):
+        return f'{path}["{name}"]'
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,210 @@
+"""The emulated gcp plugin plans a change as Google's own provider was measured to plan it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.schema import schema_of
+from emulator.tests.test_gcp_plugin import (
+    AUTOPILOT,
+    CLUSTER,
+    CLUSTER_ID,
+    L4_POOL,
+    NODE_POOL,
+    POOL_ID,
+    STANDARD,
+    Engine,
+    Values,
+    but,
+)
+
+MEASURED = yaml.safe_load(Path(__file__).with_name("provider_changes.yaml").read_text())
+CASES = [
+    pytest.param(base, change, planned, id=f"{base}: {', '.join(change)} {planned}")
+    for base, changes in MEASURED["changes"].items()
+    for planned, change in changes
+]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Engine:
+    return Engine(tmp_path / "cloud")
+
+
+@pytest.fixture
+def standard(cloud: Engine) -> Engine:
+    """A cloud with a Standard cluster."""
+    cloud.create(CLUSTER, STANDARD)
+    return cloud
+
+
+def changed(inputs: Values, change: dict[str, Any]) -> Values:
+    """The inputs with the properties at these paths set; None removes one."""
+    result: Values = json.loads(json.dumps(inputs))
+    for path, value in change.items():
+        *parents, last = [int(part) if part.isdigit() else part for part in re.findall(r"\w+", path)]
+        place: Any = result
+        for parent in parents:
+            place = place[parent] if isinstance(parent, int) else place.setdefault(parent, {})
+        if value is None:
+            place.pop(last)
+        else:
+            place[last] = value
+    return result
+
+
+def plan(engine: Engine, token: str, old: Values, new: Values) -> str:
+    """What the plugin plans, in the words of the table."""
+    answer = engine.diff(token, old, new)
+    return "replace" if answer.replaces else "update" if answer.detailedDiff else "no change"
+
+
+@pytest.mark.parametrize(("base", "change", "planned"), CASES)
+def test_a_change_is_planned_as_the_provider_plans_it(
+    base: str, change: dict[str, Any], planned: str, cloud: Engine
+) -> None:
+    resource = MEASURED["bases"][base]
+    assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
+
+
+def test_the_table_has_every_resource_and_what_its_inputs_may_state() -> None:
+    for token in RESOURCES:
+        assert schema_of(token).properties, token
+    cluster = schema_of(CLUSTER)
+    assert cluster.at("location").force_new
+    assert cluster.at("location").computed
+    assert cluster.at("network").default == "default"
+    assert cluster.at("networkPolicy").conflicts == ("enableAutopilot",)
+    # A key of a map follows its map.
+    assert schema_of(NODE_POOL).at('nodeConfig.metadata["a/b"]').force_new
+    assert not schema_of(NODE_POOL).at("nodeConfig.labels.team").computed
+
+
+# --- off forms: measured, `mends` ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "planned"),
+    [
+        ("fixed GPU pool", {"nodeConfig.serviceAccount": "default"}, "replace"),
+        ("multi-host TPU pool", {"nodeConfig.serviceAccount": "default"}, "no change"),
+        ("fixed GPU pool", {"networkConfig.enablePrivateNodes": False}, "update"),
+        ("multi-host TPU pool", {"networkConfig": {"enablePrivateNodes": False}}, "no change"),
+        ("fixed GPU pool", {"nodeLocations": ["us-central1-a", "us-central1-b", "us-central1-c"]}, "update"),
+        (
+            "Autopilot cluster",
+            {"clusterAutoscaling.autoProvisioningDefaults.serviceAccount": "default"},
+            "update",
+        ),
+        (
+            "Autopilot cluster without an account",
+            {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": "default"}}},
+            "update",
+        ),
+        (
+            "bare Standard cluster",
+            {
+                "controlPlaneEndpointsConfig": {
+                    "dnsEndpointConfig": {"allowExternalTraffic": False},
+                    "ipEndpointsConfig": {"enabled": True},
+                }
+            },
+            "no change",
+        ),
+        (
+            "cluster reached by its DNS name alone",
+            {"controlPlaneEndpointsConfig.ipEndpointsConfig.enabled": True},
+            "update",
+        ),
+        (
+            "full Standard cluster",
+            {"controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic": False},
+            "update",
+        ),
+        ("full Standard cluster", {"privateClusterConfig.enablePrivateNodes": False}, "update"),
+        ("bare Standard cluster", {"privateClusterConfig": {"enablePrivateNodes": False}}, "no change"),
+        ("full Standard cluster", {"monitoringConfig.enableComponents": ["SYSTEM_COMPONENTS"]}, "update"),
+        # Not measured, but the provider's own test: TestAccContainerCluster_withAuthenticatorGroupsConfig in
+        # https://github.com/hashicorp/terraform-provider-google-beta
+        ("full Standard cluster", {"authenticatorGroupsConfig.securityGroup": ""}, "update"),
+        ("bare Standard cluster", {"authenticatorGroupsConfig": {"securityGroup": ""}}, "no change"),
+    ],
+)
+def test_an_off_form_that_is_stated_is_planned_as_the_provider_plans_it(
+    base: str, change: dict[str, Any], planned: str, cloud: Engine
+) -> None:
+    resource = MEASURED["bases"][base]
+    assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
+
+
+# --- what is no longer stated -------------------------------------------------------------------------------------
+
+
+def test_the_cloud_keeps_what_is_no_longer_stated_through_updates_and_refreshes(standard: Engine) -> None:
+    private = but(L4_POOL, networkConfig={"enablePrivateNodes": True}, nodeConfig__serviceAccount="default")
+    id, outputs = standard.create(NODE_POOL, private)
+    # Planned as no change, so the engine remembers the new inputs and calls nobody.
+    silent = but(private, networkConfig=None, nodeConfig__serviceAccount=None)
+    assert plan(standard, NODE_POOL, private, silent) == "no change"
+    assert standard.read(NODE_POOL, id, silent) == (id, outputs, silent), "a refresh finds what it left"
+    for preview in (True, False):
+        updated = standard.update(NODE_POOL, id, silent, but(silent, nodeCount=5), preview=preview)
+        assert updated["networkConfig"] == {"enablePrivateNodes": True}
+        assert updated["nodeConfig"]["serviceAccount"] == "default"
+    assert standard.read(NODE_POOL, id)[2] == but(private, nodeCount=5), "an import takes all that is there"
+
+
+def test_a_change_is_compared_with_what_the_cloud_kept(standard: Engine) -> None:
+    dns = {"dnsEndpointConfig": {"allowExternalTraffic": True}, "ipEndpointsConfig": {"enabled": False}}
+    closed = but(STANDARD, controlPlaneEndpointsConfig=dns)
+    standard.update(CLUSTER, CLUSTER_ID, STANDARD, closed)
+    state = standard.read(CLUSTER, CLUSTER_ID, STANDARD)[1]
+    reopened = {**dns, "ipEndpointsConfig": {"enabled": True}}
+    answer = standard.diff(CLUSTER, STANDARD, but(STANDARD, controlPlaneEndpointsConfig=reopened), state)
+    path = "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled"
+    assert list(answer.detailedDiff) == [path]
+    assert standard.diff(CLUSTER, STANDARD, closed, state).changes == answer.DIFF_NONE
+
+
+def test_a_preview_of_an_imported_state_knows_what_does_not_change(cloud: Engine) -> None:
+    state = STANDARD | {"endpoint": "192.0.2.1", "nodeLocations": ["us-central1-f"]}
+    new = but(STANDARD, resourceLabels={"team": "ops"})
+    outputs = cloud.update(CLUSTER, CLUSTER_ID, STANDARD, new, preview=True, state=state)
+    assert (outputs["endpoint"], outputs["nodeLocations"]) == ("192.0.2.1", ["us-central1-f"])
+    assert outputs["resourceLabels"] == {"team": "ops"}
+
+
+def test_a_pool_that_no_longer_grows_has_the_size_that_is_stated(standard: Engine) -> None:
+    bounds = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
+    growing = but(L4_POOL, nodeCount=None, initialNodeCount=1, autoscaling=bounds)
+    standard.create(NODE_POOL, growing)
+    standard.update(NODE_POOL, POOL_ID, growing, but(L4_POOL, nodeCount=2))
+    assert standard.clusters.pools["gpupool"].nodes_per_zone == 2
+
+
+# --- conflicts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inputs", "path"),
+    [
+        (STANDARD | {"enableAutopilot": False}, "removeDefaultNodePool"),
+        (AUTOPILOT | {"removeDefaultNodePool": False}, "removeDefaultNodePool"),
+        (AUTOPILOT | {"networkPolicy": {"enabled": False}}, "networkPolicy"),
+        (AUTOPILOT | {"clusterAutoscaling": {"enabled": False}}, "clusterAutoscaling.enabled"),
+        (AUTOPILOT | {"addonsConfig": {"networkPolicyConfig": {"disabled": True}}}, "addonsConfig.networkPolicyConfig"),
+        (STANDARD | {"clusterIpv4Cidr": "/14", "ipAllocationPolicy": {"stackType": "IPV4"}}, "clusterIpv4Cidr"),
+    ],
+)
+def test_what_excludes_each_other_is_refused_by_being_stated_whatever_it_says(
+    inputs: Values, path: str, cloud: Engine
+) -> None:
+    refused = [place for place, text in cloud.check(CLUSTER, inputs)[1] if "conflicts with" in text]
+    assert path in refused

@@ -1,0 +1,142 @@
+"""How long the steps of a deployment took on a cluster, and what its nodes have: the figures of a calibration file."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import ceil
+from statistics import median
+from typing import Any
+
+from catalog.machines import MACHINES
+from catalog.nodes import INSTANCE_TYPE
+from catalog.quantities import format_quantity
+from ops.stack import CLUSTER, NODE_POOL, Object
+from ops.status import condition, label
+from ops.verify_claims import load_seconds, pods_of, startup_probes
+from ops.verify_live import Live, moment, seconds_between
+from ops.verify_nodes import amounts, daemon_requests, groups
+from policy.resources import Stack as Recorded
+from policy.resources import items, mapping, value
+from settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
+
+# What the kubelet says of a pull: https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/image_manager.go
+PULLED = re.compile(r'Successfully pulled image "(?P<image>[^"]+)" in (?P<time>[0-9.hmsµu]+)')
+GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 0.000001, "us": 0.000001}
+
+
+def measure(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]], today: datetime.date) -> Calibration:
+    """Everything that can be measured now on the cluster of a stack."""
+    version = next((text for text in gke_versions(live)), live.version)
+    observed: dict[tuple[Step, str], list[float]] = defaultdict(list)
+    for step, of, seconds in steps(stack, live, resources):
+        observed[step, of].append(seconds)
+    durations = [
+        Duration(
+            step=step,
+            of=of,
+            seconds=ceil(median(times)),
+            max_seconds=ceil(max(times)),
+            count=len(times),
+            measured_on=today,
+            gke_version=version,
+        )
+        for (step, of), times in sorted(observed.items())
+    ]
+    return Calibration(nodes=nodes(stack, live, today, version), durations=durations)
+
+
+def gke_versions(live: Live) -> Iterator[str]:
+    """GKE's version: of the control plane, else of a node, whose version names it in full."""
+    yield from (text for text in [live.version] if "gke" in text)
+    yield from sorted({str(value(node, "status", "nodeInfo", "kubeletVersion")) for node in live.nodes}, reverse=True)
+
+
+def nodes(stack: Recorded, live: Live, today: datetime.date, version: str) -> list[NodeFigures]:
+    """The figures of each kind of node with accelerators, and of each pool's; the least of what its nodes have."""
+    kinds: dict[tuple[str, str | None, int, int | None], list[Object]] = defaultdict(list)
+    for group in groups(stack, live.nodes):
+        for node, shape in group.shaped():
+            kinds[shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb if group.whole else None].append(node)
+    found = []
+    for (machine_type, gpu, gpus, disk_gb), members in kinds.items():
+        have = [amounts(mapping(node, "status", "allocatable")) for node in members]
+        taken = [daemon_requests(node, live.pods) for node in members]
+        resources = [one for one in MEASURED if disk_gb is not None or one != "ephemeral-storage"]
+        most = {one: max(requests.get(one, Fraction(0)) for requests in taken) for one in resources}
+        found.append(
+            NodeFigures(
+                machine_type=machine_type,
+                gpu=gpu,
+                gpus=gpus,
+                disk_size_gb=disk_gb,
+                allocatable={
+                    one: format_quantity(one, min(amount.get(one, Fraction(0)) for amount in have)) for one in resources
+                },
+                daemon_sets={one: format_quantity(one, amount) for one, amount in most.items() if amount},
+                nodes=len(members),
+                measured_on=today,
+                gke_version=version,
+            )
+        )
+    return sorted(found, key=lambda figures: figures.key)
+
+
+def steps(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Step, str, float]]:
+    """(step, of what, seconds), one for each observation."""
+    yield from _created(resources)
+    for node in live.nodes:
+        ready = condition(node, "Ready")
+        machine = label(node, INSTANCE_TYPE)
+        if ready.get("status") == "True" and machine in MACHINES:
+            yield from _took(
+                "nodeReady", machine, node["metadata"].get("creationTimestamp"), ready.get("lastTransitionTime")
+            )
+    for workload in live.workloads:
+        admitted = condition(workload, "Admitted")
+        if admitted.get("status") == "True":
+            created = workload["metadata"].get("creationTimestamp")
+            queue = str(value(workload, "spec", "queueName"))
+            of = f"{workload['metadata']['namespace']}/{queue}"
+            yield from _took("admission", of, created, admitted.get("lastTransitionTime"))
+    for event in live.events:
+        if found := PULLED.match(str(event.get("message", ""))):
+            yield "imagePull", found["image"], go_seconds(found["time"])
+    for deployment in stack.of_kind("Deployment"):
+        name = f"{deployment.namespace}/{deployment.object_name}"
+        for pod in pods_of(deployment, live.pods):
+            scheduled = condition(pod, "PodScheduled")
+            for container, _ in startup_probes(deployment):
+                for status in items(pod, "status", "containerStatuses"):
+                    if status.get("name") == container and not status.get("restartCount"):
+                        started = value(status, "state", "running", "startedAt")
+                        yield from _took("containerStart", name, scheduled.get("lastTransitionTime"), started)
+                if (seconds := load_seconds(pod, container)) is not None:
+                    yield "modelLoad", name, seconds
+
+
+def _created(resources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Step, str, float]]:
+    """How long clusters and pools took to create: from when the last resource that they depend on was there."""
+    created = {one["urn"]: one["created"] for one in resources if one.get("created")}
+    for resource in resources:
+        if resource["type"] in (CLUSTER, NODE_POOL) and resource.get("custom", True) and resource["urn"] in created:
+            before = [*(resource.get("dependencies") or []), str(resource.get("parent", ""))]
+            before.append(str(resource.get("provider", "")).rpartition("::")[0])
+            since = [created[urn] for urn in before if urn in created]
+            step: Step = "clusterReady" if resource["type"] == CLUSTER else "poolReady"
+            name = str(value(resource, "inputs", "name"))
+            if since:
+                yield from _took(step, name, max(since, key=moment), created[resource["urn"]])
+
+
+def _took(step: Step, of: str, since: Any, until: Any) -> Iterator[tuple[Step, str, float]]:
+    if (seconds := seconds_between(since, until)) is not None:
+        yield step, of, seconds
+
+
+def go_seconds(text: str) -> float:
+    """A duration as Go writes it: `1m2.5s`."""
+    return sum(float(number) * GO_UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(h|ms|µs|us|m|s)", text))

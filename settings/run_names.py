@@ -1,0 +1,81 @@
+"""What the name of a run is made of: its content, with the defaults that each key had in its first version.
+
+A later version of this project may have other defaults. Were they part of the name, an upgrade would start every run
+that leaves the key out once more, beside the one that it finds (docs/decisions/0002-runs.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from settings.model import Section
+
+# Never changed: what names of runs that exist were made of. A key that is not here is part of a name where it is set.
+_WORKLOAD = {"namespace": "llm", "service_account": "default", "resources": {}, "labels": {}, "env": {}}
+_TPU_RUN = {
+    "image": "us-docker.pkg.dev/cloud-tpu-images/jax-ai-image/tpu:jax0.9.0-rev1",
+    "container": "jax-tpu",
+    "command": [],
+    "args": [],
+    "ports": [8471, 8431],
+    "privileged": False,
+}
+FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "FineTune": {
+            **_WORKLOAD,
+            "token_secret": {"name": "hf-secret", "key": "hf_api_token"},
+            "image": "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0",
+            "base_model": "google/gemma-2-2b",
+            "new_model": "gemma-ft",
+            "model_path": "/model-data/model-gemma2/experiment",
+            "experiment": "finetune-experiment",
+            "dataset": {"name": "b-mc2/sql-create-context", "limit": 5000},
+            "epochs": 1,
+            "gradient_accumulation_steps": 2,
+            "checkpoint_steps": 10,
+            "pods": 2,
+            "gpus_per_pod": 2,
+            "volume": {
+                "mount_path": "/model-data",
+                "mount_options": "implicit-dirs",
+                "logging_severity": "warning",
+                "sidecar_memory_limit": "35Gi",
+            },
+            "rendezvous_port": 29500,
+            "backoff_limit": 4,
+            "termination_grace_period_seconds": 60,
+        },
+        "Multislice": {**_WORKLOAD, **_TPU_RUN, "pools": [], "host_network": False, "max_restarts": 4},
+        "TpuBatch": {**_WORKLOAD, **_TPU_RUN},
+    }
+)
+# What of a run's section is no content of the run.
+_NOT_CONTENT = {"name", "fixed_name", "kind"}
+
+
+def hash_of(run: Section) -> str:
+    """Six digits of the content of a run: of what its section sets, and the first defaults of the rest."""
+    stated = run.model_dump(mode="json", exclude_unset=True, exclude=_NOT_CONTENT)
+    content = _known(_merged(FIRST_DEFAULTS[type(run).__name__], stated))
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def _merged(defaults: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    # Labels and the like have no defaults of their own, so that they are taken whole.
+    both = {
+        key: _merged(defaults[key], value) if isinstance(value, dict) and defaults.get(key) else value
+        for key, value in stated.items()
+    }
+    return {**defaults, **both}
+
+
+def _known(value: Any) -> Any:
+    """The value without what is not set; in lists too, as they may hold sections."""
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items() if item is not None}
+    return [_known(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,51 @@
+"""Settings of a cluster that are turned off, by the real engine: what is replaced, in which order, and what stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.end_to_end.emulator import Emulator
+
+pytestmark = pytest.mark.cluster
+
+# In a region where GKE chooses the zones.
+CLUSTER = {
+    "name": "c",
+    "mode": "standard",
+    "location": "us-central1",
+    "network": "shared",
+    "subnetwork": "shared",
+    "podsRange": "pods",
+    "servicesRange": "services",
+}
+OPEN = {"nodeServiceAccount": "gke-nodes", "authorizedNetworks": ["8.8.8.0/24"], "privateNodes": True}
+POOL = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "createBeforeDelete": True}
+WARNING = "gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach"
+
+
+def test_what_is_turned_off_is_off_and_what_the_cloud_keeps_is_reported(emulator: Emulator) -> None:
+    def up(**cluster: Any) -> str:
+        config = {"gke-ai:cluster": CLUSTER | cluster, "gke-ai:gpuPools": [POOL]}
+        file = emulator.state / "stack.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({"config": config}))
+        return emulator.make("up", file)
+
+    emulator.run("existing", "network", "shared", "--location", "us-central1")
+    assert WARNING not in up(**OPEN)
+    assert emulator.planned() == {}, "every zone, account and endpoint is as it was stated"
+
+    # The emulator refuses to delete an account that nodes still run as.
+    assert WARNING in up()
+    pools = [one for one in emulator.exported()["resources"] if one["type"] == "gcp:container/nodePool:NodePool"]
+    assert {one["outputs"]["nodeConfig"]["serviceAccount"] for one in pools} == {"default"}
+    assert {one["outputs"]["networkConfig"]["enablePrivateNodes"] for one in pools} == {False}
+    assert emulator.planned() == {}
+    assert WARNING in emulator.make("preview")
+
+    emulator.pulumi("config", "rm", "--path", "gke-ai:cluster.podsRange")
+    replaced = emulator.planned()["replace"]
+    assert {"gcp:container/cluster:Cluster::c", "pulumi:providers:kubernetes::c"} <= set(replaced)

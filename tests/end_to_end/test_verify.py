@@ -1,0 +1,164 @@
+"""The dev environment is as its stack relies on; what is changed in its cluster afterwards is reported, each once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog.nodes import GKE_ACCELERATOR
+from settings import calibration
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.emulator import Emulator, eventually
+
+pytestmark = pytest.mark.cluster
+
+DEV = "Pulumi.dev.yaml"
+NAMESPACE = "llm"
+DAEMONS: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "planted", "namespace": "kube-system"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "planted"}},
+        "template": {
+            "metadata": {"labels": {"app": "planted"}},
+            "spec": {
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "planted", "image": "planted:1", "resources": {"requests": {"cpu": "2500m"}}}],
+            },
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def dev() -> Iterator[Emulator]:
+    """The dev environment, with all its pods running."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(DEV))
+        eventually(lambda: ready_pods(emulator) == 3, "the server and both pods of the run are ready", 120)
+        yield emulator
+
+
+def ready_pods(emulator: Emulator) -> int:
+    """Pods of the stack's workloads that are ready."""
+    return sum(
+        (condition["type"], condition["status"]) == ("Ready", "True")
+        for pod in emulator.get("pods", "-n", NAMESPACE)
+        for condition in pod["status"].get("conditions", [])
+    )
+
+
+def fails(printed: str) -> list[str]:
+    """The claims that failed, as the table has them."""
+    return sorted(re.findall(r"^fail {2,}(\S+(?: \S+)*)", printed, re.MULTILINE))
+
+
+def gpu_node(emulator: Emulator) -> str:
+    """The name of the node that the server is on."""
+    (server,) = emulator.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
+    return str(server["spec"]["nodeName"])
+
+
+def test_dev_environment_is_as_the_stack_relies_on(dev: Emulator) -> None:
+    printed = dev.make("verify")
+    assert fails(printed) == []
+    assert " 0 fail, 0 not seen yet, 1 not checked." in printed, printed
+    for claim in ("webhook", "grant", "secret", "label", "taint", "accelerators", "quota", "image", "model load"):
+        assert re.search(rf"^pass +{claim}\b", printed, re.MULTILINE), claim
+    # No gcloud here: what can't be read is said to be so, with the command.
+    assert "gcloud storage buckets get-iam-policy gs://ai-dev-models-" in printed
+    token = dev.get("secrets", "-n", NAMESPACE)[0]["data"]
+    assert not any(value in printed for value in token.values())
+
+
+def test_what_was_measured_can_be_planned_with(dev: Emulator) -> None:
+    file = dev.state / "calibration" / f"{dev.stack}.yaml"
+    measured = calibration.read(file)
+    (node,) = {figures.machine_type for figures in measured.nodes if figures.gpus == 2}
+    assert node == "g2-standard-24"
+    assert {"clusterReady", "nodeReady", "modelLoad", "admission"} <= {one.step for one in measured.durations}
+    before = file.read_text()
+    dev.make("verify")
+    assert [one["machineType"] for one in yaml.safe_load(before)["nodes"]] == [
+        one.machine_type for one in calibration.read(file).nodes
+    ]
+    dev.make("preview", dev.configure(DEV, calibration=str(file)))
+    assert dev.planned() == {}
+
+
+def test_each_difference_is_reported(dev: Emulator) -> None:
+    name = gpu_node(dev)
+    dev.kubectl("label", "node", name, f"{GKE_ACCELERATOR}=nvidia-tesla-t4", "--overwrite")
+    smaller = json.dumps({"status": {"allocatable": {"memory": "70Gi"}}})
+    dev.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", smaller)
+    dev.kubectl("taint", "node", name, "planted=true:PreferNoSchedule")
+    removed = json.dumps([{"op": "remove", "path": "/data/hf_api_token"}])
+    dev.kubectl("patch", "secret", "hf-secret", "-n", NAMESPACE, "--type=json", "-p", removed)
+    (flavor,) = next(one for one in dev.get("clusterqueues") if one["metadata"]["name"] == "research")["spec"][
+        "resourceGroups"
+    ][0]["flavors"]
+    index = [one["name"] for one in flavor["resources"]].index("nvidia.com/gpu")
+    path = f"/spec/resourceGroups/0/flavors/0/resources/{index}/nominalQuota"
+    shrunk = json.dumps([{"op": "replace", "path": path, "value": "1"}])
+    dev.kubectl("patch", "clusterqueue", "research", "--type=json", "-p", shrunk)
+    dev.kubectl("delete", "rolebinding", "submit", "-n", "research")
+    file = dev.state / "daemons.json"
+    file.write_text(json.dumps(DAEMONS))
+    dev.kubectl("apply", "-f", str(file))
+    eventually(
+        lambda: any(
+            pod["spec"].get("nodeName") == name for pod in dev.get("pods", "-n", "kube-system", "-l", "app=planted")
+        ),
+        "the DaemonSet has a pod on the node",
+    )
+    (server,) = dev.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
+    (status,) = server["status"]["containerStatuses"]
+    waiting = {**status, "ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+    broken = json.dumps({"status": {"containerStatuses": [waiting]}})
+    of_server = ("pod", server["metadata"]["name"], "-n", NAMESPACE)
+    dev.kubectl("patch", *of_server, "--subresource=status", "--type=merge", "-p", broken)
+
+    printed = dev.make("verify", fails=True)
+    expected = ["DaemonSets cpu", "allocatable memory", "grant", "grant", "image", "label", "quota", "secret", "taint"]
+    assert fails(printed) == expected
+    for value in ("nvidia-tesla-t4", "70Gi", "planted=true:PreferNoSchedule", "no keys", "2.5", "ErrImagePull"):
+        assert value in printed, value
+    assert "may not create jobs" in printed
+
+
+def test_webhook_that_is_down_is_reported(dev: Emulator) -> None:
+    dev.kubectl("scale", "deployment", "-n", "kueue-system", "--all", "--replicas=0")
+    eventually(
+        lambda: not dev.get("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager"), "Kueue is down"
+    )
+    eventually(
+        lambda: "no ready endpoint of Service kueue-webhook-service" in dev.make("verify", fails=True),
+        "the webhook is said to be down",
+        30,
+    )
+
+
+@pytest.mark.parametrize("example", ["mixed-training-inference", "multislice-training"])
+def test_pools_of_a_standard_cluster_are_as_the_stack_relies_on(emulator: Emulator, example: str) -> None:
+    emulator.make("up", emulator.configure(f"examples/{example}.yaml"))
+    eventually(
+        lambda: all(
+            ("Ready", "True") in {(one["type"], one["status"]) for one in node["status"].get("conditions", [])}
+            for node in emulator.get("nodes")
+        ),
+        "all nodes are ready",
+    )
+    printed = emulator.make("verify")
+    assert fails(printed) == []
+    accelerator, count = {
+        "mixed-training-inference": ("nvidia.com/gpu", 2),
+        "multislice-training": ("google.com/tpu", 4),
+    }[example]
+    assert re.search(rf"^pass +accelerators +pool \S+: {accelerator} +{count} a node", printed, re.MULTILINE), printed
+    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed

@@ -1,0 +1,172 @@
+"""The calibration file: what is wrong with one is a problem with its path, and plans rest on what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog.nodes import NodeShape, allocatable
+from catalog.quantities import parse_quantity
+from policy.resources import Resource, Stack
+from policy.rules.accelerators import quota_within_capacity
+from settings import BadConfiguration, load, plan
+from settings.calibration import Calibration, read
+from tests.test_bad_configuration import Configuration, good
+
+NODE: dict[str, Any] = {
+    "machineType": "g2-standard-24",
+    "gpu": "nvidia-l4",
+    "gpus": 2,
+    "diskSizeGb": 100,
+    "allocatable": {"cpu": "22", "memory": "80Gi", "ephemeral-storage": "40Gi"},
+    "daemonSets": {"cpu": "500m"},
+    "nodes": 3,
+    "measuredOn": "2026-11-21",
+    "gkeVersion": "v1.34.1-gke.1829001",
+}
+DURATION = {
+    "step": "modelLoad",
+    "of": "llm/gemma",
+    "seconds": 200,
+    "maxSeconds": 240,
+    "count": 2,
+    "measuredOn": "2026-11-21",
+    "gkeVersion": "v1.34.1-gke.1829001",
+}
+L4 = NodeShape("l4", "g2-standard-24", "nvidia-l4", 2, "default", "onDemand", "us-central1-a", 100, {}, True)
+
+
+def written(folder: Path, content: Any) -> Path:
+    """A calibration file with this content."""
+    file = folder / "calibration.yaml"
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return file
+
+
+def calibrated(file: Path) -> Configuration:
+    """A configuration without mistakes that names the file."""
+    return {**good(), "calibration": str(file)}
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "cause"),
+    [
+        ("nodes: [", "", "is no YAML (line 1)"),
+        ([1], "", "valid dictionary"),
+        ({"machines": []}, "machines: ", "not permitted"),
+        ({"nodes": [{**NODE, "nodes": None}]}, "nodes[0].nodes: ", "valid integer"),
+        ({"nodes": [{**NODE, "allocatable": {"disk": "1"}}]}, "nodes[0].allocatable.disk", "'cpu', 'memory'"),
+        ({"nodes": [{**NODE, "machineType": "g9-standard-1"}]}, "nodes[0].machineType: ", "no machine type"),
+        ({"nodes": [{**NODE, "gpus": 3}]}, "nodes[0].gpus: ", "has no 3 of nvidia-l4"),
+        ({"nodes": [{**NODE, "allocatable": {"cpu": "-1"}}]}, "nodes[0].allocatable.cpu: ", "-1 is below zero"),
+        ({"nodes": [{**NODE, "daemonSets": {"cpu": "-1"}}]}, "nodes[0].daemonSets.cpu: ", "-1 is below zero"),
+        ({"nodes": [{**NODE, "allocatable": {"cpu": "25"}}]}, "nodes[0].allocatable.cpu: ", "more than the 24"),
+        ({"nodes": [{**NODE, "allocatable": {"memory": "4GB"}}]}, "nodes[0].allocatable.memory: ", "'4GB'"),
+        ({"nodes": [NODE, NODE]}, "nodes[1]: ", "is there twice"),
+        ({"durations": [{**DURATION, "seconds": -1}]}, "durations[0].seconds: ", "greater than or equal to 0"),
+        ({"durations": [{**DURATION, "step": "lunch"}]}, "durations[0].step: ", "'modelLoad'"),
+    ],
+)
+def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
+    tmp_path: Path, content: Any, where: str, cause: str
+) -> None:
+    file = written(tmp_path, content)
+    with pytest.raises(BadConfiguration) as bad:
+        load(calibrated(file), "my-project")
+    (problem,) = bad.value.problems
+    assert problem.path == "gke-ai:calibration"
+    assert problem.cause.startswith(where)
+    assert cause in problem.cause
+    assert str(file) in problem.cause
+    assert problem.remedy
+
+
+def test_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match="there is no file") as bad:
+        load(calibrated(tmp_path / "none.yaml"), "my-project")
+    assert "python -m ops.verify" in str(bad.value)
+
+
+def test_file_reads_as_it_was_written(tmp_path: Path) -> None:
+    first = read(written(tmp_path, {"nodes": [NODE], "durations": [DURATION]}))
+    again = read(written(tmp_path, first.written()))
+    assert again == first
+    assert again.written() == first.written()
+    duration = again.duration("modelLoad", "llm/gemma")
+    assert duration
+    assert duration.max_seconds == 240
+
+
+def test_room_of_a_node_is_what_was_measured_less_its_daemon_sets(tmp_path: Path) -> None:
+    measured = read(written(tmp_path, {"nodes": [NODE]}))
+    room = measured.room(L4)
+    assert (room["cpu"], room["memory"], room["ephemeral-storage"]) == ("21500m", "80Gi", "40Gi")
+    assert room["nvidia.com/gpu"] == "2"
+    assert measured.allocatable(L4)["cpu"] == "22"
+
+
+def test_figures_of_another_disk_say_nothing_about_ephemeral_storage(tmp_path: Path) -> None:
+    measured = read(written(tmp_path, {"nodes": [{**NODE, "diskSizeGb": 500}]}))
+    room = measured.room(L4)
+    assert room["cpu"] == "21500m"
+    assert room["ephemeral-storage"] == Calibration().room(L4)["ephemeral-storage"]
+
+
+def test_other_machines_are_as_computed(tmp_path: Path) -> None:
+    measured = read(written(tmp_path, {"nodes": [{**NODE, "machineType": "g2-standard-48", "gpus": 4}]}))
+    assert measured.room(L4) == Calibration().room(L4)
+    assert Calibration().allocatable(L4) == allocatable(L4)
+
+
+def test_pod_that_fits_a_computed_node_is_refused_on_a_measured_one(tmp_path: Path) -> None:
+    values = good()
+    load(values, "my-project")
+    small = {**NODE, "diskSizeGb": values["gpuPools"][0].get("diskSizeGb", 100), "allocatable": {"cpu": "3"}}
+    with pytest.raises(BadConfiguration) as bad:
+        load(calibrated(written(tmp_path, {"nodes": [small]})), "my-project")
+    assert any("takes" in problem.cause and "2.5 CPU" in problem.cause for problem in bad.value.problems)
+
+
+def test_derived_quota_and_the_policy_on_it_rest_on_what_was_measured(tmp_path: Path) -> None:
+    values = good()
+    values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = "derive"
+    figures = {**NODE, "allocatable": {"cpu": "23950m"}, "daemonSets": {}}
+    values = {**values, "calibration": str(written(tmp_path, {"nodes": [figures]}))}
+    stack = load(values, "my-project")
+    assert stack.queues
+    (pool,) = stack.gpu_pools
+    nodes = plan.max_nodes(pool, stack.cluster)
+    quota = plan.quota(stack.queues.cluster_queues[0].flavors[0], stack)
+    assert parse_quantity(quota["cpu"]) == nodes * parse_quantity("23950m")
+
+    resources = [
+        _object("ClusterQueue", {"resourceGroups": [{"flavors": [{"name": "l4", "resources": _resources(quota)}]}]}),
+        _object("ResourceFlavor", {"nodeLabels": {"cloud.google.com/gke-nodepool": pool.name}}),
+        Resource(
+            "urn",
+            "gcp:container/nodePool:NodePool",
+            pool.name,
+            {
+                "name": pool.name,
+                "location": "us-central1",
+                "nodeLocations": ["us-central1-a"],
+                "nodeConfig": {"machineType": "g2-standard-24", "diskSizeGb": pool.disk_size_gb},
+                "autoscaling": {"totalMaxNodeCount": nodes},
+            },
+        ),
+    ]
+    named = {"gke-ai:calibration": values["calibration"]}
+    rule = quota_within_capacity.check
+    assert list(rule(Stack(resources, named))) == []
+    assert "cpu" in str(next(iter(rule(Stack(resources)))))
+
+
+def _object(kind: str, spec: dict[str, Any]) -> Resource:
+    return Resource("urn", f"kubernetes:x:{kind}", "l4", {"kind": kind, "metadata": {"name": "l4"}, "spec": spec})
+
+
+def _resources(quota: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": resource, "nominalQuota": text} for resource, text in quota.items()]

@@ -1,0 +1,673 @@
+"""Verify on recorded answers of a cluster: all as the stack relies on, and each kind of difference planted in turn."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.nodes import NodeShape
+from catalog.versions import JOBSET_CHART, KUEUE_CHART
+from ops import verify
+from ops.doctor import Answer
+from ops.verify_claims import FAIL, PASS, UNCHECKED, UNSEEN, Check, Verification
+from ops.verify_durations import measure
+from ops.verify_live import REVIEWS, bucket_command, recorded, take
+from policy.rules.accelerators import node_and_max_nodes
+from settings import calibration
+from settings.calibration import Calibration, Duration, NodeFigures
+
+RECORDED = Path(__file__).parent / "recorded" / "0.2.0"
+TODAY = datetime.date(2026, 11, 21)
+VERSION = "v1.34.1-gke.1829001"
+BUCKET = "ai-prod-models-my-project"
+TEAM = "team-a"
+ROLE = [
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create"]},
+]
+SUBJECTS = [{"kind": "ServiceAccount", "name": "deployer", "namespace": TEAM}]
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Cluster:
+    """A recorded stack, and what its cluster answers: by request, a body, or a code other than 200."""
+
+    resources: list[Object]
+    answers: dict[str, Any]
+    refused_rights: frozenset[str] = frozenset()
+
+    def ask(self, request: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """The recorded answer; a request that has none is a failure."""
+        if request == f"POST {REVIEWS}":
+            assert body
+            resource = body["spec"]["resourceAttributes"]["resource"]
+            return Answer(201, {"status": {"allowed": resource not in self.refused_rights}})
+        assert request in self.answers, f"there is no recorded answer to: {request}"
+        found = self.answers[request]
+        if isinstance(found, Answer):
+            return found
+        return Answer(0 if request.startswith("gcloud") else 200, copy.deepcopy(found))
+
+    def objects(self, path: str) -> list[Object]:
+        """The objects that the cluster lists under a path."""
+        found: list[Object] = self.answers[f"GET {path}"]["items"]
+        return found
+
+    @property
+    def node(self) -> Object:
+        """The node with accelerators."""
+        return self.objects("/api/v1/nodes")[-1]
+
+    @property
+    def server(self) -> Object:
+        """The pod of the server."""
+        return self.objects("/api/v1/pods")[0]
+
+    def checks(self, measured: Calibration | None = None) -> list[Check]:
+        """Every claim, compared."""
+        stack = recorded(self.resources)
+        return Verification(stack, take(stack, self.ask), measured or Calibration()).checks()
+
+    def measured(self) -> Calibration:
+        """What is measured on the cluster."""
+        stack = recorded(self.resources)
+        return measure(stack, take(stack, self.ask), self.resources, TODAY)
+
+
+def resources_of(name: str) -> list[Object]:
+    """The resources of a recorded state."""
+    found: list[Object] = json.loads((RECORDED / f"{name}.json").read_text())["resources"]
+    return found
+
+
+def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
+    """A node as the API gives it, of the size that the catalog says, ready after 95 seconds."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
+    sizes = Calibration().allocatable(shape)
+    return {
+        "metadata": {"name": name, "labels": dict(labels), "creationTimestamp": "2026-11-21T10:00:00Z"},
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": sizes,
+            "capacity": sizes,
+            "conditions": [ready],
+            "nodeInfo": {"kubeletVersion": VERSION},
+        },
+    }
+
+
+def pool_shape(resources: list[Object], name: str) -> NodeShape:
+    """The shape of a recorded pool's nodes."""
+    (pool,) = (one for one in recorded(resources).of_type("gcp:container/nodePool:NodePool") if one.object_name == name)
+    described = node_and_max_nodes(pool)
+    assert described
+    return described[0]
+
+
+def empty(*paths: str) -> dict[str, Any]:
+    """Answers of a cluster without objects of some kinds."""
+    return {f"GET {path}": {"items": []} for path in paths}
+
+
+COMMON = (
+    *("/api/v1/nodes", "/api/v1/pods", "/api/v1/events"),
+    *("/apis/kueue.x-k8s.io/v1beta2/clusterqueues", "/apis/kueue.x-k8s.io/v1beta2/workloads"),
+)
+
+
+def prod() -> Cluster:
+    """A Standard cluster with a pool of L4 GPUs, Kueue, a server and a tenant's RoleBinding."""
+    resources = resources_of("prod")
+    for one in resources:
+        if one["type"].endswith(":ClusterQueue"):
+            (group,) = one["inputs"]["spec"]["resourceGroups"]
+            quota = {"cpu": "92", "memory": "340Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "400Gi"}
+            group["flavors"][0]["resources"] = [{"name": key, "nominalQuota": text} for key, text in quota.items()]
+            queue = {"metadata": one["inputs"]["metadata"], "spec": copy.deepcopy(one["inputs"]["spec"])}
+    rbac = {"metadata": {"name": "submit", "namespace": TEAM}}
+    for kind, more in (
+        ("Role", {"rules": ROLE}),
+        ("RoleBinding", {"roleRef": {"kind": "Role", "name": "submit"}, "subjects": SUBJECTS}),
+    ):
+        token = f"kubernetes:rbac.authorization.k8s.io/v1:{kind}"
+        resources.append(
+            {
+                "urn": f"urn:pulumi:prod::gke-ai::{token}::{kind}",
+                "type": token,
+                "inputs": {"kind": kind, **rbac, **more},
+            }
+        )
+    (deployment,) = (one["inputs"] for one in resources if one["type"] == "kubernetes:apps/v1:Deployment")
+    for number, one in enumerate(resources):
+        if one["type"] == "gcp:container/cluster:Cluster":
+            one["created"] = "2026-11-21T09:50:00.123456789Z"
+            (parent,) = (other for other in resources if other["urn"] == one["parent"])
+            parent["created"] = "2026-11-21T09:44:00.000000001Z"
+            assert number
+    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    server = {
+        "metadata": {"name": "gemma-1", "namespace": "llm", "labels": {"app": "gemma"}},
+        "spec": {"nodeName": "l4-1", "containers": [{"name": "inference-server", "image": image}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:02:00Z"},
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:07:00Z"},
+            ],
+            "containerStatuses": [
+                {
+                    "name": "inference-server",
+                    "ready": True,
+                    "restartCount": 0,
+                    "imageID": f"{image}@sha256:{'a' * 64}",
+                    "state": {"running": {"startedAt": "2026-11-21T10:03:30Z"}},
+                }
+            ],
+        },
+    }
+    daemons = {
+        "metadata": {
+            "name": "gke-metadata-server-1",
+            "namespace": "kube-system",
+            "ownerReferences": [{"kind": "DaemonSet", "name": "gke-metadata-server"}],
+        },
+        "spec": {"nodeName": "l4-1", "containers": [{"name": "server", "image": "metadata"}]},
+    }
+    workload = {
+        "metadata": {"name": "deployment-gemma", "namespace": "llm", "creationTimestamp": "2026-11-21T10:01:00Z"},
+        "spec": {"queueName": "team"},
+        "status": {
+            "conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": "2026-11-21T10:01:04Z"}]
+        },
+    }
+    general = {
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/region": "us-central1",
+        "topology.kubernetes.io/zone": "us-central1-a",
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/gke-max-pods-per-node": "110",
+        "cloud.google.com/gke-provisioning": "standard",
+        "iam.gke.io/gke-metadata-server-enabled": "true",
+    }
+    system = general | {
+        "cloud.google.com/gke-nodepool": "system",
+        "node.kubernetes.io/instance-type": "e2-standard-4",
+        "cloud.google.com/machine-family": "e2",
+    }
+    gpus = general | {
+        "cloud.google.com/gke-nodepool": "l4",
+        "node.kubernetes.io/instance-type": "g2-standard-24",
+        "cloud.google.com/machine-family": "g2",
+        "cloud.google.com/gke-accelerator": "nvidia-l4",
+        "cloud.google.com/gke-gpu-driver-version": "latest",
+    }
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    being_drained = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    pulled = f'Successfully pulled image "{image}" in 1m12.5s (1m12.5s including waiting). Image size: 1 bytes.'
+    webhook = {"clientConfig": {"service": {"namespace": "kueue-system", "name": "kueue-webhook-service"}}}
+    slices = {
+        "metadata": {
+            "name": "kueue-1",
+            "namespace": "kueue-system",
+            "labels": {"kubernetes.io/service-name": "kueue-webhook-service"},
+        },
+        "endpoints": [{"conditions": {"ready": True}}],
+    }
+    (grant,) = (one["inputs"] for one in resources if one["type"].endswith("bucketIAMMember:BucketIAMMember"))
+    secret = {"data": {"hf_api_token": "c2VjcmV0LXZhbHVl"}}
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    return Cluster(
+        resources,
+        {
+            "GET /version": {"gitVersion": VERSION},
+            "GET /api/v1/nodes": {
+                "items": [
+                    node("system-1", pool_shape(resources, "system"), system, []),
+                    node("l4-1", pool_shape(resources, "l4"), gpus, [taint, being_drained]),
+                ]
+            },
+            "GET /api/v1/pods": {"items": [server, daemons]},
+            "GET /api/v1/events": {"items": [{"message": pulled}, {"message": "Created container"}]},
+            "GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues": {"items": [queue]},
+            "GET /apis/kueue.x-k8s.io/v1beta2/workloads": {"items": [workload]},
+            "GET /api/v1/namespaces/llm/secrets/hf-secret": secret,
+            f"GET {admission}/validatingwebhookconfigurations": {"items": [{"webhooks": [webhook]}]},
+            f"GET {admission}/mutatingwebhookconfigurations": {"items": [{"webhooks": [webhook]}]},
+            "GET /apis/discovery.k8s.io/v1/endpointslices": {"items": [slices]},
+            "POST /apis/batch/v1/namespaces/llm/jobs?dryRun=All": {"spec": {"suspend": True}},
+            bucket_command(BUCKET): {"bindings": [{"role": grant["role"], "members": [grant["member"]]}]},
+        },
+    )
+
+
+def flex_start() -> Cluster:
+    """A Standard cluster with two flex-start TPU pools, of which one has a node."""
+    resources = resources_of("flex-start-tpu")
+    labels = {
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/region": "us-east5",
+        "topology.kubernetes.io/zone": "us-east5-b",
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/gke-max-pods-per-node": "110",
+        "cloud.google.com/gke-provisioning": "flex-start",
+        "cloud.google.com/gke-flex-start": "true",
+        "iam.gke.io/gke-metadata-server-enabled": "true",
+        "cloud.google.com/gke-nodepool": "single-host",
+        "node.kubernetes.io/instance-type": "ct6e-standard-4t",
+        "cloud.google.com/machine-family": "ct6e",
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "2x2",
+        "cloud.google.com/gke-accelerator-count": "4",
+    }
+    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    there = node("tpu-1", pool_shape(resources, "single-host"), labels, [taint])
+    answers = empty(*COMMON) | {"GET /version": {"gitVersion": VERSION}, "GET /api/v1/nodes": {"items": [there]}}
+    return Cluster(resources, answers)
+
+
+def compute_class() -> Cluster:
+    """A cluster with a compute class that has brought a Spot node."""
+    resources = resources_of("cost-optimized-serving")
+    labels = {
+        "cloud.google.com/compute-class": "dws-model-inference-class",
+        "cloud.google.com/gke-nodepool": "nap-g2-standard-24-spot",
+        "cloud.google.com/gke-accelerator": "nvidia-l4",
+        "cloud.google.com/gke-spot": "true",
+        "node.kubernetes.io/instance-type": "g2-standard-24",
+    }
+    shape = NodeShape("", "g2-standard-24", "nvidia-l4", 2, "default", "spot", "", 100, {}, True)
+    taints = [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+        {"key": "cloud.google.com/compute-class", "value": "dws-model-inference-class", "effect": "NoSchedule"},
+    ]
+    answers = empty(*COMMON) | {
+        "GET /version": {"gitVersion": VERSION},
+        "GET /api/v1/nodes": {"items": [node("nap-1", shape, labels, taints)]},
+        "GET /api/v1/namespaces/default/secrets/model-inference-secret": {"data": {"HUGGING_FACE_TOKEN": "eA=="}},
+    }
+    return Cluster(resources, answers)
+
+
+def shown(checks: list[Check], *states: str) -> list[tuple[str, str, str, str, str]]:
+    """The checks in some states, to be read in a failure."""
+    return [
+        (one.state, one.claim, one.subject, one.relied_on, one.found)
+        for one in checks
+        if not states or one.state in states
+    ]
+
+
+@pytest.mark.parametrize("cluster", [prod, flex_start, compute_class])
+def test_cluster_as_the_stack_relies_on_has_no_fail(cluster: Callable[[], Cluster]) -> None:
+    checks = cluster().checks()
+    assert shown(checks, FAIL) == []
+    assert shown(checks, PASS)
+
+
+def test_every_kind_of_claim_is_compared() -> None:
+    kinds = {
+        one.claim
+        for cluster in (prod(), flex_start(), compute_class())
+        for one in cluster.checks()
+        if one.state == PASS
+    }
+    sizes = {f"{what} {of}" for what in ("allocatable", "DaemonSets") for of in ("cpu", "memory", "ephemeral-storage")}
+    assert kinds == sizes | {
+        *("GKE version", "webhook", "grant", "secret", "choice", "label", "driver", "taint", "accelerators", "quota"),
+        *("image", "model load"),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- differences
+@dataclass(frozen=True)
+class Difference:
+    """One difference planted in a cluster: its name, where, what is planted, the claim that fails, and both values."""
+
+    name: str
+    cluster: Callable[[], Cluster]
+    plant: Callable[[Cluster], object]
+    claim: str
+    relied_on: str
+    found: str
+
+
+def labeled(key: str, text: str) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.node["metadata"]["labels"].update({key: text})
+
+
+def allocatable(resource: str, text: str) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.node["status"]["allocatable"].update({resource: text})
+
+
+def status_of_server(**changes: Any) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.server["status"]["containerStatuses"][0].update(changes)
+
+
+def answered(request: str, answer: Any) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.answers.update({request: answer})
+
+
+def older(cluster: Cluster) -> None:
+    cluster.answers["GET /version"]["gitVersion"] = "v1.32.9-gke.1"
+
+
+def older_node(cluster: Cluster) -> None:
+    cluster.node["status"]["nodeInfo"]["kubeletVersion"] = "v1.32.9-gke.1"
+
+
+def no_endpoint(cluster: Cluster) -> None:
+    cluster.objects("/apis/discovery.k8s.io/v1/endpointslices")[0]["endpoints"][0]["conditions"]["ready"] = False
+
+
+def no_registration(cluster: Cluster) -> None:
+    for path in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        cluster.objects(f"/apis/admissionregistration.k8s.io/v1/{path}").clear()
+
+
+def lost_right(cluster: Cluster) -> None:
+    cluster.refused_rights = frozenset({"jobs"})
+
+
+def quota(resource: str, text: str) -> Callable[[Cluster], object]:
+    def change(cluster: Cluster) -> None:
+        (queue,) = cluster.objects("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
+        for one in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+            if one["name"] == resource:
+                one["nominalQuota"] = text
+
+    return change
+
+
+def recorded_quota_too_large(cluster: Cluster) -> None:
+    quota("nvidia.com/gpu", "13")(cluster)
+    for one in cluster.resources:
+        if one["type"].endswith(":ClusterQueue"):
+            for resource in one["inputs"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+                if resource["name"] == "nvidia.com/gpu":
+                    resource["nominalQuota"] = "13"
+
+
+def daemon_requests(cluster: Cluster) -> None:
+    cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "5"}}
+
+
+def taint(cluster: Cluster) -> None:
+    cluster.node["spec"]["taints"].append({"key": "own", "value": "x", "effect": "NoSchedule"})
+
+
+def no_taint(cluster: Cluster) -> None:
+    cluster.node["spec"]["taints"].clear()
+
+
+def slow_load(cluster: Cluster) -> None:
+    cluster.server["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T12:03:30Z"
+
+
+KUEUE_JOB = "POST /apis/batch/v1/namespaces/llm/jobs?dryRun=All"
+NO_WEBHOOK = Answer(500, {}, 'failed calling webhook "mjob.kb.io": connection refused')
+SECRET = "GET /api/v1/namespaces/llm/secrets/hf-secret"
+DIFFERENCES = [
+    Difference("control plane too old", flex_start, older, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+    Difference("node too old", flex_start, older_node, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+    Difference("webhook without endpoint", prod, no_endpoint, "webhook", "answers", "kueue-webhook-service"),
+    Difference("webhook not registered", prod, no_registration, "webhook", "answers", "no webhook is registered"),
+    Difference("webhook refuses", prod, answered(KUEUE_JOB, NO_WEBHOOK), "webhook", "answers", "connection refused"),
+    Difference("Kueue is passed by", prod, answered(KUEUE_JOB, {"spec": {}}), "webhook", "answers", "not suspended"),
+    Difference("right is lost", prod, lost_right, "grant", "2 rights", "may not create jobs"),
+    Difference(
+        "role on the bucket is lost",
+        prod,
+        answered(bucket_command(BUCKET), {"bindings": []}),
+        "grant",
+        "roles/storage.objectUser for principal://",
+        "no role",
+    ),
+    Difference("Secret is gone", prod, answered(SECRET, Answer(404)), "secret", "hf_api_token", "no such Secret"),
+    Difference(
+        "key has another name",
+        prod,
+        answered(SECRET, {"data": {"token": "eA=="}}),
+        "secret",
+        "hf_api_token",
+        "keys token",
+    ),
+    Difference(
+        "other accelerator",
+        prod,
+        labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"),
+        "label",
+        "nvidia-l4",
+        "nvidia-tesla-t4",
+    ),
+    Difference(
+        "other topology", flex_start, labeled("cloud.google.com/gke-tpu-topology", "2x4"), "label", "2x2", "2x4"
+    ),
+    Difference(
+        "accelerator of a class",
+        compute_class,
+        labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"),
+        "label",
+        "nvidia-l4",
+        "nvidia-tesla-t4",
+    ),
+    Difference(
+        "capacity that no priority has",
+        compute_class,
+        labeled("cloud.google.com/gke-spot", "false"),
+        "choice",
+        "g2-standard-24 spot, g2-standard-24 flexStart",
+        "g2-standard-24 onDemand",
+    ),
+    Difference(
+        "machine that the catalog lacks",
+        compute_class,
+        labeled("node.kubernetes.io/instance-type", "g9-standard-1"),
+        "machine",
+        "a machine of the catalog",
+        "g9-standard-1",
+    ),
+    Difference(
+        "other driver",
+        prod,
+        labeled("cloud.google.com/gke-gpu-driver-version", "default"),
+        "driver",
+        "latest",
+        "default",
+    ),
+    Difference(
+        "taint that no pod tolerates", prod, taint, "taint", "nvidia.com/gpu=present:NoSchedule", "own=x:NoSchedule"
+    ),
+    Difference("no taint", prod, no_taint, "taint", "nvidia.com/gpu=present:NoSchedule", "none"),
+    Difference("device plugin is missing", prod, allocatable("nvidia.com/gpu", "0"), "accelerators", "2 a node", "0"),
+    Difference("chip is missing", flex_start, allocatable("google.com/tpu", "3"), "accelerators", "4 a node", "3"),
+    Difference("less CPU", prod, allocatable("cpu", "20"), "allocatable cpu", "23.", "20"),
+    Difference("less memory", prod, allocatable("memory", "70Gi"), "allocatable memory", "Gi", "70Gi"),
+    Difference(
+        "less disk", prod, allocatable("ephemeral-storage", "80Gi"), "allocatable ephemeral-storage", "Gi", "80Gi"
+    ),
+    Difference("DaemonSets take more", prod, daemon_requests, "DaemonSets cpu", "at most", "5"),
+    Difference("quota is smaller", prod, quota("nvidia.com/gpu", "4"), "quota", "8", "4"),
+    Difference("quota past the nodes", prod, recorded_quota_too_large, "quota", "at least 13", "12"),
+    Difference(
+        "image can't be pulled",
+        prod,
+        status_of_server(state={"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}, imageID=""),
+        "image",
+        "text-generation-inference",
+        "ErrImagePull: manifest unknown",
+    ),
+    Difference("model loads too slowly", prod, slow_load, "model load", "ready within 3600 s", "7200 s"),
+    Difference(
+        "server restarts",
+        prod,
+        status_of_server(restartCount=3, ready=False),
+        "model load",
+        "ready within 3600 s",
+        "not ready after 3 restarts",
+    ),
+]
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
+def test_difference_is_one_fail_that_names_both_values(difference: Difference) -> None:
+    cluster = difference.cluster()
+    difference.plant(cluster)
+    failed = shown(cluster.checks(), FAIL)
+    assert [claim for _, claim, *_ in failed] == [difference.claim], failed
+    ((*_, relied_on, found),) = failed
+    assert difference.relied_on in relied_on
+    assert difference.found in found
+
+
+def test_pinned_image_runs_under_its_digest() -> None:
+    cluster = prod()
+    (deployment,) = (one["inputs"] for one in cluster.resources if one["type"] == "kubernetes:apps/v1:Deployment")
+    pinned = f"ghcr.io/huggingface/text-generation-inference@sha256:{'b' * 64}"
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = pinned
+    cluster.server["spec"]["containers"][0]["image"] = pinned
+    ((*_, relied_on, found),) = shown(cluster.checks(), FAIL)
+    assert relied_on == pinned
+    assert found.endswith("a" * 64)
+
+
+def test_pool_without_a_node_is_not_seen_yet() -> None:
+    (unseen,) = [one for one in flex_start().checks() if one.state == UNSEEN and one.claim == "nodes"]
+    assert unseen.subject == "pool multi-host"
+    assert "a pod for it" in unseen.step
+
+
+def test_node_that_is_not_ready_is_not_compared() -> None:
+    cluster = flex_start()
+    cluster.node["status"]["conditions"][0]["status"] = "False"
+    allocatable("google.com/tpu", "0")(cluster)
+    checks = cluster.checks()
+    assert shown(checks, FAIL) == []
+    assert {one.subject for one in checks if one.claim == "nodes"} == {"pool single-host", "pool multi-host"}
+
+
+def test_server_that_loads_its_model_is_not_seen_yet() -> None:
+    cluster = prod()
+    cluster.server["status"]["conditions"][1]["status"] = "False"
+    status_of_server(ready=False)(cluster)
+    assert ("model load", UNSEEN) in {(one.claim, one.state) for one in cluster.checks()}
+    assert shown(cluster.checks(), FAIL) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "claim"),
+    [
+        (bucket_command(BUCKET), Answer(1, "", "403"), "grant"),
+        (bucket_command(BUCKET), Answer(127), "grant"),
+        (SECRET, Answer(403, {}, "secrets is forbidden"), "secret"),
+        (KUEUE_JOB, Answer(403, {}, "jobs is forbidden"), "webhook"),
+    ],
+)
+def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
+    cluster = prod()
+    cluster.answers[request_] = answer
+    (unchecked,) = [one for one in cluster.checks() if one.state == UNCHECKED]
+    assert unchecked.claim == claim
+    assert unchecked.step
+    assert shown(cluster.checks(), FAIL) == []
+
+
+def test_jobset_is_asked_by_a_jobset() -> None:
+    stack = recorded(resources_of("multislice-training"))
+    from ops.verify_live import probes
+
+    assert set(probes(stack)) == {KUEUE_CHART, JOBSET_CHART}
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+def test_durations_are_measured() -> None:
+    durations = {(one.step, one.of): one.seconds for one in prod().measured().durations}
+    image = "ghcr.io/huggingface/text-generation-inference:3.3.5"
+    assert durations == {
+        ("clusterReady", "ai-prod"): 361,
+        ("nodeReady", "e2-standard-4"): 95,
+        ("nodeReady", "g2-standard-24"): 95,
+        ("admission", "llm/team"): 4,
+        ("imagePull", image): 73,
+        ("containerStart", "llm/gemma"): 90,
+        ("modelLoad", "llm/gemma"): 210,
+    }
+
+
+def test_least_allocatable_and_most_daemon_requests_of_a_kind_of_node_are_measured() -> None:
+    cluster = prod()
+    second = copy.deepcopy(cluster.node)
+    second["metadata"]["name"] = "l4-2"
+    second["status"]["allocatable"]["cpu"] = "23"
+    cluster.objects("/api/v1/nodes").append(second)
+    daemon_requests(cluster)
+    (figures,) = [one for one in cluster.measured().nodes if one.machine_type == "g2-standard-24"]
+    assert (figures.allocatable["cpu"], figures.daemon_sets, figures.nodes) == ("23", {"cpu": "5"}, 2)
+    assert (figures.disk_size_gb, figures.gke_version) == (200, VERSION)
+
+
+def test_what_was_measured_is_what_the_next_comparison_relies_on() -> None:
+    cluster = prod()
+    allocatable("cpu", "22")(cluster)
+    daemon_requests(cluster)
+    measured = cluster.measured()
+    assert {one.claim for one in cluster.checks() if one.state == FAIL} == {"allocatable cpu", "DaemonSets cpu"}
+    assert shown(cluster.checks(measured), FAIL) == []
+    allocatable("cpu", "21")(cluster)
+    ((_, claim, _, relied_on, found),) = shown(cluster.checks(measured), FAIL)
+    assert (claim, relied_on, found) == ("allocatable cpu", "at least 22", "21")
+
+
+def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cluster = tmp_path / "calibration" / "prod.yaml", prod()
+    assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 0
+    assert " 0 fail, 1 not seen yet, 0 not checked." in capsys.readouterr().out
+    first = file.read_text()
+    later = TODAY + datetime.timedelta(days=1)
+    assert verify.compare("prod", cluster.resources, cluster.ask, file, file, later) == 0
+    assert file.read_text() == first, "the same figures on another day leave the file as it is"
+    capsys.readouterr()
+    labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4")(cluster)
+    assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 1
+    printed = capsys.readouterr().out
+    assert "1 fail" in printed
+    assert "nvidia-tesla-t4" in printed
+    for text in (printed, first):
+        assert "c2VjcmV0LXZhbHVl" not in text, "the value of a Secret"
+
+
+def test_later_run_keeps_what_it_did_not_see() -> None:
+    def figures(machine_type: str, cpu: str) -> NodeFigures:
+        return NodeFigures(
+            machine_type=machine_type, allocatable={"cpu": cpu}, nodes=1, measured_on=TODAY, gke_version="v1"
+        )
+
+    def duration(step: Any, seconds: int) -> Duration:
+        return Duration(
+            step=step, of="x", seconds=seconds, max_seconds=seconds, count=1, measured_on=TODAY, gke_version="v1"
+        )
+
+    before = Calibration(
+        nodes=[figures("e2-standard-8", "7"), figures("e2-standard-4", "3")], durations=[duration("nodeReady", 1)]
+    )
+    later = Calibration(nodes=[figures("e2-standard-4", "2")], durations=[duration("imagePull", 2)])
+    merged = before.merged(later)
+    assert [(one.machine_type, one.allocatable["cpu"]) for one in merged.nodes] == [
+        ("e2-standard-4", "2"),
+        ("e2-standard-8", "7"),
+    ]
+    assert [one.step for one in merged.durations] == ["imagePull", "nodeReady"]
+    assert merged.duration("imagePull", "x") == later.durations[0]
+    assert calibration.Calibration().duration("imagePull", "x") is None
