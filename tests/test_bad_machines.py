@@ -160,6 +160,29 @@ MISTAKES = [
 ]
 
 
+WINDOW = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
+EXCLUSION = {"name": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("maintenance", "key", "cause"),
+    [
+        ({"window": {**WINDOW, "endTime": "2026-01-03T03:59:59Z"}}, "window.endTime", "less than 4 hours"),
+        ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "no recurrence rule"),
+        ({"exclusions": [{**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}]}, "exclusions[0].endTime", "ends before"),
+        ({"exclusions": [{**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}]}, "exclusions[0].endTime", "31 days"),
+    ],
+)
+def test_maintenance_that_gke_would_refuse_is_told_once(maintenance: Configuration, key: str, cause: str) -> None:
+    values = good()
+    values["cluster"]["maintenance"] = {"window": WINDOW, "exclusions": [EXCLUSION]}
+    assert problems_of(values) == []
+    values["cluster"]["maintenance"] = maintenance
+    (problem,) = problems_of(values)
+    assert problem.path == f"gke-ai:cluster.maintenance.{key}"
+    assert cause in problem.cause
+
+
 def _a_vllm_server() -> Configuration:
     server = on_autopilot()["serving"][0] | {"engine": "vllm", "maxModelLen": 4096, "gpus": 4}
     return {
