@@ -149,7 +149,7 @@ class MaintenanceWindow(Section):
 class MaintenanceExclusion(Section):
     """A time in which GKE does not upgrade, such as a long run."""
 
-    name: GkeName = Field(description="name of the exclusion")
+    name: GkeName = Field(description="name of the exclusion", examples=["pretraining"])
     start_time: Moment = Field(description="start, in UTC", examples=["2026-03-01T00:00:00Z"])
     end_time: Moment = Field(description="end, in UTC", examples=["2026-03-21T00:00:00Z"])
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = Field(

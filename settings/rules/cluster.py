@@ -96,27 +96,29 @@ def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem
     maintenance = settings.cluster.maintenance
     if maintenance is None:
         return
+    at = settings.cluster.at
     refused = "GKE would refuse the cluster"
     if maintenance.window is not None:
         length = _length(maintenance.window)
         if length is None or length < _SHORTEST_WINDOW:
             cause = f"the window ends less than 4 hours after it starts — {refused}"
-            yield Problem(maintenance.window.at("endTime"), cause, "Write a moment 4 hours or more after startTime")
+            yield Problem(at("maintenance.window.endTime"), cause, "Write a moment 4 hours or more after startTime")
         if not maintenance.window.recurrence.startswith("FREQ="):
             cause = f'"{maintenance.window.recurrence}" is no recurrence rule of RFC 5545 — {refused}'
-            yield Problem(maintenance.window.at("recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
+            yield Problem(at("maintenance.window.recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
     if len(maintenance.exclusions) > _MAX_EXCLUSIONS:
         cause = f"there are {len(maintenance.exclusions)} exclusions, and a cluster has {_MAX_EXCLUSIONS} at most"
-        yield Problem(maintenance.at("exclusions"), f"{cause} — {refused}", "Leave out those that are over")
-    named = ((one, "name", one.name) for one in maintenance.exclusions)
+        yield Problem(at("maintenance.exclusions"), f"{cause} — {refused}", "Leave out those that are over")
+    named = ((settings.cluster, "maintenance.exclusions", one.name) for one in maintenance.exclusions)
     yield from repeated(named, "exclusion", refused)
-    for one in maintenance.exclusions:
+    for index, one in enumerate(maintenance.exclusions):
+        path = at(f"maintenance.exclusions[{index}].endTime")
         length = _length(one)
         if length is None or length <= timedelta():
-            yield Problem(one.at("endTime"), f"the exclusion ends before it starts — {refused}", "Write a later moment")
+            yield Problem(path, f"the exclusion ends before it starts — {refused}", "Write a later moment")
         elif one.scope == "NO_UPGRADES" and length > _LONGEST_EXCLUSION:
             cause = f"all upgrades are excluded for {length.days} days, and 30 are the most — {refused}"
-            yield Problem(one.at("endTime"), cause, "Shorten it, or set scope: NO_MINOR_OR_NODE_UPGRADES")
+            yield Problem(path, cause, "Shorten it, or set scope: NO_MINOR_OR_NODE_UPGRADES")
 
 
 def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None:
