@@ -33,7 +33,7 @@ def placed_on(node: dict[str, Any]) -> Counter[str]:
         pod = {"metadata": {"namespace": "kube-system"}, "spec": one["spec"]["template"]["spec"]}
         plenty = dict.fromkeys(("cpu", "memory", "pods"), Fraction(10**15))
         if fit.refusal(pod, node, plenty) is None:
-            total.update({key: amount for key, amount in fit.requests(pod).items() if key != "pods"})  # type: ignore[misc]
+            total.update({key: amount for key, amount in fit.requests(pod).items() if key != "pods"})
     return total
 
 
