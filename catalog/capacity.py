@@ -27,6 +27,8 @@ class CapacityMode:
 
     `provisioning` is the value of the label `cloud.google.com/gke-provisioning`; `labels` and `taints` come on top of
     those of every node; `elastic` says that such a pool starts at zero nodes and is sized by the autoscaler alone.
+    `surge` is the number of nodes that GKE adds while it upgrades such a pool: none where there may be none to be had.
+    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies
     """
 
     name: str
@@ -34,6 +36,7 @@ class CapacityMode:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     elastic: bool = False
+    surge: int = 1
 
 
 _FLEX_START = MappingProxyType({"cloud.google.com/gke-flex-start": "true"})
@@ -44,8 +47,8 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
         for mode in (
             CapacityMode("onDemand", "standard", MappingProxyType({})),
             CapacityMode("spot", "spot", MappingProxyType({"cloud.google.com/gke-spot": "true"})),
-            CapacityMode("reservation", "standard", MappingProxyType({})),
-            CapacityMode("flexStart", "flex-start", _FLEX_START, elastic=True),
+            CapacityMode("reservation", "standard", MappingProxyType({}), surge=0),
+            CapacityMode("flexStart", "flex-start", _FLEX_START, elastic=True, surge=0),
             CapacityMode(
                 "queuedFlexStart",
                 "flex-start",
@@ -53,6 +56,7 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
                 # autoscaling.gke.io/provisioning-request=NAME is also set, per request, once one is provisioned.
                 (Taint("cloud.google.com/gke-queued", "true", "NoSchedule"),),
                 elastic=True,
+                surge=0,
             ),
         )
     }

@@ -9,6 +9,7 @@ from types import MappingProxyType
 FLEX_START, FLEX_START_TPU = "flex-start", "flex-start on TPUs"
 COMPUTE_CLASS, COMPUTE_CLASS_FLEX_START = "ComputeClass", "flex-start in a ComputeClass"
 COMPUTE_CLASS_POOLS = "node pools that a ComputeClass makes"
+TPU7X, TPU7X_AUTOPILOT = "tpu7x", "tpu7x on Autopilot"
 SECRET_SYNC, JOBSET_METRICS = "secrets out of Secret Manager", "metrics of JobSets"
 
 MINIMUM: Mapping[str, str] = MappingProxyType(
@@ -21,6 +22,9 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
         COMPUTE_CLASS: "1.30.3-gke.1451000",
         COMPUTE_CLASS_FLEX_START: "1.32.2-gke.1652000",
         COMPUTE_CLASS_POOLS: "1.33.3-gke.1136000",
+        # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+        TPU7X: "1.34.0-gke.2201000",
+        TPU7X_AUTOPILOT: "1.34.1-gke.3084001",
         # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
         SECRET_SYNC: "1.34.0-gke.0",
         # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics

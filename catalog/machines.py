@@ -7,6 +7,10 @@ Sources, by family:
 - T4 on N1: https://cloud.google.com/compute/docs/gpus#t4-gpus
 - TPU machines (vCPUs, GiB, chips): https://cloud.google.com/kubernetes-engine/docs/concepts/tpus
 - boot disks: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
+- capacity modes:
+  https://cloud.google.com/compute/docs/accelerator-optimized-machines#consumption_option_availability_by_machine_type,
+  https://cloud.google.com/ai-hypercomputer/docs/consumption-models
+- Local SSD: https://cloud.google.com/compute/docs/disks/local-ssd#choose_number_local_ssds
 """
 
 from __future__ import annotations
@@ -16,12 +20,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from catalog.capacity import MODES
+
 
 @dataclass(frozen=True)
 class Machine:
     """A machine type. `memory_gb` is in GiB, as Google's tables mean it; `gpu` is the accelerator's type name.
 
-    `tpu` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `chips` how many a machine has.
+    `tpu` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `chips` how many a machine has. `modes`
+    has the names of the capacity modes that Google offers it in. `fabric` is the network by which GPUs of several nodes
+    reach each other at full speed; empty where the node's own network will do. `local_ssds` is the number of Local SSD
+    disks (375 GiB each) that always come with the machine.
     """
 
     name: str
@@ -33,6 +42,9 @@ class Machine:
     tpu: str | None = None
     chips: int = 0
     arch: str = "amd64"
+    modes: frozenset[str] = frozenset(MODES)
+    fabric: str = ""
+    local_ssds: int = 0
 
 
 class UnknownMachine(KeyError):
@@ -90,6 +102,41 @@ _GPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
     "nvidia-b200": {"a4-highgpu-8g": (224, 3968, 8)},
     "nvidia-gb200": {"a4x-highgpu-4g": (140, 884, 4)},
 }
+_WITHOUT_ON_DEMAND = frozenset(MODES) - {"onDemand"}
+_SHARED_HOST = frozenset({"spot", "flexStart", "queuedFlexStart"})
+# GPU machines that Google doesn't offer in every mode. Unproven on a live project: A3 Ultra, which the AI Hypercomputer
+# page lists for reservations, Spot and flex-start, and no page lists on demand.
+_MODES: Mapping[str, frozenset[str]] = {
+    "a3-highgpu-1g": _SHARED_HOST,
+    "a3-highgpu-2g": _SHARED_HOST,
+    "a3-highgpu-4g": _SHARED_HOST,
+    "a3-ultragpu-8g": _WITHOUT_ON_DEMAND,
+    "a4-highgpu-8g": _WITHOUT_ON_DEMAND,
+    "a4x-highgpu-4g": frozenset({"reservation"}),
+}
+# https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx (A3 Mega),
+# https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom (A3 Ultra, A4, A4X).
+# A3 High has GPUDirect-TCPX too, and runs without it over one network at a fraction of its speed.
+_FABRIC: Mapping[str, str] = {
+    "a3-megagpu-8g": "GPUDirect-TCPXO",
+    "a3-ultragpu-8g": "GPUDirect-RDMA",
+    "a4-highgpu-8g": "GPUDirect-RDMA",
+    "a4x-highgpu-4g": "GPUDirect-RDMA and an NVLink domain",
+}
+# https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/disk_definitions.tf
+# has those of the large A3 machines; the smaller A3 High and A4 are the Local SSD page's.
+_LOCAL_SSDS: Mapping[str, int] = {
+    "a3-highgpu-1g": 2,
+    "a3-highgpu-2g": 4,
+    "a3-highgpu-4g": 8,
+    "a3-highgpu-8g": 16,
+    "a3-megagpu-8g": 16,
+    "a3-ultragpu-8g": 32,
+    "a4-highgpu-8g": 32,
+}
+# Machines that need more than a node pool, which this program does not make: networks for RDMA and a workload policy
+# of their own. https://github.com/GoogleCloudPlatform/cluster-toolkit/tree/develop/examples/gke-a4x
+NOT_BUILT: frozenset[str] = frozenset({"a4x-highgpu-4g"})
 # (vCPUs, GiB, chips) of each TPU machine type, under the label of its TPU version.
 _TPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
     "tpu-v5-lite-podslice": {
@@ -124,7 +171,18 @@ def _machines() -> Iterable[Machine]:
         for name, (vcpus, memory_gb, gpus) in rows.items():
             family = name.partition("-")[0]
             # The Grace CPUs of A4X are Arm: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a4x-vms
-            yield Machine(name, family, vcpus, memory_gb, gpu, gpus, arch="arm64" if family == "a4x" else "amd64")
+            yield Machine(
+                name,
+                family,
+                vcpus,
+                memory_gb,
+                gpu,
+                gpus,
+                arch="arm64" if family == "a4x" else "amd64",
+                modes=_MODES.get(name, frozenset(MODES)),
+                fabric=_FABRIC.get(name, ""),
+                local_ssds=_LOCAL_SSDS.get(name, 0),
+            )
     for tpu, rows in _TPU_MACHINES.items():
         for name, (vcpus, memory_gb, chips) in rows.items():
             yield Machine(name, name.partition("-")[0], vcpus, memory_gb, tpu=tpu, chips=chips)

@@ -17,6 +17,7 @@ from functools import cache
 from types import MappingProxyType
 
 from catalog.capacity import MODES, Taint
+from catalog.daemonsets import agent_requests
 from catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
@@ -64,9 +65,26 @@ _MEMORY_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
     (None, Fraction(2, 100)),
 )
 _EVICTION_MEMORY = 100 * MI
-# The kernel keeps page descriptors (64 bytes for each 4 KiB page, 1.6 %) and itself before it tells the kubelet what
-# there is. An estimate: it gives g2-standard-24 the 86.8 GiB of allocatable memory that such nodes show.
+# The kernel keeps page descriptors (64 bytes for each 4 KiB page, 1/64) and itself before it tells the kubelet what
+# there is. Estimates, the larger of which counts: the share gives g2-standard-24 the 86.8 GiB of allocatable memory
+# that such nodes show; the fixed part gives a 4-vCPU, 16-GiB node the 13498416Ki of
+# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes. Nodes that others measured have more:
+# https://github.com/2i2c-org/infrastructure (deployer/commands/generate/resource_allocation/node-capacity-info.json).
 _KERNEL_SHARE = Fraction(19, 1000)
+_PAGE_DESCRIPTORS, _KERNEL_ITSELF = Fraction(1, 64), 237970 * KI
+# What partitions and file system of Container-Optimized OS take of a boot disk, as Cluster Autoscaler estimates it in
+# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go; the fixed
+# part such that a disk of 100 GB has the 98831908Ki that nodes of GKE 1.36 show. Larger disks were not measured.
+_OS_PARTITIONS, _FILE_SYSTEM = 4386243 * KI, Fraction(15635, 1000000)
+# The kubelet's 10 % is a float of 32 bits: k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go.
+_EVICTION_DISK = Fraction(13421773, 2**27)
+# https://cloud.google.com/compute/docs/disks/local-ssd
+_LOCAL_SSD = 375 * GI
+# KiB that the file system takes of so many Local SSDs, from the same file as above; of 32: a third more than of 24.
+_LOCAL_SSD_FILE_SYSTEM = {2: 13725224, 4: 26332924, 8: 51556096, 16: 52837800, 32: 104915494}
+# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#eph_storage: GiB that GKE reserves of one, of
+# two, and of more Local SSDs.
+_LOCAL_SSD_RESERVED = {1: 50 * GI, 2: 75 * GI}
 
 
 @dataclass(frozen=True)
@@ -147,9 +165,17 @@ def allocatable(shape: NodeShape) -> dict[str, str]:
     """What pods can get of such a node, as Kubernetes quantities: its capacity less what GKE reserves.
 
     The formulas are GKE's for versions below 1.37; later ones reserve no more memory than these. Pods of GKE's own
-    DaemonSets take their share of the result. Local SSDs are not counted as ephemeral storage.
+    DaemonSets take their share of the result: `catalog.daemonsets`. Ephemeral storage is that of the Local SSDs where
+    the machine comes with them, else of the boot disk.
     """
     return dict(_allocatable(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
+
+
+def free(shape: NodeShape) -> dict[str, str]:
+    """What such a node has for pods of workloads: what is allocatable less the requests of GKE's own DaemonSets."""
+    amounts = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
+    agents = agent_requests(gpu=shape.gpu is not None, tpu=machine(shape.machine_type).tpu is not None)
+    return _written(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
 
 
 @cache
@@ -161,26 +187,71 @@ def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) ->
             **have,
             "cpu": have["cpu"] - _reserved(have["cpu"], _CPU_RESERVED),
             "memory": have["memory"] - _reserved(have["memory"], _MEMORY_RESERVED) - _EVICTION_MEMORY,
-            "ephemeral-storage": disk
-            - min(disk / 2, 6 * GI + disk * Fraction(35, 100), Fraction(100 * GI))
-            - disk / 10,
+            "ephemeral-storage": disk - int(disk * _EVICTION_DISK) - _disk_reserved(machine(machine_type), disk_gb),
         }
     )
 
 
-def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
-    """The smallest machine that fits one pod: `gpus` of type `gpu` (none: no GPU), `cpu` cores, `memory` bytes.
+def _disk_reserved(spec: Machine, disk_gb: int) -> Fraction:
+    """What GKE reserves of ephemeral storage: by the number of Local SSDs, else by the unformatted boot disk."""
+    if spec.local_ssds:
+        return Fraction(_LOCAL_SSD_RESERVED.get(spec.local_ssds, 100 * GI))
+    raw = Fraction(disk_gb) * GI
+    return min(raw / 2, 6 * GI + raw * Fraction(35, 100), Fraction(100 * GI))
 
-    Google doesn't say which machine Autopilot takes; this is the cheapest that would do. Raises LookupError, in the
-    user's language, where no machine is large enough.
+
+def smallest_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
+    """The smallest machine with room for one pod: `gpus` of type `gpu` (none: no GPU), `cpu` cores, `memory` bytes.
+
+    Raises LookupError, in the user's language, where no machine is large enough.
     """
-    machine_types = (
-        machines_with(gpu) if gpu is not None else sorted((m for m in MACHINES.values() if m.family == "e2"), key=size)
-    )
+    return _first_with_room(_candidates(gpu), gpu, gpus, cpu, memory)
+
+
+def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
+    """The machine that Autopilot gives one pod; its GPUs are all the pod's, and no other pod with GPUs comes there.
+
+    Google doesn't say which machine it takes; this is the cheapest that would do. Raises LookupError, in the user's
+    language, for GPUs that no machine has exactly, and for more CPU or memory than Autopilot's maximum.
+    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus#request-gpus
+    """
+    candidates = _candidates(gpu)
+    counts = sorted({one.gpus for one in candidates})
+    if gpu is not None and candidates and gpus not in counts and gpus < counts[-1]:
+        raise LookupError(
+            f"on Autopilot a pod has all GPUs of its node, and no node has {gpus} {gpu}, "
+            f"but {', '.join(map(str, counts))}"
+        )
+    exact = [one for one in candidates if gpu is None or one.gpus == gpus]
+    machine_type = _first_with_room(exact or candidates, gpu, gpus, cpu, memory)
+    highest = AUTOPILOT_MAXIMUM.get((gpu or "", gpus))
+    if highest is not None and (cpu > highest[0] or memory > highest[1] * GI):
+        raise LookupError(
+            f"Autopilot's maximum for a pod with {gpus} {gpu} is {highest[0]} CPU and {highest[1]}Gi of memory; "
+            f"this one takes {readable('cpu', cpu)} CPU and {readable('memory', memory)}"
+        )
+    return machine_type
+
+
+# Cores and GiB that a pod with so many GPUs of a type may request on Autopilot, where that is less than what is free on
+# the node: https://github.com/argoproj/argo-workflows/issues/13073. For other GPUs Google's table
+# (https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-resource-requests#min-max-requests) was not read;
+# what is free on the node is the maximum there. Autopilot raises what is below its minimum, and refuses nothing.
+AUTOPILOT_MAXIMUM: Mapping[tuple[str, int], tuple[int, int]] = MappingProxyType({("nvidia-tesla-a100", 1): (11, 74)})
+
+
+def _candidates(gpu: str | None) -> list[Machine]:
+    if gpu is not None:
+        return machines_with(gpu)
+    return sorted((one for one in MACHINES.values() if one.family == "e2"), key=size)
+
+
+def _first_with_room(
+    machine_types: list[Machine], gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction
+) -> Machine:
     for machine_type in machine_types:
-        shape = _bare_shape(machine_type)
-        free = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
-        if machine_type.gpus >= gpus and free["cpu"] >= cpu and free["memory"] >= memory:
+        left = {resource: parse_quantity(text) for resource, text in free(_bare_shape(machine_type)).items()}
+        if machine_type.gpus >= gpus and left["cpu"] >= cpu and left["memory"] >= memory:
             return machine_type
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""
     wanted += f"{readable('cpu', cpu)} CPU and {readable('memory', memory)} of memory"
@@ -192,12 +263,11 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
 
 
 def _size_of(machine_type: Machine) -> str:
-    free = {
-        resource: readable(resource, parse_quantity(text))
-        for resource, text in allocatable(_bare_shape(machine_type)).items()
+    left = {
+        resource: readable(resource, parse_quantity(text)) for resource, text in free(_bare_shape(machine_type)).items()
     }
     gpus = f"{machine_type.gpus} {machine_type.gpu}, " if machine_type.gpu else ""
-    return f"{gpus}{free['cpu']} CPU and {free['memory']} of memory"
+    return f"{gpus}{left['cpu']} CPU and {left['memory']} of memory"
 
 
 def _bare_shape(machine_type: Machine) -> NodeShape:
@@ -219,11 +289,16 @@ def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> di
     spec = machine(machine_type)
     if (gpu, gpus) != (spec.gpu, spec.gpus) and gpus not in ATTACHABLE.get(spec.name, {}).get(gpu or "", ()):
         raise ValueError(f"{spec.name} can't have {gpus} of {gpu}")
-    memory = Fraction(spec.memory_gb) * GI * (1 - _KERNEL_SHARE)
+    installed = Fraction(spec.memory_gb) * GI
+    memory = installed - max(installed * _KERNEL_SHARE, installed * _PAGE_DESCRIPTORS + _KERNEL_ITSELF)
+    if spec.local_ssds:
+        disk = Fraction(spec.local_ssds * _LOCAL_SSD - _LOCAL_SSD_FILE_SYSTEM[spec.local_ssds] * KI)
+    else:
+        disk = disk_gb * GI * (1 - _FILE_SYSTEM) - _OS_PARTITIONS
     have = {
         "cpu": Fraction(spec.vcpus),
         "memory": memory // KI * Fraction(KI),
-        "ephemeral-storage": Fraction(disk_gb) * GI,
+        "ephemeral-storage": disk // KI * Fraction(KI),
         "pods": Fraction(MAX_PODS),
     }
     if gpus:

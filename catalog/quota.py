@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
-from catalog.nodes import NVIDIA_GPU, NodeShape, allocatable
+from catalog.nodes import NVIDIA_GPU, NodeShape, free
 from catalog.quantities import format_quantity, parse_quantity
 from catalog.tpus import GOOGLE_TPU
 
@@ -16,14 +16,14 @@ _COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 def derive(
-    shapes_with_counts: Iterable[tuple[NodeShape, int]], room: Callable[[NodeShape], Mapping[str, str]] = allocatable
+    shapes_with_counts: Iterable[tuple[NodeShape, int]], room: Callable[[NodeShape], Mapping[str, str]] = free
 ) -> dict[str, str]:
-    """The sum of what pods can get of these nodes, each shape so many times, as Kubernetes quantities.
+    """The sum of what workloads can get of these nodes, each shape so many times, as Kubernetes quantities.
 
     `room` gives that for one node: as computed, unless it was measured.
 
-    Kueue counts quota, not nodes: a sum hides that a pod must fit one node, and GKE's own DaemonSets take their share
-    of each node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
+    What GKE's own DaemonSets request is deducted. Kueue counts quota, not nodes: a sum hides that a pod must fit one
+    node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
     """
     total: dict[str, Fraction] = {}
     for shape, count in shapes_with_counts:

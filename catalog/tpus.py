@@ -28,7 +28,7 @@ class TpuVersion:
     """A generation of TPUs.
 
     `accelerator` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `memory_gib` the high-bandwidth
-    memory of one chip, `flex_start_zones` where Dynamic Workload Scheduler has it (none: not at all). With
+    memory of one chip, `flex_start_zones` where Dynamic Workload Scheduler has it (none: Google names no zones). With
     `workload_policy` a multi-host slice is placed by a policy that the user makes for its topology, else by GKE.
     """
 
@@ -47,7 +47,8 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
             TpuVersion("v5e", "tpu-v5-lite-podslice", 16, ("us-west4-a",)),
             TpuVersion("v5p", "tpu-v5p-slice", 95, ("us-east5-a",)),
             TpuVersion("v6e", "tpu-v6e-slice", 32, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
-            # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+            # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
+            # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
             TpuVersion("tpu7x", "tpu7x", 192, (), workload_policy=True),
         )
     }

@@ -15,7 +15,7 @@ from components.base import Component, look_up, read
 from components.control_plane import wait_for_control_plane
 from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
 from components.node_account import NodeAccount
-from settings.model import Cluster, SystemPool
+from settings.model import Cluster, Maintenance, SystemPool
 
 # What GKE recommends for nodes: IAM decides, not the scope.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
@@ -34,6 +34,32 @@ OWNED_BY_OTHERS = [
     # Autopilot sets Cloud DNS by itself, and its removal would replace the cluster: pulumi/pulumi-gcp#1170.
     "dnsConfig",
 ]
+
+
+class MaintenanceWindowArgs(TypedDict):
+    """When GKE may upgrade: a first window in UTC, and how it recurs."""
+
+    start_time: str
+    end_time: str
+    recurrence: str
+    """RRULE of RFC 5545."""
+
+
+class MaintenanceExclusionArgs(TypedDict):
+    """A time, in UTC, in which GKE does not upgrade."""
+
+    name: str
+    start_time: str
+    end_time: str
+    scope: NotRequired[str]
+    """`NO_UPGRADES`, `NO_MINOR_UPGRADES` or `NO_MINOR_OR_NODE_UPGRADES`."""
+
+
+class MaintenanceArgs(TypedDict, total=False):
+    """When GKE upgrades the cluster and its nodes by itself."""
+
+    window: MaintenanceWindowArgs
+    exclusions: list[MaintenanceExclusionArgs]
 
 
 class SystemPoolArgs(TypedDict, total=False):
@@ -93,6 +119,11 @@ class GkeClusterArgs(TypedDict):
     """Google Group whose groups count in RBAC, `gke-security-groups@DOMAIN`; none: no group does."""
     secret_sync: NotRequired[bool]
     """Secrets of Secret Manager are brought into the cluster, which takes GKE 1.34 or newer."""
+    workload_identity: NotRequired[bool]
+    """Pods of the stack act as their Kubernetes service accounts; an existing cluster must have that on."""
+    bucket_volumes: NotRequired[bool]
+    """Runs mount buckets; an existing cluster must have the Cloud Storage FUSE driver."""
+    maintenance: NotRequired[MaintenanceArgs]
     labels: NotRequired[dict[str, str]]
     protect: NotRequired[bool]
     """Refuse to delete the cluster until this is false and applied."""
@@ -189,6 +220,19 @@ class GkeCluster(Component):
                 "allowed to see it. Check `name` and `location` in gke-ai:cluster and gcp:project, or leave "
                 "`mode: existing` out to have the cluster made.",
             )
+            update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
+            if args.get("workload_identity") and not identifies(found):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} has no Workload Identity, so its pools would be refused, and grants on "
+                    "buckets would fail: the project may have no identity pool yet. Turn it on for the cluster and its "
+                    f"node pools: {update} --project {project} --workload-pool={pool_name(project)}"
+                )
+            if args.get("bucket_volumes") and not mounts_buckets(found):
+                raise pulumi.RunError(
+                    f"Cluster {cluster.name} has no Cloud Storage FUSE driver, so the pods of gke-ai:training would "
+                    f"wait for their volume for ever. Run: {update} --project {project} "
+                    "--update-addons=GcsFuseCsiDriver=ENABLED"
+                )
             if args.get("managed_prometheus") and not collects(found):
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus, of which "
@@ -204,7 +248,6 @@ class GkeCluster(Component):
                     f"{cluster.name} --location {cluster.location} --project {project} --security-group={group}"
                 )
             if args.get("network_policy") == "existing" and not enforces(found):
-                update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} enforces no NetworkPolicy, so pods of one of gke-ai:tenants would reach "
                     "those of another. Leave gke-ai:tenants out, or run, which makes every node anew: "
@@ -312,6 +355,7 @@ class GkeCluster(Component):
             datapath_provider="ADVANCED_DATAPATH" if args.get("network_policy") == "dataplaneV2" else None,
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
+            maintenance_policy=maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
             # An empty name turns Google Groups off.
             authenticator_groups_config={"security_group": args.get("security_group", "")},
@@ -387,10 +431,45 @@ class GkeCluster(Component):
         )
 
 
+def maintenance(wanted: Maintenance | None) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
+    """The windows in which GKE upgrades, and the times in which it does not."""
+    if wanted is None:
+        return None
+    policy: gcp.container.ClusterMaintenancePolicyArgsDict = {
+        "maintenance_exclusions": [
+            {
+                "exclusion_name": one.name,
+                "start_time": one.start_time,
+                "end_time": one.end_time,
+                "exclusion_options": {"scope": one.scope},
+            }
+            for one in wanted.exclusions
+        ]
+    }
+    if wanted.window is not None:
+        policy["recurring_window"] = {
+            "start_time": wanted.window.start_time,
+            "end_time": wanted.window.end_time,
+            "recurrence": wanted.window.recurrence,
+        }
+    return policy
+
+
 def enforces(found: "gcp.container.GetClusterResult") -> bool:
     """Whether NetworkPolicies hold in a cluster that is there."""
     calico = any(one.enabled for one in found.network_policies or [])
     return calico or found.datapath_provider == "ADVANCED_DATAPATH"
+
+
+def identifies(found: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster that is there has Workload Identity; one of Autopilot always does."""
+    return found.enable_autopilot or any(one.workload_pool for one in found.workload_identity_configs or [])
+
+
+def mounts_buckets(found: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster that is there has the Cloud Storage FUSE driver; one of Autopilot always does."""
+    drivers = [one for addons in found.addons_configs or [] for one in addons.gcs_fuse_csi_driver_configs or []]
+    return found.enable_autopilot or any(one.enabled for one in drivers)
 
 
 def vpc_name(cluster: Cluster) -> str:

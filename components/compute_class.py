@@ -102,9 +102,13 @@ def choice(priority: Priority) -> dict[str, Any]:
             entry["flexStart"]["nodeRecycling"] = {"leadTimeSeconds": capacity.recycle_lead_time_seconds}
         if capacity.max_run_duration_seconds is not None:
             entry["maxRunDurationSeconds"] = capacity.max_run_duration_seconds
-    if priority.driver is not None:
-        machine_type = machine(priority.machine_type)
-        entry["gpu"] = {"type": machine_type.gpu, "count": machine_type.gpus, "driverVersion": priority.driver}
+    machine_type = machine(priority.machine_type)
+    if machine_type.gpu is not None:
+        # Always: Autopilot takes a pod with GPUs into a class only if a choice says that it has some.
+        # https://github.com/GoogleCloudPlatform/ai-on-gke/pull/983
+        entry["gpu"] = {"type": machine_type.gpu, "count": machine_type.gpus}
+        if priority.driver is not None:
+            entry["gpu"]["driverVersion"] = priority.driver
     return entry
 
 

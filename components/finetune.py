@@ -1,6 +1,6 @@
 """A fine-tuning run: several pods that train one model, under Kueue."""
 
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -135,6 +135,19 @@ class FinetuneJob(Component):
             spec={"cluster_ip": "None", "selector": {"job-name": job}},
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
         )
+        # Any: checking this literal against the provider's types takes mypy all memory.
+        spec: Any = {
+            **pod_failure_policy(run, "Ignore"),
+            "backoff_limit": backoff_limit(run, run.pods),
+            "completions": run.pods,
+            "parallelism": run.pods,
+            "completion_mode": "Indexed",
+            "suspend": run.queue is not None,  # Kueue starts it
+            "template": {
+                "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
+                "spec": pod(run, job, service, args.get("node_selector", {}), queued),
+            },
+        }
         made = k8s.batch.v1.Job(
             f"{run.namespace}/{job}",
             metadata={
@@ -143,18 +156,7 @@ class FinetuneJob(Component):
                 "labels": queue_label(run),
                 "annotations": {**SKIP_AWAIT, **queued_annotations(queued)},
             },
-            spec={
-                **pod_failure_policy(run, "Ignore"),
-                "backoff_limit": backoff_limit(run, run.pods),
-                "completions": run.pods,
-                "parallelism": run.pods,
-                "completion_mode": "Indexed",
-                "suspend": run.queue is not None,  # Kueue starts it
-                "template": {
-                    "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
-                    "spec": pod(run, job, service, args.get("node_selector", {}), queued),
-                },
-            },
+            spec=spec,
             opts=options(run, name, self, [headless], args.get("kubeconfig")),
         )
 

@@ -37,6 +37,10 @@ def cluster_arguments(stack: Settings, project: str) -> Any:
         further["secret_sync"] = True
     if stack.monitoring is not None:
         further["managed_prometheus"] = True
+    if plan.uses_workload_identity(stack):
+        further["workload_identity"] = True
+    if plan.fine_tunes(stack):
+        further["bucket_volumes"] = True
     return arguments(stack.cluster, **further)
 
 

@@ -10,14 +10,14 @@ import pulumi_gcp as gcp
 
 from catalog.capacity import MODES
 from catalog.identities import DEFAULT_ACCOUNT
-from catalog.machines import boot_disk_type
+from catalog.machines import boot_disk_type, machine
 from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES
 from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
-from settings.plan import gpus, labels_of
+from settings.plan import gpus, labels_of, pool_slice
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
@@ -134,6 +134,7 @@ class GpuNodePool(Component):
                     "gpu_driver_installation_config": {"gpu_driver_version": DRIVERS[spec.driver]},
                 }
             ],
+            **local_ssds(spec),
             **capacity(spec),
         }
         queued = isinstance(spec.capacity, QueuedFlexStart)
@@ -145,7 +146,9 @@ class GpuNodePool(Component):
             location=args["location"],
             node_locations=spec.zones or args.get("cluster_zones"),
             node_count=None if spec.autoscaling else spec.nodes_per_zone,
-            initial_node_count=first_size(spec, spec.autoscaling.min_nodes, args["location"])
+            initial_node_count=first_size(
+                spec, spec.autoscaling.min_nodes, spec.autoscaling.max_nodes, args["location"]
+            )
             if spec.autoscaling
             else None,
             autoscaling=autoscaling(spec),
@@ -165,6 +168,7 @@ class GpuNodePool(Component):
             queued_provisioning={"enabled": True} if queued else None,
             # A repair would delete a node that is paid for and can't be had again before its run ends.
             management={"auto_repair": not elastic, "auto_upgrade": True},
+            upgrade_settings=upgrades(spec),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # The pool's own, not only its component's: Pulumi deletes a former pool before what that pool itself
@@ -190,6 +194,16 @@ def digits(nodes: gcp.container.NodePoolNodeConfigArgsDict) -> str:
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 
 
+def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """The Local SSDs that always come with the machine, as the nodes' ephemeral storage.
+
+    GKE's default for such machines; stated, so that what the quota counts on is what the pool has.
+    https://cloud.google.com/kubernetes-engine/docs/concepts/local-ssd
+    """
+    count = machine(spec.machine_type).local_ssds
+    return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
+
+
 def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | None:
     """Bounds of the pool, all zones together (bounds per zone and of the whole exclude each other)."""
     if spec.autoscaling is None:
@@ -201,9 +215,25 @@ def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | No
     }
 
 
-def first_size(spec: GpuPool | TpuPool, min_nodes: int, location: str) -> int:
-    """Nodes in each zone at first, for a pool that is autoscaled: its minimum; flex-start begins with none."""
-    return 0 if MODES[spec.capacity.mode].elastic else ceil(min_nodes / len(spec.zones or node_zones(location)))
+def first_size(spec: GpuPool | TpuPool, min_nodes: int, max_nodes: int, location: str) -> int:
+    """Nodes in each zone at first, for a pool that is autoscaled: its minimum, rounded up where its maximum allows.
+
+    Flex-start begins with none.
+    """
+    if MODES[spec.capacity.mode].elastic:
+        return 0
+    zones = len(spec.zones or node_zones(location))
+    rounded_up = ceil(min_nodes / zones)
+    return rounded_up if rounded_up * zones <= max_nodes else min_nodes // zones
+
+
+def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
+    """How nodes are upgraded: one by one in their own place where no further node can be had, else GKE's default.
+
+    The nodes of a multi-host TPU slice are upgraded all at once, whatever is set.
+    """
+    whole = isinstance(spec, TpuPool) and pool_slice(spec).multi_host
+    return None if whole or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from catalog.namespaces import JOBSET, KUEUE
+from catalog.nodes import GKE_TPU_TOPOLOGY
 from catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
@@ -200,7 +201,7 @@ class KueueStack(Component):
         )
         hook = kueue_hook(f"queues of {name}")
         checks = [
-            self._queued_provisioning(flavor["name"], flavor["queued_resource"], release, hook)
+            self._queued_provisioning(flavor, release, hook)
             for flavor in args.get("flavors", [])
             if flavor.get("queued_resource")
         ]
@@ -277,9 +278,11 @@ class KueueStack(Component):
         return [release]
 
     def _queued_provisioning(
-        self, flavor: str, resource: str, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
+        self, queued: FlavorArgs, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
     ) -> pulumi.Resource:
         """The admission check of a flavor, of the flavor's name, and how the nodes are asked for."""
+        flavor = queued["name"]
+        topology = queued.get("node_labels", {}).get(GKE_TPU_TOPOLOGY)
         configuration = k8s.apiextensions.CustomResource(
             f"{flavor}-provisioning",
             api_version=KUEUE_API,
@@ -287,7 +290,9 @@ class KueueStack(Component):
             metadata={"name": flavor},
             spec={
                 "provisioningClassName": QUEUED_PROVISIONING,
-                "managedResources": [resource],
+                "managedResources": [queued["queued_resource"]],
+                # Google's template for queued TPUs: cluster-toolkit, examples/dws-sample-workloads/tpu-dws-queues.
+                **({"parameters": {"tpu-topology": topology}} if topology else {}),
                 # The pods go to the very nodes that came for them.
                 "podSetUpdates": {
                     "nodeSelector": [

@@ -8,7 +8,7 @@ revision doesn't count: it goes on serving while the new image can't even be pul
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -97,7 +97,9 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
         pause = min(pause * GROWTH, MAX_PAUSE_SECONDS)
 
 
-def waits_for(deployment: Json, replica_sets: list[Json], pods: list[Json], workloads: list[Json]) -> str | None:
+def waits_for(
+    deployment: Json, replica_sets: Sequence[Json], pods: Sequence[Json], workloads: Sequence[Json]
+) -> str | None:
     """What a server waits for, for people to read; None once a replica of its current revision is available."""
     current = current_replica_set(deployment, replica_sets)
     if current is None:
@@ -113,7 +115,7 @@ def waits_for(deployment: Json, replica_sets: list[Json], pods: list[Json], work
     return min((stage(pod, workloads) for pod in own), key=lambda found: found[0])[1] + serving
 
 
-def current_replica_set(deployment: Json, replica_sets: list[Json]) -> Json | None:
+def current_replica_set(deployment: Json, replica_sets: Sequence[Json]) -> Json | None:
     """The ReplicaSet of the Deployment as it is now; none before the Deployment's controller has seen it.
 
     https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#checking-rollout-history-of-a-deployment
@@ -139,7 +141,7 @@ def owned_by(item: Json, owner: Json) -> bool:
     return any(one["uid"] == owner["metadata"]["uid"] for one in item["metadata"].get("ownerReferences") or [])
 
 
-def stage(pod: Json, workloads: list[Json]) -> tuple[int, str]:
+def stage(pod: Json, workloads: Sequence[Json]) -> tuple[int, str]:
     """How far a pod has come (0: nearly ready), and what it waits for."""
     waiting = [state["state"]["waiting"] for state in containers(pod) if "waiting" in state.get("state", {})]
     if waiting:
@@ -157,7 +159,7 @@ def stage(pod: Json, workloads: list[Json]) -> tuple[int, str]:
     return 3, f"capacity: {message or 'the pod is not scheduled yet'}"
 
 
-def quota_message(pod: Json, workloads: list[Json]) -> str:
+def quota_message(pod: Json, workloads: Sequence[Json]) -> str:
     """What Kueue says of the workload of a pod."""
     for workload in workloads:
         if owned_by(workload, pod):

@@ -12,7 +12,7 @@ from catalog.tpus import VERSIONS
 from catalog.zones import node_zones
 from components.base import Component, read
 from components.cluster import NODE_SCOPES
-from components.gpu_pool import AutoscalingArgs, CapacityArgs, capacity, first_size, owned_by_others
+from components.gpu_pool import AutoscalingArgs, CapacityArgs, capacity, first_size, owned_by_others, upgrades
 from settings.model import QueuedFlexStart, TpuPool
 from settings.plan import bounds, grows, pool_slice
 
@@ -126,7 +126,7 @@ def node_pool(
         location=args["location"],
         node_locations=spec.zones or args.get("cluster_zones"),
         node_count=None if grows(spec) else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
-        initial_node_count=first_size(spec, bounds(spec)[0], args["location"]) if grows(spec) else None,
+        initial_node_count=first_size(spec, *bounds(spec), args["location"]) if grows(spec) else None,
         autoscaling=autoscaling(spec, args["location"]) if grows(spec) else None,
         # Stated also in their off forms: the provider keeps what is no longer stated.
         network_config={"enable_private_nodes": args.get("private_nodes", False)},
@@ -143,6 +143,7 @@ def node_pool(
         },
         placement_policy=placement(spec),
         queued_provisioning={"enabled": True} if isinstance(spec.capacity, QueuedFlexStart) else None,
+        upgrade_settings=upgrades(spec),
         management={"auto_repair": not elastic if spec.auto_repair is None else spec.auto_repair, "auto_upgrade": True},
         opts=pulumi.ResourceOptions(
             parent=parent,

@@ -36,6 +36,7 @@ from settings import BadConfiguration, Settings, model_memory, plan
 OLDEST_PYTHON = (3, 11)
 NOT_THERE = 127  # what a shell says of a command that it doesn't find
 LOG_WIDTH = 160  # columns, where there is no terminal to ask
+DEFAULT_NETWORK = "default"
 SECONDS = 60  # the longest that one request may take
 PREFIX = "gke-ai:"
 MISSING, ADVICE, UNCHECKED, GOOD = "missing", "advice", "not checked", "good"
@@ -154,8 +155,17 @@ class Doctor:
             yield Finding(UNCHECKED, "what is in the project", f"{self.project} has to be there first")
             return
         yield from self._all(
-            *(self.billing, self.services, self.permissions, self.quotas, self.all_gpus, self.machines),
-            *(self.versions, self.network, self.node_account, self.buckets, self.secret, self.channels),
+            *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
+            *(
+                self.machines,
+                self.versions,
+                self.network,
+                self.nat,
+                self.node_account,
+                self.buckets,
+                self.secret,
+                self.channels,
+            ),
         )
 
     def _all(self, *checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -348,6 +358,16 @@ class Doctor:
             found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{one.region}")
             yield from self._enough(found, one.metric, one.count, f"{one.of} takes up to {one.count}", one.region)
 
+    def class_quotas(self) -> Iterator[Finding]:
+        """The choices of compute classes have quota for all that uses the class; advice, as the next choice may do."""
+        for one in needs.class_quotas(self.settings):
+            if one.metric is None:
+                continue
+            found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{one.region}")
+            what = f"what asks for the class of {one.of} takes up to {one.count}; GKE would go on to the next choice"
+            for finding in self._enough(found, one.metric, one.count, what, one.region):
+                yield Finding(ADVICE, "quota of a compute class", finding.text, finding.command)
+
     def all_gpus(self) -> Iterator[Finding]:
         """The project may have so many GPUs in all."""
         if count := needs.gpus_everywhere(self.settings):
@@ -467,23 +487,65 @@ class Doctor:
 
     # ------------------------------------------------------------------------------------- what must (not) be there
     def network(self) -> Iterator[Finding]:
-        """A network that is named is there."""
-        name = self.settings.cluster.network
-        if name is None:
+        """The network of a new cluster is there: the one that it names, else the project's default network."""
+        cluster = self.settings.cluster
+        if cluster.vpc is not None or cluster.mode == "existing":
             return
+        name = cluster.network or DEFAULT_NETWORK
         path = name if name.startswith("projects/") else f"projects/{self.project}/global/networks/{name}"
         if self.google(f"compute.googleapis.com/compute/v1/{path}") is None:
             command = f"gcloud compute networks list --project {self.project}"
+            if cluster.network is None:
+                # Many organizations forbid it: https://cloud.google.com/vpc/docs/vpc#default-network
+                command = self._config("--path gke-ai:cluster.vpc.nat true  # a network of the cluster's own")
             yield Finding(MISSING, "network", f"there is no network {name}", command)
 
+    def nat(self) -> Iterator[Finding]:
+        """Private nodes in a network that the stack doesn't make have Cloud NAT there, if pods need the Internet."""
+        cluster, needed = self.settings.cluster, plan.internet(self.settings)
+        if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
+            return
+        named = cluster.network or DEFAULT_NETWORK
+        host = named.split("/")[1] if named.startswith("projects/") else self.project
+        name, where = named.rpartition("/")[2], needs.region(self.settings)
+        found = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{where}/routers") or {}
+        routers = [one for one in found.get("items", []) if str(one.get("network", "")).endswith(f"/networks/{name}")]
+        if not any(one.get("nats") for one in routers):
+            hosts = ", ".join(f"{one} ({whose})" for one, whose in needed.items())
+            text = f"nodes are private, network {name} has no Cloud NAT in {where}, and pods need {hosts}"
+            command = (
+                f"gcloud compute routers create nat --network={name} --region={where} --project {host} && "
+                f"gcloud compute routers nats create nat --router=nat --region={where} --project {host} "
+                "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
+            )
+            yield Finding(MISSING, "Cloud NAT", text, command)
+
     def node_account(self) -> Iterator[Finding]:
-        """A service account that nodes are to run as, and that the stack doesn't make, is there."""
+        """A service account that nodes are to run as, and that the stack doesn't make, is there and enabled."""
         account = self.settings.cluster.node_service_account
+        if account is None and self.settings.cluster.mode != "existing":
+            yield from self._default_account()
         if account is None or "@" not in account:
             return
         if self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}") is None:
             command = f"gcloud iam service-accounts create {account.partition('@')[0]} --project {self.project}"
             yield Finding(MISSING, "node service account", f"there is no {account}", command)
+
+    def _default_account(self) -> Iterator[Finding]:
+        """Compute Engine's default account, as which nodes run where none is named.
+
+        https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
+        """
+        project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
+        account = f"{project.get('projectNumber')}-compute@developer.gserviceaccount.com"
+        found = self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}")
+        if found is None or found.get("disabled"):
+            state = "is disabled" if found else "does not exist"
+            text = f"nodes run as Compute Engine's default account, and {account} {state}"
+            command = self._config(
+                "--path gke-ai:cluster.nodeServiceAccount gke-nodes  # an account of the stack's own"
+            )
+            yield Finding(MISSING, "node service account", text, command)
 
     def buckets(self) -> Iterator[Finding]:
         """The names of buckets that the stack makes are free, and what it adopts is there."""

@@ -8,9 +8,21 @@ from types import MappingProxyType
 
 from catalog import features, project_quotas
 from catalog.capacity import MODES
+from catalog.machines import machine
 from catalog.zones import node_zones, region_of
 from settings import plan
-from settings.model import GpuPool, GpuWorkload, JetStream, Multislice, Server, Settings, TpuBatch, Workload
+from settings.model import (
+    GpuPool,
+    GpuWorkload,
+    JetStream,
+    Multislice,
+    Server,
+    Settings,
+    TpuBatch,
+    TpuPool,
+    TpuWorkload,
+    Workload,
+)
 
 # Permissions by the role that has them and that a person would grant; a few of each that tell whether it is there.
 # https://cloud.google.com/iam/docs/roles-permissions
@@ -91,6 +103,21 @@ def quotas(settings: Settings) -> list[QuotaNeed]:
     return list(found.values())
 
 
+def class_quotas(settings: Settings) -> list[QuotaNeed]:
+    """Accelerators of the workloads of a compute class, by choice: one choice with enough quota will do."""
+    found = []
+    for one in settings.compute_classes:
+        users = [workload for workload in plan.gpu_workloads(settings) if workload.compute_class == one.name]
+        count = sum(plan.accelerators(user, settings)[1] * _pods(user, settings) for user in users)
+        for index, priority in enumerate(one.priorities):
+            accelerator, mode = machine(priority.machine_type).gpu, priority.capacity.mode
+            if accelerator is None or not count or mode == "reservation":
+                continue
+            metric = project_quotas.metric(accelerator, mode)
+            found.append(QuotaNeed(region(settings), metric, count, one.at(f"priorities[{index}]")))
+    return found
+
+
 def gpus_everywhere(settings: Settings) -> int:
     """GPUs of the stack at its largest, whatever kind they are."""
     return sum(count for accelerator, _, count, _ in _accelerators(settings) if accelerator.startswith("nvidia-"))
@@ -106,7 +133,12 @@ def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
             accelerator, each = plan.gpus(pool)
         else:
             accelerator, each = pool.version, plan.pool_slice(pool).chips_per_host
-        yield accelerator, pool.capacity.mode, nodes * each, f"pool {pool.name}"
+        surge = MODES[pool.capacity.mode].surge
+        whole = isinstance(pool, TpuPool) and plan.pool_slice(pool).multi_host
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota; a slice is upgraded in its place.
+        further = 0 if whole else surge
+        user = f"pool {pool.name}" + (" (one more node in upgrades)" if further else "")
+        yield accelerator, pool.capacity.mode, (nodes + further) * each, user
     for workload in plan.workloads(settings):
         if plan.pools_of(workload, settings) or getattr(workload, "compute_class", None) is not None:
             continue
@@ -155,10 +187,18 @@ def gke_features(settings: Settings) -> list[str]:
         features.COMPUTE_CLASS: bool(settings.compute_classes),
         features.COMPUTE_CLASS_FLEX_START: any(one.capacity.mode == "flexStart" for one in classes),
         features.COMPUTE_CLASS_POOLS: any(one.auto_create_pools for one in settings.compute_classes),
+        features.TPU7X: "tpu7x" in _tpu_versions(settings) and not plan.is_autopilot(settings.cluster),
+        features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(settings) and plan.is_autopilot(settings.cluster),
         features.SECRET_SYNC: settings.hf_token_secret is not None,
         features.JOBSET_METRICS: settings.monitoring is not None and bool(plan.multislices(settings)),
     }
     return [feature for feature, needed in wanted.items() if needed]
+
+
+def _tpu_versions(settings: Settings) -> set[str]:
+    """TPU versions of the pools, and of workloads on nodes that Google makes."""
+    slices = [workload.tpu for workload in plan.workloads(settings) if isinstance(workload, TpuWorkload)]
+    return {one.version for one in (*settings.tpu_pools, *slices) if one is not None}
 
 
 def _slice_mode(workload: Workload) -> str | None:

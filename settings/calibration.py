@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from catalog.machines import ATTACHABLE, MACHINES
-from catalog.nodes import NodeShape, allocatable
+from catalog.nodes import NodeShape, allocatable, free
 from catalog.quantities import GI, format_quantity, parse_quantity
 
 # What GKE and its DaemonSets take a share of.
@@ -96,7 +96,7 @@ class Calibration(Figures):
     def room(self, shape: NodeShape) -> dict[str, str]:
         """What the stack's own pods can get of such a node: allocatable less the requests of DaemonSets, as measured,
         else as computed."""
-        room = allocatable(shape)
+        room = free(shape)
         for figures, resource in self._of(shape):
             if resource in figures.allocatable:
                 taken = parse_quantity(figures.daemon_sets.get(resource, "0"))

@@ -128,6 +128,42 @@ class Vpc(Section):
     nat: bool = Field(default=True, description="Cloud NAT, by which private nodes reach the Internet")
 
 
+# A moment in UTC: GKE gives others back in UTC, and each preview would show a change.
+Moment = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+class MaintenanceWindow(Section):
+    """When GKE may upgrade the cluster and its nodes: a first window, and how it recurs."""
+
+    start_time: Moment = Field(description="start of the first window, in UTC", examples=["2026-01-03T00:00:00Z"])
+    end_time: Moment = Field(
+        description="end of the first window, in UTC, at least 4 hours later", examples=["2026-01-03T08:00:00Z"]
+    )
+    recurrence: str = Field(description="RRULE of RFC 5545", examples=["FREQ=WEEKLY;BYDAY=SA,SU"])
+
+
+class MaintenanceExclusion(Section):
+    """A time in which GKE does not upgrade, such as a long run."""
+
+    name: GkeName = Field(description="name of the exclusion", examples=["pretraining"])
+    start_time: Moment = Field(description="start, in UTC", examples=["2026-03-01T00:00:00Z"])
+    end_time: Moment = Field(description="end, in UTC", examples=["2026-03-21T00:00:00Z"])
+    scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = Field(
+        default="NO_UPGRADES", description="Upgrades that are excluded. NO_UPGRADES: all of them, for up to 30 days."
+    )
+
+
+class Maintenance(Section):
+    """When GKE upgrades the cluster and its nodes by itself."""
+
+    window: MaintenanceWindow | None = Field(default=None, description="Recurring window. Default: at any time.")
+    exclusions: list[MaintenanceExclusion] = Field(default=[], description="times without upgrades")
+
+
 class Cluster(Section):
     """The GKE cluster that everything runs in."""
 
@@ -178,6 +214,9 @@ class Cluster(Section):
         "of the stack before the old account is deleted. Nodes that GKE created itself (Autopilot, compute classes) "
         "keep the old account: delete them after the update",
         examples=["gke-nodes"],
+    )
+    maintenance: Maintenance | None = Field(
+        default=None, description="When GKE upgrades the cluster and its nodes. Default: at any time."
     )
     labels: Labels = Field(default={}, description="resource labels of the cluster")
     protect: bool = Field(default=False, description="refuse to delete the cluster until this is false and applied")

@@ -101,6 +101,13 @@ def makes_accounts(settings: Settings) -> bool:
     return bool(settings.autoscaling) or (account is not None and "@" not in account)
 
 
+def uses_workload_identity(settings: Settings) -> bool:
+    """Whether pods of the stack act as their Kubernetes service accounts in Google Cloud, or its pools offer that."""
+    granted = any(bucket.grants for bucket in settings.buckets)
+    stackdriver = any(one.adapter == "stackdriver" for one in settings.autoscaling)
+    return granted or stackdriver or bool(pools(settings)) or settings.hf_token_secret is not None
+
+
 def images(workload: Workload) -> list[str]:
     """The container images of the workload's pods."""
     stated: str | None = getattr(workload, "image", None)

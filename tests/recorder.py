@@ -125,6 +125,8 @@ class Cloud(mocks.Mocks):
     # What the cloud has kept of a cluster's former settings.
     kept: Mapping[str, object] = {}
     # The DNS name of a cluster that is there.
+    workload_pool = f"{PROJECT}.svc.id.goog"
+    fuse = True
     by_name: Mapping[str, object] = {"endpoint": "gke-1.example.com", "allowExternalTraffic": True}
 
     def __init__(self, preview: bool) -> None:
@@ -153,6 +155,8 @@ class Cloud(mocks.Mocks):
                 "nodeLocations": [] if is_zone(args.args["location"]) else list(node_zones(args.args["location"])),
                 "enableAutopilot": False,
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
+                "workloadIdentityConfigs": [{"workloadPool": self.workload_pool}],
+                "addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": self.fuse}]}],
                 "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
                 "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [self.by_name]}],
             }, []

@@ -342,14 +342,6 @@ MISTAKES = [
         "flex-start has no v5e in us-east5-a, us-east5-b, us-east5-c",
         "Move the cluster to where it is had: us-west4-a",
     ),
-    bad(
-        "flex-start of a version that has none",
-        put("tpuPools.0.capacity", {"mode": "queuedFlexStart"}),
-        "tpuPools[0].capacity.mode",
-        "flex-start has no tpu7x",
-        "Choose another mode, or one of v5e, v5p, v6e",
-        ironwood,
-    ),
     # What else a pool says
     bad(
         "a slice of tpu7x without its policy",
@@ -484,4 +476,12 @@ def test_what_refers_to_a_flavor_that_is_no_slice_is_not_blamed() -> None:
 def test_pools_of_gpus_and_of_tpus_go_together() -> None:
     values = good()
     values["tpuPools"] = [{"name": "slice", "version": "v5p", "topology": "2x2x2", "zones": ["us-central1-a"]}]
+    assert problems_of(values) == []
+
+
+@pytest.mark.parametrize("mode", ["flexStart", "queuedFlexStart"])
+def test_flex_start_of_tpu7x_is_left_to_google(mode: str) -> None:
+    """Google names no zones of it: https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111"""
+    values = ironwood()
+    values["tpuPools"][0]["capacity"] = {"mode": mode}
     assert problems_of(values) == []

@@ -81,7 +81,10 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (
             GkeClusterArgs,
             model.Cluster,
-            {"project", "network_policy", "registry_reader", "security_group", "secret_sync", "managed_prometheus"},
+            {
+                *("project", "network_policy", "registry_reader", "security_group", "secret_sync"),
+                *("managed_prometheus", "workload_identity", "bucket_volumes"),
+            },
             set(),
         ),
         (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
@@ -228,6 +231,73 @@ def test_autoscaled_pool_has_bounds_of_the_whole_pool_alone(build: Build) -> Non
     assert pool.inputs["initialNodeCount"] == 2
     assert "nodeCount" not in pool.inputs
     assert {"nodeCount", "initialNodeCount"} <= set(pool.ignored)
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "disks"), [("a3-highgpu-8g", 16), ("a4-highgpu-8g", 32), ("g2-standard-24", 0)]
+)
+def test_pool_states_the_local_ssds_that_come_with_its_machine(machine_type: str, disks: int, build: Build) -> None:
+    nodes = build(GpuNodePool, {**POOL, "machine_type": machine_type}).one("NodePool").inputs["nodeConfig"]
+    assert nodes.get("ephemeralStorageLocalSsdConfig", {"localSsdCount": 0}) == {"localSsdCount": disks}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "upgrades"),
+    [
+        ({"mode": "onDemand"}, None),
+        ({"mode": "spot"}, None),
+        ({"mode": "reservation", "reservation": "mine"}, {"maxSurge": 0, "maxUnavailable": 1}),
+        ({"mode": "flexStart"}, {"maxSurge": 0, "maxUnavailable": 1}),
+        ({"mode": "queuedFlexStart"}, {"maxSurge": 0, "maxUnavailable": 1}),
+    ],
+)
+def test_pool_without_further_nodes_is_upgraded_in_its_place(
+    capacity: dict[str, Any], upgrades: object, build: Build
+) -> None:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota"""
+    inputs = build(GpuNodePool, POOL, capacity=capacity, autoscaling={"max_nodes": 4}).one("NodePool").inputs
+    assert inputs.get("upgradeSettings") == upgrades
+
+
+@pytest.mark.parametrize(
+    ("bounds", "zones", "first"),
+    [
+        ({"min_nodes": 2, "max_nodes": 4}, 1, 2),
+        ({"min_nodes": 2, "max_nodes": 4}, 2, 1),
+        ({"min_nodes": 1, "max_nodes": 4}, 3, 1),
+        ({"min_nodes": 1, "max_nodes": 2}, 3, 0),  # one in each zone would be three
+        ({"min_nodes": 4, "max_nodes": 5}, 3, 1),
+    ],
+)
+def test_first_nodes_of_a_pool_are_no_more_than_its_maximum(
+    bounds: dict[str, int], zones: int, first: int, build: Build
+) -> None:
+    where = [f"us-central1-{letter}" for letter in "abc"[:zones]]
+    pool = build(GpuNodePool, POOL, autoscaling=bounds, zones=where).one("NodePool")
+    assert pool.inputs["initialNodeCount"] == first
+
+
+def test_cluster_states_when_gke_may_upgrade_it(build: Build) -> None:
+    times = {"start_time": "2026-03-01T00:00:00Z", "end_time": "2026-03-21T00:00:00Z"}
+    window = {"start_time": "2026-01-03T00:00:00Z", "end_time": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
+    wanted = {"window": window, "exclusions": [{"name": "long-run", **times}]}
+    inputs = build(GkeCluster, CLUSTER, maintenance=wanted).one("Cluster").inputs
+    assert inputs["maintenancePolicy"] == {
+        "recurringWindow": {
+            "startTime": "2026-01-03T00:00:00Z",
+            "endTime": "2026-01-03T08:00:00Z",
+            "recurrence": "FREQ=DAILY",
+        },
+        "maintenanceExclusions": [
+            {
+                "exclusionName": "long-run",
+                "startTime": "2026-03-01T00:00:00Z",
+                "endTime": "2026-03-21T00:00:00Z",
+                "exclusionOptions": {"scope": "NO_UPGRADES"},
+            }
+        ],
+    }
+    assert "maintenancePolicy" not in build(GkeCluster, CLUSTER).one("Cluster").inputs
 
 
 def test_fixed_pool_can_be_resized(build: Build) -> None:

@@ -329,8 +329,8 @@ LACKS = [
         "too few L4",
         limit("NVIDIA_L4_GPUS", 7),
         "quota",
-        "NVIDIA_L4_GPUS is 7 in us-central1, and nvidia-l4 of pool l4 takes up to 8",
-        "--quota-id=NVIDIA-L4-GPUS-per-project-region --preferred-value=8 --dimensions=region=us-central1",
+        "NVIDIA_L4_GPUS is 7 in us-central1, and nvidia-l4 of pool l4 (one more node in upgrades) takes up to 10",
+        "--quota-id=NVIDIA-L4-GPUS-per-project-region --preferred-value=10 --dimensions=region=us-central1",
     ),
     Lack(
         "no quota of flex-start",
@@ -343,15 +343,15 @@ LACKS = [
         "no quota of TPUs",
         limit("TPU_LITE_PODSLICE_V5", 4),
         "quota",
-        "TPU_LITE_PODSLICE_V5 is 4 in us-central1, and v5e of pool v5e takes up to 8",
-        "--quota-id=TPU-LITE-PODSLICE-V5-per-project-region --preferred-value=8",
+        "TPU_LITE_PODSLICE_V5 is 4 in us-central1, and v5e of pool v5e (one more node in upgrades) takes up to 16",
+        "--quota-id=TPU-LITE-PODSLICE-V5-per-project-region --preferred-value=16",
     ),
     Lack(
         "too few GPUs in all",
-        limit("GPUS_ALL_REGIONS", 11, 0, f"{G}compute.googleapis.com/compute/v1/projects/my-project"),
+        limit("GPUS_ALL_REGIONS", 13, 0, f"{G}compute.googleapis.com/compute/v1/projects/my-project"),
         "quota",
-        "GPUS_ALL_REGIONS is 11, and the stack takes up to 12 GPUs",
-        "--quota-id=GPUS-ALL-REGIONS-per-project --preferred-value=12",
+        "GPUS_ALL_REGIONS is 13, and the stack takes up to 14 GPUs",
+        "--quota-id=GPUS-ALL-REGIONS-per-project --preferred-value=14",
     ),
     Lack(
         "no TPU in the zone",
@@ -538,11 +538,11 @@ def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
 
 def test_accelerators_in_use_are_a_hint_alone() -> None:
     every = recorded()
-    limit("NVIDIA_L4_GPUS", 8, used=2)(every)
+    limit("NVIDIA_L4_GPUS", 10, used=2)(every)
     found = visit(every)
     (hint,) = (one for one in found if one.state == ADVICE)
     assert "of which 2 are in use" in hint.text
-    assert "--preferred-value=10" in hint.command
+    assert "--preferred-value=12" in hint.command
     assert doctor.report_findings(found, "prod") == 0
 
 
@@ -658,6 +658,58 @@ def test_a_network_and_an_account_that_are_named_must_be_there() -> None:
     assert [one.subject for one in found] == ["network", "node service account"]
 
 
+NETWORKS = f"{G}compute.googleapis.com/compute/v1/projects/my-project/global/networks"
+ROUTERS = f"{G}compute.googleapis.com/compute/v1/projects/my-project/regions/us-central1/routers"
+ACCOUNTS = f"{G}iam.googleapis.com/v1/projects/-/serviceAccounts"
+DEFAULT_ACCOUNT = f"{ACCOUNTS}/123456789012-compute@developer.gserviceaccount.com"
+
+
+def on_the_default_network(every: Answers, **cluster: Any) -> dict[str, Any]:
+    """The stack without a network and an account of its own, and the answers that it is there."""
+    (key,) = (one for one in every if "services:batchGet" in one)
+    every[key.replace("&names=projects/my-project/services/iam.googleapis.com", "")] = every[key]
+    every[f"{NETWORKS}/default"] = {"code": 200, "body": {"name": "default"}}
+    every[DEFAULT_ACCOUNT] = {"code": 200, "body": {}}
+    own = {key: value for key, value in STACK["cluster"].items() if key not in ("vpc", "nodeServiceAccount")}
+    return changed(cluster=own | {"privateNodes": False} | cluster)
+
+
+def test_the_default_network_and_account_must_be_there_where_none_is_named() -> None:
+    every = recorded()
+    stack = on_the_default_network(every)
+    assert not [one for one in visit(every, stack) if one.state == MISSING]
+    every[f"{NETWORKS}/default"] = NOT_FOUND
+    every[DEFAULT_ACCOUNT] = {"code": 200, "body": {"disabled": True}}
+    found = [one for one in visit(every, stack) if one.state == MISSING]
+    assert [one.subject for one in found] == ["network", "node service account"]
+    assert found[1].text.endswith("123456789012-compute@developer.gserviceaccount.com is disabled")
+    assert "gke-ai:cluster.nodeServiceAccount gke-nodes" in found[1].command
+
+
+def test_private_nodes_in_a_network_of_others_must_have_nat() -> None:
+    every = recorded()
+    stack = on_the_default_network(every, privateNodes=True)
+    router = {"network": f"{NETWORKS}/default".removeprefix("GET "), "nats": [{"name": "nat"}]}
+    every[ROUTERS] = {"code": 200, "body": {"items": [router]}}
+    assert not [one for one in visit(every, stack) if one.state == MISSING]
+    router["nats"] = []
+    (found,) = (one for one in visit(every, stack) if one.state == MISSING)
+    assert found.subject == "Cloud NAT"
+    assert "network default has no Cloud NAT in us-central1, and pods need" in found.text
+    assert "gcloud compute routers nats create" in found.command
+
+
+def test_a_compute_class_without_quota_is_advice() -> None:
+    every = recorded()
+    limit("PREEMPTIBLE_NVIDIA_L4_GPUS", 5)(every)
+    server = {"name": "more", "model": "google/gemma-2-9b-it", "computeClass": "spot-first", "gpus": 2, "replicas": 3}
+    stack = changed(serving=[*STACK["serving"], server])
+    (hint,) = (one for one in visit(every, stack) if one.state == ADVICE)
+    assert "PREEMPTIBLE_NVIDIA_L4_GPUS is 5 in us-central1" in hint.text
+    assert "gke-ai:computeClasses[0].priorities[0] takes up to 6" in hint.text
+    assert not [one for one in visit(every, stack) if one.state == MISSING]
+
+
 # -------------------------------------------------------------------------------------------------------- what it needs
 def load(**stack: Any) -> settings.Settings:
     return settings.load({"cluster": {"mode": "standard", "location": "us-central1"}, **stack}, PROJECT)
@@ -667,7 +719,7 @@ def test_quota_that_a_region_does_not_tell_is_not_made_up() -> None:
     pool = {"name": "v6e", "version": "v6e", "topology": "2x4", "zones": ["us-east5-b"], "nodesPerZone": 2}
     stack = settings.load({"cluster": {"mode": "standard", "location": "us-east5"}, "tpuPools": [pool]}, PROJECT)
     (need,) = needs.quotas(stack)
-    assert (need.metric, need.count, need.region) == (None, 16, "us-east5")
+    assert (need.metric, need.count, need.region) == (None, 24, "us-east5")
 
 
 def test_what_google_makes_nodes_for_takes_quota_too() -> None:

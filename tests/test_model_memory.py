@@ -296,7 +296,11 @@ MISTAKES = [
     ),
     Mistake(
         "heads that three GPUs cannot share",
-        both(put("serving.0.accelerator", "nvidia-h100-80gb"), put("serving.0.gpus", 3)),
+        both(
+            put("cluster.mode", "existing"),
+            put("serving.0.accelerator", "nvidia-h100-80gb"),
+            put("serving.0.gpus", 3),
+        ),
         "gke-ai:serving[0].gpus",
         "3 GPUs cannot share the 32 attention heads and 8 key-value heads",
         "Write one of: 1, 2, 4, 8",
@@ -335,7 +339,7 @@ MISTAKES = [
     *(
         Mistake(
             f"TGI on {gpu}",
-            put("serving.0.accelerator", gpu),
+            both(put("serving.0.accelerator", gpu), put("serving.0.gpus", 8)),
             "gke-ai:serving[0].accelerator",
             f"the image of Text Generation Inference has no kernels for {gpu}",
             "Use engine: vllm",
@@ -494,8 +498,11 @@ H100 = {"accelerator": "nvidia-h100-80gb"}
         ("gpt-oss-20b on an L4", vllm(**L4, model="openai/gpt-oss-20b")),
         ("DeepSeek R1 on eight H200", vllm(accelerator="nvidia-h200-141gb", model="deepseek-ai/DeepSeek-R1", gpus=8)),
         ("405B with 8 bits on eight H100", vllm(**H100, model=f"{LARGEST}-FP8", gpus=8, maxModelLen=65_536)),
-        ("TGI's own image for a newer GPU", one_server(accelerator="nvidia-b200", image="registry.example/tgi:1")),
-        ("vLLM on a newer GPU", vllm(accelerator="nvidia-b200")),
+        (
+            "TGI's own image for a newer GPU",
+            one_server(accelerator="nvidia-b200", gpus=8, image="registry.example/tgi:1"),
+        ),
+        ("vLLM on a newer GPU", vllm(accelerator="nvidia-b200", gpus=8)),
         ("a model that nobody knows", vllm(**L4, model="acme/unknown")),
     ],
 )

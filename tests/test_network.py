@@ -264,6 +264,24 @@ def test_existing_cluster_that_holds_no_tenant_back_is_told_before_anything_is_m
         run_program(given, True, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("attribute", "lacking", "told"),
+    [
+        ("workload_pool", "", r"has no Workload Identity.*--workload-pool=.*svc\.id\.goog"),
+        ("fuse", False, r"has no Cloud Storage FUSE driver.*--update-addons=GcsFuseCsiDriver=ENABLED"),
+    ],
+)
+def test_existing_cluster_without_what_pods_need_is_told_before_anything_is_made(
+    attribute: str, lacking: object, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = configuration(STANDARD)
+    given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    run_program(given, True, monkeypatch)
+    monkeypatch.setattr(Mocks, attribute, lacking)
+    with pytest.raises(pulumi.RunError, match=told):
+        run_program(given, True, monkeypatch)
+
+
 def test_existing_cluster_that_lets_nobody_in_by_its_dns_name_is_told_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -239,7 +239,10 @@ CASES = [
         ["queues give out 8 nvidia.com/gpu of it, and its pools (l4) have 4"],
     ),
     Case(
-        "quota-within-capacity", "all of a machine", [cluster_queue(cpu="24"), flavor(L4), pool(max_nodes=1)], ["23.87"]
+        "quota-within-capacity",
+        "all of a machine",
+        [cluster_queue(cpu="24"), flavor(L4), pool(max_nodes=1)],
+        ["23.144"],
     ),
     Case(
         "quota-within-capacity",

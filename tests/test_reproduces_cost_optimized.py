@@ -36,6 +36,13 @@ def class_says_what_happens_without_capacity(item: Object) -> None:
         item["spec"]["whenUnsatisfiable"] = "DoNotScaleUp"
 
 
+def class_says_that_its_choices_have_gpus(item: Object) -> None:
+    """Autopilot lets a pod with GPUs into a class only if a choice says so; elsewhere the machine type would do."""
+    if item["kind"] == "ComputeClass":
+        for priority in item["spec"]["priorities"]:
+            priority["gpu"] = {"type": "nvidia-l4", "count": 2}
+
+
 def namespace_is_stated(item: Object) -> None:
     """The document leaves it to kubectl, which takes the default one."""
     if item["kind"] != "ComputeClass":
@@ -51,6 +58,7 @@ def deployment_carries_the_label_of_its_pods(item: Object) -> None:
 DIFFERENCES: list[Callable[[Object], None]] = [
     class_is_asked_for_by_the_pods,
     class_says_what_happens_without_capacity,
+    class_says_that_its_choices_have_gpus,
     namespace_is_stated,
     deployment_carries_the_label_of_its_pods,
     rollouts_are_stated,

@@ -301,8 +301,15 @@ def test_choice_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict
     priorities = [{"machine_type": "g2-standard-24", "capacity": capacity}]
     made = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
     assert made.inputs["apiVersion"] == "cloud.google.com/v1"
-    assert made.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", **entry}]
+    gpu = {"type": "nvidia-l4", "count": 2}
+    assert made.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", "gpu": gpu, **entry}]
     assert made.hooked, "a cluster that was just made may not serve the kind yet"
+
+
+def test_choice_without_gpus_states_none(build: Any) -> None:
+    priorities = [{"machine_type": "e2-standard-8"}]
+    made = build(ComputeClass, {"name": "cpu", "priorities": priorities}).one("ComputeClass", "cpu")
+    assert made.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
 
 
 def test_what_happens_without_capacity_is_always_written(build: Any) -> None:

@@ -330,6 +330,8 @@ def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, A
     configuration, check = made.one("ProvisioningRequestConfig"), made.one("AdmissionCheck")
     assert configuration.inputs["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     assert configuration.inputs["spec"]["managedResources"] == ["google.com/tpu"]
+    topology = made.one("ResourceFlavor").inputs["spec"]["nodeLabels"]["cloud.google.com/gke-tpu-topology"]
+    assert configuration.inputs["spec"]["parameters"] == {"tpu-topology": topology}
     assert check.inputs["spec"] == {
         "controllerName": "kueue.x-k8s.io/provisioning-request",
         "parameters": {

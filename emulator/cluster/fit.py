@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from catalog.quantities import format_quantity, parse_quantity
+from emulator.cluster import node_agents
 
 Object = dict[str, Any]
 Amounts = Mapping[str, Fraction]
@@ -105,9 +106,12 @@ def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]
     )
 
 
-def allocatable(node: Object) -> dict[str, Fraction]:
-    """What a node has for pods."""
-    return {key: parse_quantity(str(value)) for key, value in node["status"]["allocatable"].items()}
+def room(node: Object) -> dict[str, Fraction]:
+    """What a node has for pods other than GKE's own agents, which come to every new node."""
+    return less(
+        {key: parse_quantity(str(value)) for key, value in node["status"]["allocatable"].items()},
+        node_agents.requests_on(node),
+    )
 
 
 def less(free: Amounts, asked: Amounts) -> dict[str, Fraction]:

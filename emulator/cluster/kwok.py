@@ -19,7 +19,7 @@ import httpx
 import yaml
 
 from emulator import paths, trust
-from emulator.cluster import processes
+from emulator.cluster import node_agents, processes
 from emulator.cluster.api import answer, client, kubeconfig
 from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from emulator.cluster.records import ClusterRecord, Endpoint
@@ -30,7 +30,7 @@ KUBERNETES_VERSION = "v1.36.1"
 # also keeps them apart from KWOK's pod addresses, which begin where Kubernetes' default range for Services does.
 SERVICE_RANGE = "34.118.224.0/20"
 _COLLECTIONS = {
-    "DaemonSet": "namespaces/kube-system/daemonsets",
+    "DaemonSet": f"namespaces/{node_agents.NAMESPACE}/daemonsets",
     "CustomResourceDefinition": "customresourcedefinitions",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
@@ -289,11 +289,12 @@ def _await_success(folder: Folder, path: str, component: str, timeout: float = 6
 def _install_objects(folder: Folder) -> None:
     """What GKE brings to a cluster; applied server-side, so that a second time changes nothing."""
     with client(folder) as api:
-        for file in sorted((HERE / "crds").glob("*.yaml")):
-            for item in yaml.safe_load_all(file.read_text()):
-                path = f"/apis/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
-                headers = {"content-type": "application/apply-patch+yaml"}
-                answer(api.patch(path, params={"fieldManager": "gke"}, json=item, headers=headers))
+        files = sorted((HERE / "crds").glob("*.yaml"))
+        items = [item for file in files for item in yaml.safe_load_all(file.read_text())]
+        for item in (*items, *node_agents.daemon_sets()):
+            path = f"/apis/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
+            headers = {"content-type": "application/apply-patch+yaml"}
+            answer(api.patch(path, params={"fieldManager": "gke"}, json=item, headers=headers))
 
 
 def _start_daemon(folder: Folder) -> None:

@@ -30,7 +30,7 @@ from catalog.nodes import (
     autopilot_machine,
 )
 from catalog.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
-from emulator.cluster import fit, nodes
+from emulator.cluster import fit, node_agents, nodes
 from emulator.cluster.records import ClusterRecord, PoolRecord
 
 Object = dict[str, Any]
@@ -82,7 +82,7 @@ class _Rooms:
 
     def add(self, node: Object) -> None:
         name = node["metadata"]["name"]
-        self.nodes[name], self._free[name] = node, fit.allocatable(node)
+        self.nodes[name], self._free[name] = node, fit.room(node)
 
     def of_pool(self, pool: str) -> list[Object]:
         return [node for node in self.nodes.values() if nodes.pool_of(node) == pool]
@@ -134,9 +134,10 @@ def plan(
     pools, pods = list(pools), list(pods)
     rooms = _Rooms(node for node in present if not _closed(node))
     for pod in filter(occupies, pods):
-        if pod["spec"]["nodeName"] in rooms.nodes:
+        if pod["spec"]["nodeName"] in rooms.nodes and not node_agents.is_agent(pod):
             rooms.place(pod, pod["spec"]["nodeName"])
-    waiting = sorted(filter(is_waiting, pods), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+    others = [pod for pod in pods if not node_agents.is_agent(pod)]
+    waiting = sorted(filter(is_waiting, others), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
     for position, pod in enumerate(waiting):
         uid = pod["metadata"]["uid"]
         home = rooms.find(pod)
@@ -255,7 +256,7 @@ def _grown(
     # pool to fill: it brings the slice for the first pod.
     # https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#node_pool
     if size > 1 and not choice.made:
-        fitting = sum(fit.refusal(other, node, fit.allocatable(node)) is None for other in waiting)
+        fitting = sum(fit.refusal(other, node, fit.room(node)) is None for other in waiting)
         if fitting < size:
             raise LookupError(f"its slice comes whole, {size} nodes for {size} pods, and {fitting} wait")
     _check_capacity(pool, out)
@@ -268,7 +269,7 @@ class _OtherKind(LookupError):
 
 
 def _check_fits(pod: Object, node: Object) -> None:
-    if refusal := fit.refusal(pod, node, fit.allocatable(node)):
+    if refusal := fit.refusal(pod, node, fit.room(node)):
         raise LookupError(refusal)
 
 

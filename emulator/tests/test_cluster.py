@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from catalog.nodes import free
 from catalog.versions import KUEUE_VERSION
 from emulator import auth_plugin, capacity, cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, controllers, processes
@@ -200,6 +202,38 @@ def test_quota_holds_back_the_fourth_server_and_preempts_the_job(api: httpx.Clie
     eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
     # Containers that Kueue had stopped are not the Job's failures.
     assert answer(api.get(f"{JOBS}/finetune"))["status"].get("failed", 0) == 0
+
+
+def test_a_pod_that_the_program_accepts_is_scheduled_beside_gkes_agents(api: httpx.Client) -> None:
+    """All that `fit` counts on of a node is there for a pod, and no more."""
+    pool = replace(GPU_POOL, name="whole", nodes_per_zone=1)
+    cluster.set_pool(STANDARD.name, pool)
+    left = free(pool.shape(ZONE))
+    selector = {"cloud.google.com/gke-nodepool": pool.name}
+
+    def put(name: str, cpu: str) -> Object:
+        requests = {"cpu": cpu, "memory": left["memory"], "nvidia.com/gpu": left["nvidia.com/gpu"]}
+        container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+        spec = {"containers": [container], "nodeSelector": selector, "terminationGracePeriodSeconds": 0}
+        return answer(api.post(DEFAULT_PODS, json={"metadata": {"name": name}, "spec": spec}))
+
+    def agents() -> list[Object]:
+        pods = answer(api.get("/api/v1/namespaces/kube-system/pods"))["items"]
+        return [one for one in pods if "-whole-" in one["spec"].get("nodeName", "")]
+
+    eventually(lambda: len(agents()) == 2)
+    milli = int(left["cpu"].removesuffix("m"))
+    put("too-much", f"{milli + 1}m")
+    eventually(lambda: _unschedulable(answer(api.get(f"{DEFAULT_PODS}/too-much"))))
+    answer(api.delete(f"{DEFAULT_PODS}/too-much"))
+    put("all", left["cpu"])
+    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/all"))["status"].get("phase") == "Running")
+    answer(api.delete(f"{DEFAULT_PODS}/all"))
+    cluster.remove_pool(STANDARD.name, pool.name)
+
+
+def _unschedulable(pod: Object) -> bool:
+    return any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", []))
 
 
 def test_a_job_ends_when_it_is_told_to(api: httpx.Client) -> None:

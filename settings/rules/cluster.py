@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from catalog.machines import MACHINES
 from catalog.zones import ZONES, is_zone, region_of
-from settings.model import Settings
+from settings.model import MaintenanceExclusion, MaintenanceWindow, Settings
 from settings.plan import is_autopilot
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, join_names, needs
+from settings.rules.common import Rule, join_names, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -73,7 +74,7 @@ def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
     for field in (
         *("release_channel", "system_pool", "labels", "protect"),
         *("network", "subnetwork", "pods_range", "services_range", "vpc"),
-        *("private_nodes", "public_endpoint", "authorized_networks"),
+        *("private_nodes", "public_endpoint", "authorized_networks", "maintenance"),
     ):
         if field in cluster.model_fields_set:
             key = type(cluster).model_fields[field].alias or field
@@ -82,6 +83,51 @@ def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
                 f"{key} can't be set on an existing cluster — it is looked up, and not changed",
                 f"Leave {key} out, or let the stack make the cluster with mode: standard or autopilot",
             )
+
+
+# https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions#limitations
+_SHORTEST_WINDOW, _LONGEST_EXCLUSION = timedelta(hours=4), timedelta(days=30)
+_MAX_EXCLUSIONS = 20
+
+
+@needs("gke-ai:cluster")
+def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem]:
+    """Windows are long enough, exclusions are short enough, and each ends after it starts."""
+    maintenance = settings.cluster.maintenance
+    if maintenance is None:
+        return
+    at = settings.cluster.at
+    refused = "GKE would refuse the cluster"
+    if maintenance.window is not None:
+        length = _length(maintenance.window)
+        if length is None or length < _SHORTEST_WINDOW:
+            cause = f"the window ends less than 4 hours after it starts — {refused}"
+            yield Problem(at("maintenance.window.endTime"), cause, "Write a moment 4 hours or more after startTime")
+        if not maintenance.window.recurrence.startswith("FREQ="):
+            cause = f'"{maintenance.window.recurrence}" is no recurrence rule of RFC 5545 — {refused}'
+            yield Problem(at("maintenance.window.recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
+    if len(maintenance.exclusions) > _MAX_EXCLUSIONS:
+        cause = f"there are {len(maintenance.exclusions)} exclusions, and a cluster has {_MAX_EXCLUSIONS} at most"
+        yield Problem(at("maintenance.exclusions"), f"{cause} — {refused}", "Leave out those that are over")
+    named = ((settings.cluster, "maintenance.exclusions", one.name) for one in maintenance.exclusions)
+    yield from repeated(named, "exclusion", refused)
+    for index, one in enumerate(maintenance.exclusions):
+        path = at(f"maintenance.exclusions[{index}].endTime")
+        length = _length(one)
+        if length is None or length <= timedelta():
+            yield Problem(path, f"the exclusion ends before it starts — {refused}", "Write a later moment")
+        elif one.scope == "NO_UPGRADES" and length > _LONGEST_EXCLUSION:
+            cause = f"all upgrades are excluded for {length.days} days, and 30 are the most — {refused}"
+            yield Problem(path, cause, "Shorten it, or set scope: NO_MINOR_OR_NODE_UPGRADES")
+
+
+def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None:
+    """How long it lasts; none where one of the moments isn't in the calendar."""
+    try:
+        start, end = datetime.fromisoformat(times.start_time), datetime.fromisoformat(times.end_time)
+    except ValueError:
+        return None
+    return end - start
 
 
 @needs("gke-ai:cluster.mode")
@@ -155,6 +201,7 @@ RULES: tuple[Rule, ...] = (
     autopilot_is_regional,
     autopilot_has_no_system_pool,
     existing_cluster_is_left_as_it_is,
+    maintenance_leaves_time_for_upgrades,
     system_pool_runs_controllers,
     system_pool_is_in_the_region,
     labels_are_google_cloud_labels,

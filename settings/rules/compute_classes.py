@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.capacity import MAX_RUN_SECONDS
-from catalog.machines import MACHINES
+from catalog.machines import MACHINES, NOT_BUILT
 from settings.model import ClassFlexStart, Reservation, Settings
 from settings.plan import gpu_workloads, is_autopilot
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
-from settings.rules.pools import RESERVATION
+from settings.rules.pools import RESERVATION, not_built, offered
 from settings.rules.workloads import noun_of
 
 # GKE's own classes, and the prefixes that it keeps for them:
@@ -42,9 +42,21 @@ def machines_are_known(settings: Settings) -> Iterator[Problem]:
                 cause = f"{machine_type.name} has TPUs, and the choices of a class have GPUs or none — "
                 cause += "GKE would make no node"
                 yield Problem(f"{path}.machineType", cause, "Use a pool of gke-ai:tpuPools, or another machine")
+            elif machine_type.name in NOT_BUILT:
+                yield not_built(f"{path}.machineType", machine_type)
             elif priority.driver is not None and machine_type.gpu is None:
                 cause = f"{machine_type.name} has no GPU, and driver is that of a GPU — the class would be refused"
                 yield Problem(f"{path}.driver", cause, "Leave driver out, or choose a machine with GPUs")
+
+
+def capacity_is_offered(settings: Settings) -> Iterator[Problem]:
+    """Google offers the machine of each choice in the choice's capacity mode."""
+    for one in settings.compute_classes:
+        for index, priority in enumerate(one.priorities):
+            machine_type = MACHINES.get(priority.machine_type)
+            if machine_type is not None and machine_type.name not in NOT_BUILT and machine_type.tpu is None:
+                path = one.at(f"priorities[{index}].capacity.mode")
+                yield from offered(path, machine_type, priority.capacity.mode)
 
 
 def choices_differ(settings: Settings) -> Iterator[Problem]:
@@ -124,6 +136,7 @@ def classes_exist(settings: Settings) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     names_are_unique_and_free,
     machines_are_known,
+    capacity_is_offered,
     choices_differ,
     nodes_are_recycled_while_they_live,
     reservations_are_named,

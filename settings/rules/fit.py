@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from catalog.machines import GPUS, MACHINES, Machine
-from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine
+from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
@@ -17,6 +17,7 @@ from settings.plan import (
     cluster_queue_of,
     gpu_workloads,
     grows,
+    is_autopilot,
     limits,
     max_nodes,
     node_request,
@@ -59,8 +60,8 @@ def _free(pool: GpuPool | TpuPool, settings: Settings) -> Amounts:
     return {resource: parse_quantity(text) for resource, text in settings.measured.room(node).items()}
 
 
-def _missing(request: Amounts, free: Amounts) -> list[str]:
-    return [resource for resource, amount in request.items() if amount > free.get(resource, Fraction(0))]
+def _missing(request: Amounts, left: Amounts) -> list[str]:
+    return [resource for resource, amount in request.items() if amount > left.get(resource, Fraction(0))]
 
 
 def _larger(request: Amounts, gpu: str | None) -> str:
@@ -68,7 +69,7 @@ def _larger(request: Amounts, gpu: str | None) -> str:
     if gpu is None:
         return ""
     try:
-        machine_type = autopilot_machine(
+        machine_type = smallest_machine(
             gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
         )
     except LookupError:
@@ -86,8 +87,8 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         if not gaps or min(gap for gap, _ in gaps) == 0:
             continue
         pool = min(gaps, key=lambda gap: gap[0])[1]
-        free = _free(pool, settings)
-        for resource in _missing(request, free):
+        left = _free(pool, settings)
+        for resource in _missing(request, left):
             noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
             if isinstance(workload, FineTune) and resource != NVIDIA_GPU:
                 extra = " with its FUSE sidecar"
@@ -95,7 +96,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 workload.at(_key(workload, resource)),
                 f"{noun}{extra} takes {_said(resource, request[resource])}, and a node of pool {pool.name} "
-                f"({shape(pool, '').machine_type}) has {_said(resource, free.get(resource, Fraction(0)))} for pods — "
+                f"({shape(pool, '').machine_type}) has {_said(resource, left.get(resource, Fraction(0)))} for pods — "
                 "it would stay pending",
                 f"Ask for less{larger}",
             )
@@ -111,10 +112,9 @@ def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
             continue
         request = node_request(workload, settings)
         count = int(request[NVIDIA_GPU])
+        find = autopilot_machine if is_autopilot(settings.cluster) else smallest_machine
         try:
-            autopilot_machine(
-                workload.accelerator, count, request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
-            )
+            find(workload.accelerator, count, request.get("cpu", Fraction(0)), request.get("memory", Fraction(0)))
         except LookupError as error:
             key = _key(workload, NVIDIA_GPU)
             yield Problem(
@@ -133,15 +133,15 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
         machine_types = [MACHINES.get(priority.machine_type) for priority in one.priorities]
         if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
             continue
-        free = [_free_of(machine_type, settings) for machine_type in machine_types if machine_type is not None]
-        gaps = [[_missing(_of_machine(user, settings), machine) for machine in free] for user in users]
+        left = [_free_of(machine_type, settings) for machine_type in machine_types if machine_type is not None]
+        gaps = [[_missing(_of_machine(user, settings), amounts) for amounts in left] for user in users]
         for workload, of_choices in zip(users, gaps, strict=True):
             if all(of_choices):
-                nearest = min(range(len(free)), key=lambda index: len(of_choices[index]))
+                nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
                 resource = of_choices[nearest][0]
                 noun = "a replica of the server" if isinstance(workload, Server) else "a pod of the Job"
                 amount = _said(resource, node_request(workload, settings)[resource])
-                has = _said(resource, free[nearest].get(resource, Fraction(0)))
+                has = _said(resource, left[nearest].get(resource, Fraction(0)))
                 yield Problem(
                     workload.at(_key(workload, resource)),
                     f"{noun} takes {amount}, and no choice of compute class {one.name} holds it: "
@@ -154,7 +154,7 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
             short = [of_choices[index] for of_choices in gaps]
             if all(short):
                 resource = short[0][0]
-                has = _said(resource, free[index].get(resource, Fraction(0)))
+                has = _said(resource, left[index].get(resource, Fraction(0)))
                 yield Problem(
                     one.at(f"priorities[{index}].machineType"),
                     f"{priority.machine_type} has {has} for pods, less than any workload of the class asks for — "
@@ -213,8 +213,8 @@ def _sized(pool: GpuPool | TpuPool) -> bool:
     return pool.autoscaling is not None or pool.nodes_per_zone is not None
 
 
-def _pods_per_node(request: Amounts, free: Amounts) -> int:
-    return int(min(free.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
+def _pods_per_node(request: Amounts, left: Amounts) -> int:
+    return int(min(left.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues")

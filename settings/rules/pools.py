@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from catalog.capacity import MODES
-from catalog.machines import ATTACHABLE, GPUS, MACHINES, boot_disk_type, machines_with
+from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, boot_disk_type, machines_with
 from catalog.nodes import POOL
 from catalog.zones import ZONES, region_of
 from settings.model import GpuPool, Reservation, Settings, TpuPool
@@ -29,6 +29,9 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
         candidates = [name for name, one in MACHINES.items() if one.gpu or name in ATTACHABLE]
         yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
         return
+    if machine_type.name in NOT_BUILT:
+        yield not_built(pool.at("machineType"), machine_type)
+        return
     if pool.accelerator is not None and pool.accelerator not in GPUS:
         cause = f"{pool.accelerator} is no GPU type of the catalogue — the pool would be refused by GKE"
         yield Problem(pool.at("accelerator"), cause, nearest(pool.accelerator, GPUS))
@@ -44,6 +47,36 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
             f"{machine_type.name} has no GPU and takes none — the pool would be refused by GKE",
             f"Choose a machine with GPUs; with {like}: {join_names(sorted({one.name for one in machines_with(like)}))}",
         )
+
+
+def not_built(path: str, machine_type: Machine) -> Problem:
+    """A machine that needs what this program does not make yet."""
+    return Problem(
+        path,
+        f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet — its GPUs would not "
+        "reach each other",
+        "Choose another machine, such as a4-highgpu-8g",
+    )
+
+
+def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
+    """A problem where Google does not offer the machine in that capacity mode."""
+    if mode in machine_type.modes:
+        return
+    possible = [name for name in MODES if name in machine_type.modes]
+    alike = [one.name for one in machines_with(machine_type.gpu or "") if mode in one.modes]
+    larger = f", or choose {alike[0]}" if alike else ""
+    yield Problem(
+        path,
+        f"Google does not offer {machine_type.name} with capacity mode {mode} — no node would ever come",
+        f"Set the mode to {' or '.join(possible)}{larger}",
+    )
+
+
+def capacity_is_offered(settings: Settings) -> Iterator[Problem]:
+    """Google offers the machine of a GPU pool in the pool's capacity mode."""
+    for pool in settings.gpu_pools:
+        yield from offered(pool.at("capacity.mode"), MACHINES[pool.machine_type], pool.capacity.mode)
 
 
 def _built_in(pool: GpuPool) -> Iterator[Problem]:
@@ -244,6 +277,7 @@ RULES: tuple[Rule, ...] = (
     size_is_said_once,
     elastic_capacity_is_autoscaled,
     reservation_is_named,
+    capacity_is_offered,
     create_before_delete_is_possible,
     disks_suit_the_machine,
     labels_are_the_users_own,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.machines import GPUS
+from catalog.machines import GPUS, NOT_BUILT, machines_with
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU, Slice
@@ -41,6 +41,7 @@ from settings.plan import (
 )
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, join_names, needs, repeated
+from settings.rules.pools import not_built
 
 # What quota can be given for, beside the extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
@@ -108,6 +109,9 @@ def gpu_flavors_are_of_a_type(settings: Settings) -> Iterator[Problem]:
         elif flavor.accelerator not in GPUS:
             cause = f"{flavor.accelerator} is no GPU type of the catalogue — no node would be of this flavor"
             yield Problem(flavor.at("accelerator"), cause, nearest(flavor.accelerator, GPUS))
+        else:
+            for unbuilt in (one for one in machines_with(flavor.accelerator) if one.name in NOT_BUILT):
+                yield not_built(flavor.at("accelerator"), unbuilt)
 
 
 @needs("gke-ai:queues")

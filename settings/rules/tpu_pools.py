@@ -136,9 +136,9 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
         if one.tpu is None or not MODES[one.tpu.capacity].elastic:
             continue
         there = VERSIONS[one.tpu.version].flex_start_zones
-        if region not in map(region_of, there):
+        if there and region not in map(region_of, there):
             cause = f"flex-start has no {one.tpu.version} in {region} — the nodes would never come"
-            where = f"move the cluster to where it is had: {join_names(there)}" if there else "choose another version"
+            where = f"move the cluster to where it is had: {join_names(there)}"
             yield Problem(one.at("tpu.capacity"), cause, f"Choose another capacity, or {where}")
 
 
@@ -197,15 +197,10 @@ def flex_start_begins_with_nothing(settings: Settings) -> Iterator[Problem]:
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
 def flex_start_is_where_it_is_had(settings: Settings) -> Iterator[Problem]:
-    """Dynamic Workload Scheduler has TPUs of some versions, each in a few zones."""
+    """Dynamic Workload Scheduler has TPUs of most versions in a few zones each; of tpu7x Google names none."""
     for pool in settings.tpu_pools:
         there = VERSIONS[pool.version].flex_start_zones
-        if not MODES[pool.capacity.mode].elastic:
-            continue
-        if not there:
-            having = join_names(version.name for version in VERSIONS.values() if version.flex_start_zones)
-            cause = f"flex-start has no {pool.version} — the nodes would never come"
-            yield Problem(pool.at("capacity.mode"), cause, f"Choose another mode, or one of {having}")
+        if not MODES[pool.capacity.mode].elastic or not there:
             continue
         zones = pool_zones(pool, settings.cluster)
         near = [zone for zone in there if region_of(zone) == region_of(zones[0])]

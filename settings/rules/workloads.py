@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from catalog.machines import GPUS, machine
+from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
 from catalog.namespaces import is_system
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import FINE_TUNE_IMAGE
@@ -37,6 +37,7 @@ from settings.plan import (
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
 from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, needs, repeated
+from settings.rules.pools import not_built
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 # By which the slices of a run find each other; set by GKE, or by this program.
@@ -185,6 +186,39 @@ def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
         elif workload.accelerator is not None and workload.accelerator not in GPUS:
             cause = f"{workload.accelerator} is no GPU type of the catalogue — the pods would stay pending"
             yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
+        elif workload.accelerator is not None:
+            for unbuilt in (one for one in machines_with(workload.accelerator) if one.name in NOT_BUILT):
+                yield not_built(workload.at("accelerator"), unbuilt)
+
+
+def runs_stay_where_nodes_reach_each_other(settings: Settings) -> Iterator[Problem]:
+    """A run whose pods need several nodes gets no machine whose GPUs reach other nodes over a network of their own.
+
+    This program sets up no such network yet, and over a node's own the GPUs would wait for each other most of the time.
+    """
+    for run in fine_tunes(settings):
+        for machine_type in _machines_of(run, settings):
+            if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
+                yield Problem(
+                    run.at("pods"),
+                    f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
+                    f"reach each other by {machine_type.fabric}; this program does not set it up yet — the GPUs would "
+                    "be paid for and wait for the network",
+                    f"Use up to {machine_type.gpus} GPUs in all, on one node, or machines such as g2-standard-96 or "
+                    "a2-ultragpu-8g",
+                )
+                break
+
+
+def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
+    """The machine types that a run may get, of its pools, its compute class or its GPU type."""
+    if run.compute_class is not None:
+        priorities = [one.priorities for one in settings.compute_classes if one.name == run.compute_class]
+        names = [priority.machine_type for of_class in priorities for priority in of_class]
+        return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
+    if pools := [pool for pool in pools_of(run, settings) if isinstance(pool, GpuPool)]:
+        return [machine(pool.machine_type) for pool in pools]
+    return [one for one in machines_with(run.accelerator or "") if one.name not in NOT_BUILT]
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
@@ -340,6 +374,7 @@ RULES: tuple[Rule, ...] = (
     priority_classes_exist,
     pools_exist,
     each_says_where_it_runs,
+    runs_stay_where_nodes_reach_each_other,
     accelerators_are_in_a_pool,
     pools_can_serve,
     environment_is_free_to_set,

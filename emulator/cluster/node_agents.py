@@ -1,0 +1,77 @@
+"""GKE's own DaemonSets on simulated nodes: real objects with the requests that the program plans with.
+
+Three stand for GKE's dozen, one for all nodes and one for each kind of accelerator, with a container for each agent:
+the requests are the same, and a simulated node has one or two pods more rather than ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from catalog.daemonsets import NODE_AGENTS, NodeAgent, NodeKind, agent_requests
+from catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR
+
+Object = dict[str, Any]
+
+NAMESPACE = "kube-system"
+# Names of the DaemonSets, and the label of the nodes that they are for.
+_NAMES: Mapping[NodeKind, str] = {"all": "gke-node-agents", "gpu": "nvidia-gpu-agents", "tpu": "tpu-device-plugin"}
+_LABELS: Mapping[NodeKind, str] = {"gpu": GKE_ACCELERATOR, "tpu": GKE_TPU_ACCELERATOR}
+# The TPU plugin's metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#metrics
+_PORTS = {"tpu-device-plugin": 2112}
+
+
+def daemon_sets() -> list[Object]:
+    """The DaemonSets that every cluster has."""
+    return [_daemon_set(nodes) for nodes in _NAMES]
+
+
+def is_agent(pod: Object) -> bool:
+    """Whether a pod is one of these DaemonSets'."""
+    owners = {(one["kind"], one["name"]) for one in pod["metadata"].get("ownerReferences", [])}
+    ours = {("DaemonSet", name) for name in _NAMES.values()}
+    return pod["metadata"].get("namespace") == NAMESPACE and bool(owners & ours)
+
+
+def requests_on(node: Object) -> dict[str, Fraction]:
+    """What they request of a node, whether their pods are there yet or not."""
+    labels = node["metadata"].get("labels", {})
+    return agent_requests(gpu=GKE_ACCELERATOR in labels, tpu=GKE_TPU_ACCELERATOR in labels)
+
+
+def _daemon_set(nodes: NodeKind) -> Object:
+    name = _NAMES[nodes]
+    labels = {"k8s-app": name}
+    spec: Object = {
+        # As GKE's: where a node is full before they come, they displace a pod.
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [_container(agent) for agent in NODE_AGENTS if agent.nodes == nodes],
+    }
+    if nodes in _LABELS:
+        terms = [{"matchExpressions": [{"key": _LABELS[nodes], "operator": "Exists"}]}]
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _container(agent: NodeAgent) -> Object:
+    container: Object = {
+        "name": agent.name,
+        "image": f"gke.gcr.io/{agent.name}:emulator",
+        "resources": {"requests": {"cpu": agent.cpu, "memory": agent.memory}},
+    }
+    if agent.name in _PORTS:
+        container["ports"] = [{"containerPort": _PORTS[agent.name]}]
+    return container

@@ -1,0 +1,64 @@
+"""GKE's DaemonSets on simulated nodes request what the program's planning deducts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from catalog.machines import machine
+from catalog.nodes import NodeShape, free
+from catalog.quantities import parse_quantity
+from emulator.cluster import ClusterRecord, fit, node_agents
+from emulator.cluster.nodes import node_object
+
+CLUSTER = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
+MACHINES = ["e2-standard-4", "g2-standard-24", "a3-highgpu-8g", "ct5lp-hightpu-4t"]
+
+
+def shape_of(machine_type: str) -> NodeShape:
+    spec = machine(machine_type)
+    topology = "2x2" if spec.tpu else None
+    return NodeShape(
+        "p", machine_type, spec.gpu, spec.gpus, "latest", "onDemand", "us-central1-a", 200, {}, True, topology
+    )
+
+
+def placed_on(node: dict[str, Any]) -> Counter[str]:
+    """What the DaemonSets whose pods come to a node request there, read from the objects themselves."""
+    total: Counter[str] = Counter()
+    for one in node_agents.daemon_sets():
+        pod = {"metadata": {"namespace": "kube-system"}, "spec": one["spec"]["template"]["spec"]}
+        plenty = dict.fromkeys(("cpu", "memory", "pods"), Fraction(10**15))
+        if fit.refusal(pod, node, plenty) is None:
+            total.update({key: amount for key, amount in fit.requests(pod).items() if key != "pods"})
+    return total
+
+
+@pytest.mark.parametrize("machine_type", MACHINES)
+def test_daemonsets_of_the_emulator_leave_what_the_program_counts_on(machine_type: str) -> None:
+    shape = shape_of(machine_type)
+    node = node_object(CLUSTER, shape, "n")
+    taken = placed_on(node)
+    for resource in ("cpu", "memory"):
+        has = parse_quantity(node["status"]["allocatable"][resource]) - taken[resource]
+        assert 0 <= has - parse_quantity(free(shape)[resource]) < 1024
+
+
+@pytest.mark.parametrize("machine_type", MACHINES)
+def test_autoscaler_of_the_emulator_counts_on_the_same(machine_type: str) -> None:
+    node = node_object(CLUSTER, shape_of(machine_type), "n")
+    room, taken = fit.room(node), placed_on(node)
+    for resource in ("cpu", "memory"):
+        assert room[resource] == parse_quantity(node["status"]["allocatable"][resource]) - taken[resource]
+
+
+def test_pods_of_the_daemonsets_are_known_by_their_owner() -> None:
+    def pod(namespace: str, owner: str) -> dict[str, Any]:
+        return {"metadata": {"namespace": namespace, "ownerReferences": [{"kind": "DaemonSet", "name": owner}]}}
+
+    assert all(node_agents.is_agent(pod("kube-system", one["metadata"]["name"])) for one in node_agents.daemon_sets())
+    assert not node_agents.is_agent(pod("llm", "gke-node-agents"))
+    assert not node_agents.is_agent(pod("kube-system", "node-exporter"))

@@ -1,0 +1,229 @@
+"""Machines that Google does not offer as asked, or that need what this program does not make: each is found, alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.capacity import MODES
+from catalog.machines import MACHINES, NOT_BUILT
+from tests.test_bad_configuration import (
+    Configuration,
+    Mistake,
+    both,
+    drop,
+    is_told_alone,
+    on_autopilot,
+    problems_of,
+    put,
+)
+
+H100 = {"name": "h100", "machineType": "a3-highgpu-1g", "nodesPerZone": 1, "zones": ["us-central1-a"]}
+B200 = {"name": "b200", "machineType": "a4-highgpu-8g", "nodesPerZone": 1, "zones": ["us-central1-b"]}
+RESERVED = {"mode": "reservation", "reservation": "mine"}
+CLASS = "computeClasses.0.priorities.0"
+
+
+def good() -> Configuration:
+    """A pool of each of two GPU machines and a compute class, with nothing on them; nothing is wrong."""
+    return {
+        "cluster": {"name": "llm-cluster", "mode": "standard", "location": "us-central1"},
+        "buckets": [{"name": "models-{project}", "grants": [{"namespace": "llm"}]}],
+        "gpuPools": [{**H100, "capacity": {"mode": "spot"}}, {**B200, "capacity": RESERVED}],
+        "computeClasses": [{"name": "h100", "priorities": [{"machineType": "a3-highgpu-8g"}]}],
+    }
+
+
+def run(**keys: object) -> dict[str, object]:
+    """A fine-tuning run on the eight-GPU machine, one pod of eight GPUs unless `keys` says otherwise."""
+    return {
+        "name": "finetune",
+        "pool": "b200",
+        "pods": 1,
+        "gpusPerPod": 8,
+        "volume": {"bucket": "models-{project}"},
+        **keys,
+    }
+
+
+def elastic(pool: int, mode: str) -> tuple[object, ...]:
+    return (
+        drop(f"gpuPools.{pool}.nodesPerZone"),
+        put(f"gpuPools.{pool}.autoscaling", {"maxNodes": 1}),
+        put(f"gpuPools.{pool}.capacity", {"mode": mode}),
+    )
+
+
+MISTAKES = [
+    Mistake(
+        "one H100 on demand",
+        drop("gpuPools.0.capacity"),
+        "gke-ai:gpuPools[0].capacity.mode",
+        "Google does not offer a3-highgpu-1g with capacity mode onDemand — no node would ever come",
+        "Set the mode to spot or flexStart or queuedFlexStart, or choose a3-highgpu-8g",
+        good,
+    ),
+    Mistake(
+        "four H100 of a reservation",
+        both(put("gpuPools.0.machineType", "a3-highgpu-4g"), put("gpuPools.0.capacity", RESERVED)),
+        "gke-ai:gpuPools[0].capacity.mode",
+        "Google does not offer a3-highgpu-4g with capacity mode reservation",
+        "or choose a3-highgpu-8g",
+        good,
+    ),
+    Mistake(
+        "B200 on demand",
+        drop("gpuPools.1.capacity"),
+        "gke-ai:gpuPools[1].capacity.mode",
+        "Google does not offer a4-highgpu-8g with capacity mode onDemand",
+        "Set the mode to spot or reservation or flexStart",
+        good,
+    ),
+    Mistake(
+        "H200 on demand",
+        both(drop("gpuPools.1.capacity"), put("gpuPools.1.machineType", "a3-ultragpu-8g")),
+        "gke-ai:gpuPools[1].capacity.mode",
+        "Google does not offer a3-ultragpu-8g with capacity mode onDemand",
+        "Set the mode to spot or reservation",
+        good,
+    ),
+    Mistake(
+        "two H100 on demand as a choice of a class",
+        put(f"{CLASS}.machineType", "a3-highgpu-2g"),
+        "gke-ai:computeClasses[0].priorities[0].capacity.mode",
+        "Google does not offer a3-highgpu-2g with capacity mode onDemand",
+        "or choose a3-highgpu-8g",
+        good,
+    ),
+    Mistake(
+        "a pool of GB200",
+        put("gpuPools.1.machineType", "a4x-highgpu-4g"),
+        "gke-ai:gpuPools[1].machineType",
+        "a4x-highgpu-4g needs GPUDirect-RDMA and an NVLink domain, which this program does not set up yet",
+        "Choose another machine",
+        good,
+    ),
+    Mistake(
+        "GB200 as a choice of a class",
+        put(f"{CLASS}.machineType", "a4x-highgpu-4g"),
+        "gke-ai:computeClasses[0].priorities[0].machineType",
+        "this program does not set up yet",
+        "Choose another machine",
+        good,
+    ),
+    Mistake(
+        "a server on GB200",
+        put("serving.0.accelerator", "nvidia-gb200"),
+        "gke-ai:serving[0].accelerator",
+        "a4x-highgpu-4g needs GPUDirect-RDMA and an NVLink domain",
+        "Choose another machine",
+        lambda: {key: value for key, value in on_autopilot().items() if key != "queues"} | _a_vllm_server(),
+    ),
+    Mistake(
+        "three GPUs of a pod on Autopilot",
+        both(put("serving.0.gpus", 3), put("serving.0.model", "acme/unknown"), drop("serving.0.queue")),
+        "gke-ai:serving[0].gpus",
+        "on Autopilot a pod has all GPUs of its node, and no node has 3 nvidia-l4, but 1, 2, 4, 8",
+        "Ask for less, or another accelerator",
+        on_autopilot,
+    ),
+    Mistake(
+        "a run over two nodes of B200",
+        both(put("gpuPools.1.nodesPerZone", 2), put("training", [run(pods=2)])),
+        "gke-ai:training[0].pods",
+        "2 pods of 8 GPUs need several nodes of a4-highgpu-8g, which reach each other by GPUDirect-RDMA; "
+        "this program does not set it up yet",
+        "Use up to 8 GPUs in all, on one node",
+        good,
+    ),
+    Mistake(
+        "a run over two nodes of H100 Mega",
+        both(
+            put("gpuPools.1", {**B200, "machineType": "a3-megagpu-8g", "nodesPerZone": 2}),
+            put("training", [run(pods=2)]),
+        ),
+        "gke-ai:training[0].pods",
+        "reach each other by GPUDirect-TCPXO",
+        "or machines such as g2-standard-96",
+        good,
+    ),
+    Mistake(
+        "a run over two nodes of a class with H200",
+        both(
+            put(CLASS, {"machineType": "a3-ultragpu-8g", "capacity": {"mode": "spot"}}),
+            put("training", [{key: value for key, value in run(pods=2, computeClass="h100").items() if key != "pool"}]),
+        ),
+        "gke-ai:training[0].pods",
+        "need several nodes of a3-ultragpu-8g",
+        "on one node",
+        good,
+    ),
+]
+
+
+WINDOW = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
+EXCLUSION = {"name": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("maintenance", "key", "cause"),
+    [
+        ({"window": {**WINDOW, "endTime": "2026-01-03T03:59:59Z"}}, "window.endTime", "less than 4 hours"),
+        ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "no recurrence rule"),
+        ({"exclusions": [{**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}]}, "exclusions[0].endTime", "ends before"),
+        ({"exclusions": [{**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}]}, "exclusions[0].endTime", "31 days"),
+    ],
+)
+def test_maintenance_that_gke_would_refuse_is_told_once(maintenance: Configuration, key: str, cause: str) -> None:
+    values = good()
+    values["cluster"]["maintenance"] = {"window": WINDOW, "exclusions": [EXCLUSION]}
+    assert problems_of(values) == []
+    values["cluster"]["maintenance"] = maintenance
+    (problem,) = problems_of(values)
+    assert problem.path == f"gke-ai:cluster.maintenance.{key}"
+    assert cause in problem.cause
+
+
+def _a_vllm_server() -> Configuration:
+    server = on_autopilot()["serving"][0] | {"engine": "vllm", "maxModelLen": 4096, "gpus": 4}
+    return {
+        "serving": [{key: value for key, value in server.items() if key not in ("queue", "priorityClass")}],
+        "training": [],
+    }
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
+def test_machine_that_cannot_be_had_is_told_once(mistake: Mistake) -> None:
+    is_told_alone(mistake, mistake.base())
+
+
+def test_machines_that_google_offers_as_asked_are_no_mistake() -> None:
+    assert problems_of(good()) == []
+
+
+@pytest.mark.parametrize("mode", ["spot", "flexStart", "queuedFlexStart"])
+@pytest.mark.parametrize("pool", [0, 1])
+def test_machines_without_on_demand_are_had_by_spot_and_flex_start(pool: int, mode: str) -> None:
+    values = good()
+    changes = (put(f"gpuPools.{pool}.capacity", {"mode": mode}),) if mode == "spot" else elastic(pool, mode)
+    for change in changes:
+        change(values)  # type: ignore[operator]
+    assert problems_of(values) == []
+
+
+@pytest.mark.parametrize("keys", [{}, {"pods": 2, "gpusPerPod": 4}], ids=["one pod", "two pods on one node"])
+def test_a_run_on_one_node_may_have_all_its_gpus(keys: dict[str, object]) -> None:
+    values = good()
+    values["training"] = [run(**keys)]
+    assert problems_of(values) == []
+
+
+def test_a_run_over_several_nodes_may_have_machines_without_a_fabric() -> None:
+    values = good()
+    values["gpuPools"].append({"name": "l4", "machineType": "g2-standard-96", "nodesPerZone": 2})
+    values["training"] = [run(pool="l4", pods=2)]
+    assert problems_of(values) == []
+
+
+def test_modes_of_every_machine_are_modes_that_there_are() -> None:
+    assert all(machine.modes and machine.modes <= set(MODES) for machine in MACHINES.values())
+    assert set(MACHINES) >= NOT_BUILT
