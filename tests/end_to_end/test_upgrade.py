@@ -20,7 +20,14 @@ _SERVER = "kubernetes:apps/v1:Deployment::"
 _KUEUE = "kubernetes:helm.sh/v3:Release::kueue"
 CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
     ("0.2.0", "dev"): {"update": [f"{_CLUSTER}ai-dev", f"{_SERVER}llm/gemma", _KUEUE]},
-    ("0.2.0", "prod"): {"update": [f"{_CLUSTER}ai-prod", f"{_SERVER}llm/gemma", _KUEUE]},
+    ("0.2.0", "prod"): {
+        "update": [
+            f"{_CLUSTER}ai-prod",
+            f"{_SERVER}llm/gemma",
+            _KUEUE,
+            "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue::gpus",
+        ]
+    },
     ("0.2.0", "mixed-training-inference"): {
         "update": [f"{_CLUSTER}llm-cluster", f"{_SERVER}llm/tgi-gemma-deployment", _KUEUE]
     },
@@ -29,7 +36,13 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
     },
     ("0.2.0", "multislice-training"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
     ("0.2.0", "multislice-training-autopilot"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
-    ("0.2.0", "cost-optimized-serving"): {"update": [f"{_SERVER}default/inference-mixtral-ccc"]},
+    ("0.2.0", "cost-optimized-serving"): {
+        "update": [
+            f"{_SERVER}default/inference-mixtral-ccc",
+            "kubernetes:cloud.google.com/v1:ComputeClass::dws-model-inference-class",
+        ]
+    },
+    ("0.2.0", "flex-start-tpu"): {"update": ["gcp:container/nodePool:NodePool::single-host"]},
     ("0.2.0", "jetstream-autoscaling"): {"update": [f"{_SERVER}default/maxengine-server"]},
     ("0.2.0", "jetstream-autoscaling-prometheus"): {
         "create": ["kubernetes:policy/v1:PodDisruptionBudget::frontend"],
