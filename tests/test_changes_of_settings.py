@@ -99,6 +99,14 @@ class Row:
 
 # What Google's provider plans: `changes-of-settings` and `mends` of its measurement, of which the emulator's table and
 # emulator/tests/provider_changes.yaml are the part that is used.
+WINDOW = {
+    "startTime": "2026-01-03T00:00:00Z",
+    "endTime": "2026-01-03T08:00:00Z",
+    "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+}
+EXCLUSION = {"name": "pretraining", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+MINOR = {**EXCLUSION, "scope": "NO_MINOR_UPGRADES"}
+
 ROWS: dict[str, tuple[Row, ...]] = {
     # --- the cluster ---
     "cluster.name": (
@@ -125,6 +133,16 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "cluster.existingMode": (Row(EXISTING, {"cluster.existingMode": "autopilot"}, SAME),),
     "cluster.location": (Row(BARE, {"cluster.location": "us-east4"}, ANOTHER),),
+    "cluster.maintenance": (
+        Row(STANDARD, {"cluster.maintenance": {"window": WINDOW, "exclusions": [EXCLUSION]}}, update("Cluster c")),
+    ),
+    "cluster.maintenance.window": (Row(STANDARD, {"cluster.maintenance.window": WINDOW}, update("Cluster c")),),
+    "cluster.maintenance.exclusions": (
+        Row(STANDARD, {"cluster.maintenance.exclusions": [EXCLUSION]}, update("Cluster c")),
+    ),
+    "cluster.maintenance.exclusions.scope": (
+        Row(STANDARD, {"cluster.maintenance.exclusions": [MINOR]}, update("Cluster c")),
+    ),
     "cluster.releaseChannel": (Row(STANDARD, {"cluster.releaseChannel": "stable"}, update("Cluster c")),),
     "cluster.systemPool": (
         Row(STANDARD, {"cluster.systemPool": {"machineType": "e2-standard-8"}}, update("NodePool default-pool")),
@@ -370,8 +388,9 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 
 # --- upgrades -----------------------------------------------------------------------------------------------------
 
-# As docs/upgrading.md lists them: newly stated off forms, all in place.
+# As docs/upgrading.md lists them: newly stated off forms and upgrade settings, all in place.
 UPGRADES = {
+    "flex-start-tpu": update("NodePool single-host"),
     "dev": update("Cluster ai-dev"),
     "prod": update("Cluster ai-prod"),
     "mixed-training-inference": update("Cluster llm-cluster"),

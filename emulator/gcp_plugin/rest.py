@@ -44,6 +44,8 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "gatewayApiConfig": "networkConfig.gatewayApiConfig",
         "location": None,
         "masterAuthorizedNetworksConfig": "controlPlaneEndpointsConfig.ipEndpointsConfig.authorizedNetworksConfig",
+        # Not translated: exclusions are a map in the API. The program's own rules check windows and exclusions.
+        "maintenancePolicy": None,
         "minMasterVersion": "initialClusterVersion",
         "networkingMode": None,
         "nodeLocations": "locations",
