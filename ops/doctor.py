@@ -30,7 +30,7 @@ from rich.text import Text
 import settings
 from catalog import apis, features, project_quotas
 from ops import doctor_needs as needs
-from ops.stack import ROOT, Stop, run
+from ops.stack import ROOT, Answer, Stop, run
 from settings import BadConfiguration, Settings, model_memory, plan
 
 OLDEST_PYTHON = (3, 11)
@@ -43,18 +43,6 @@ MISSING, ADVICE, UNCHECKED, GOOD = "missing", "advice", "not checked", "good"
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
-@dataclass(frozen=True)
-class Answer:
-    """What a command or an API answers: exit code or HTTP status (0: no answer), JSON or text, and words of an error.
-
-    What it holds may be a credential, so it is never shown.
-    """
-
-    code: int
-    body: Any = field(default=None, repr=False)
-    error: str = ""
-
-
 def call(request: str, body: Mapping[str, Any] | None = None, token: str = "", payer: str = "") -> Answer:
     """The answer to a command line, or to `GET URL` and `POST URL` with a body; `payer` is the project that it counts
     for."""

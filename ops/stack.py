@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,28 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 KUEUE_STACK = "gke-ai:index:KueueStack"
 PROVIDER = "pulumi:providers:kubernetes"
 ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 30  # the longest that a cluster may take to answer
 
 
 class Stop(Exception):
     """Ends a command with a message for the person who ran it, and without a traceback."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command or an API answers: exit code or HTTP status (0: no answer), JSON or text, and words of an error.
+
+    What it holds may be a credential, so it is never shown.
+    """
+
+    code: int
+    body: Any = field(default=None, repr=False)
+    error: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the request was refused, on one line."""
+        return " ".join((self.error or f"HTTP {self.code}").split())[:300]
 
 
 @dataclass(frozen=True)
@@ -125,25 +143,52 @@ def client_of(kubeconfig: str, connections: int) -> ApiClient:
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 
 
-def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
-    """The objects under an API path, as the API gives them; none where the kind isn't installed."""
-    from kubernetes.client.exceptions import ApiException
+def request(
+    api: ApiClient,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> Answer:
+    """Sends a request to a cluster's API. Stops where there is no cluster to answer it."""
     from urllib3.exceptions import HTTPError
 
-    request = api.param_serialize("GET", path, query_params=list(query.items()), auth_settings=["BearerToken"])
-    call: Callable[..., Any] = api.call_api
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    sent = api.param_serialize(
+        method,
+        path,
+        query_params=[*(query or {}).items()],
+        header_params=headers,
+        body=body,
+        auth_settings=["BearerToken"],
+    )
+    send: Callable[..., Any] = api.call_api
     try:
-        answer = call(*request, _request_timeout=30)
-        answer.read()
-        if answer.status == 404:
-            return []
-        answered: Any = api.response_deserialize(answer, {"200": "object"}).data
-    except ApiException as error:
-        raise Stop(f"The cluster refuses to list {path}: {error.reason}") from None
+        response = send(*sent, _request_timeout=SECONDS)
+        text = response.read().decode(errors="replace")
     except HTTPError as error:
         raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
-    items: list[Object] = answered["items"]
-    return items
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = {}
+    refused = response.status >= 400
+    return Answer(response.status, content, str(content.get("message", text)) if refused else "")
+
+
+def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
+    """The objects under an API path, as the API gives them; none where the kind isn't installed."""
+    return objects_of(request(api, "GET", path, query), path)
+
+
+def objects_of(answer: Answer, path: str) -> list[Object]:
+    """The objects in the answer to a list request; none where the kind isn't installed."""
+    if answer.code == 404:
+        return []
+    if answer.code != 200:
+        raise Stop(f"The cluster refuses to list {path}: {answer.reason}")
+    objects: list[Object] = answer.body["items"]
+    return objects
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:

@@ -23,7 +23,7 @@ from rich.text import Text
 from ops.stack import ROOT, Stack, Stop, run
 from ops.verify_claims import FAIL, PASS, UNCHECKED, UNSEEN, Check, Verification
 from ops.verify_durations import measure
-from ops.verify_live import Ask, asking, recorded, take
+from ops.verify_live import Call, caller, recorded, take
 from settings import calibration
 from settings.calibration import Calibration
 
@@ -47,7 +47,7 @@ def verify(stack: Stack, output: Path | None = None) -> int:
     api = stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
-    return compare(stack.name, stack.resources, asking(api), named_file(stack), output)
+    return compare(stack.name, stack.resources, caller(api), named_file(stack), output)
 
 
 def named_file(stack: Stack) -> Path | None:
@@ -59,12 +59,12 @@ def named_file(stack: Stack) -> Path | None:
 
 
 def compare(
-    name: str, resources: Sequence[Any], ask: Ask, named: Path | None, output: Path | None, today: Any = None
+    name: str, resources: Sequence[Any], call: Call, named: Path | None, output: Path | None, today: Any = None
 ) -> int:
-    """Compares recorded resources with what `ask` answers, prints the result and writes the calibration file."""
+    """Compares recorded resources with what `call` answers, prints the result and writes the calibration file."""
     relied_on = read(named) if named else Calibration()
     stack = recorded(resources)
-    live = take(stack, ask)
+    live = take(stack, call)
     checks = Verification(stack, live, relied_on).checks()
     measured = measure(stack, live, resources, today or datetime.date.today())
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)

@@ -27,7 +27,7 @@ from catalog.quantities import format_quantity, parse_quantity, readable
 from catalog.versions import KUEUE_CHART
 from ops.stack import CLUSTER, NODE_POOL, Object, kubectl
 from ops.status import ACCELERATORS, condition, label
-from ops.verify_live import BUCKET_GRANT, Grant, Live, bucket_command, images, releases, seconds_between, secrets, why
+from ops.verify_live import BUCKET_GRANT, Grant, Live, bucket_command, images, releases, seconds_between, secrets
 from ops.verify_nodes import NodeGroup, allocatable_of, amounts, daemon_requests, free_of, groups, is_ready
 from policy.resources import Resource, items, mapping, selects, value
 from policy.resources import Stack as Recorded
@@ -118,7 +118,7 @@ class Verification:
                 state, found, step = UNCHECKED, "–", "no local queue to create a Job in"
             elif answer.code not in (200, 201):
                 state = FAIL if "webhook" in answer.error else UNCHECKED
-                found = why(answer)
+                found = answer.reason
             elif chart == KUEUE_CHART and value(answer.body, "spec", "suspend") is not True:
                 state, found = FAIL, "a Job with a queue is not suspended"
             yield Check(state, "webhook", f"{name} in {namespace}", relied_on, found, "" if state == PASS else step)
@@ -225,10 +225,8 @@ class Verification:
         expected: dict[str, str] = {}
         for node, shape in shaped:
             for key, text in node_labels(shape).items():
-                if not group.whole and key not in ACCELERATOR_LABELS and key != GKE_GPU_DRIVER_VERSION:
-                    continue
-                if not group.whole and key == GKE_GPU_DRIVER_VERSION:
-                    continue  # Google's choice, unless a pod asks for one
+                if not group.whole and key not in ACCELERATOR_LABELS:
+                    continue  # Google's choice, the version of the driver included
                 expected[key] = text
                 if (found := label(node, key)) != text:
                     count = wrong[key][2] + 1 if key in wrong else 1

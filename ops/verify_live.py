@@ -1,34 +1,32 @@
 """What `ops.verify` reads: the stack as recorded, and the objects of its cluster as the API gives them.
 
-Every request goes through `ask`: `GET /PATH` and `POST /PATH` to the cluster's API, anything else is a command line.
+Every request goes through `call`: `GET /PATH` and `POST /PATH` to the cluster's API, anything else is a command line.
 Of Secrets only the names of their keys are kept.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from ops import doctor
-from ops.doctor import Answer
-from ops.stack import Object, Stop
+from ops.stack import Answer, Object, objects_of, request
 from policy.resources import Pod, Resource, is_unset, items, mapping, value
 from policy.resources import Stack as Recorded
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-Ask = Callable[..., Answer]
+Call = Callable[..., Answer]
 RELEASE = "kubernetes:helm.sh/v3:Release"
 BUCKET_GRANT = "gcp:storage/bucketIAMMember:BucketIAMMember"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-SECONDS = 30
 PROBE = "gke-ai-verify"
 
 
@@ -101,7 +99,7 @@ def recorded(resources: Sequence[Mapping[str, Any]]) -> Recorded:
                 resource["urn"],
                 resource["type"],
                 resource["urn"].rpartition("::")[2],
-                {**{key: found for key, found in (resource.get("outputs") or {}).items() if key == "name"}}
+                {key: found for key, found in (resource.get("outputs") or {}).items() if key == "name"}
                 | (resource.get("inputs") or {}),
             )
             for resource in resources
@@ -110,35 +108,35 @@ def recorded(resources: Sequence[Mapping[str, Any]]) -> Recorded:
     )
 
 
-def take(stack: Recorded, ask: Ask) -> Live:
+def take(stack: Recorded, call: Call) -> Live:
     """Reads what the claims of a stack are about."""
     live = Live(
-        version=str((ask("GET /version").body or {}).get("gitVersion", "")),
-        nodes=listed(ask, "/api/v1/nodes"),
-        pods=listed(ask, "/api/v1/pods"),
-        events=listed(ask, "/api/v1/events"),
-        cluster_queues=listed(ask, f"/apis/{KUEUE_API}/clusterqueues"),
-        workloads=listed(ask, f"/apis/{KUEUE_API}/workloads"),
+        version=str((call("GET /version").body or {}).get("gitVersion", "")),
+        nodes=list_objects(call, "/api/v1/nodes"),
+        pods=list_objects(call, "/api/v1/pods"),
+        events=list_objects(call, "/api/v1/events"),
+        cluster_queues=list_objects(call, f"/apis/{KUEUE_API}/clusterqueues"),
+        workloads=list_objects(call, f"/apis/{KUEUE_API}/workloads"),
     )
     for secret in secrets(stack):
-        answer = ask(f"GET /api/v1/namespaces/{secret.namespace}/secrets/{secret.name}")
+        answer = call(f"GET /api/v1/namespaces/{secret.namespace}/secrets/{secret.name}")
         if answer.code == 200:
             live.secret_keys[secret.namespace, secret.name] = frozenset(answer.body.get("data") or {})
         elif answer.code != 404:
-            live.secret_keys[secret.namespace, secret.name] = why(answer)
+            live.secret_keys[secret.namespace, secret.name] = answer.reason
     for grant in grants(stack):
-        answer = ask(f"POST {REVIEWS}", grant.review)
+        answer = call(f"POST {REVIEWS}", grant.review)
         live.rights[grant] = (
-            value(answer.body, "status", "allowed") is True if answer.code in (200, 201) else why(answer)
+            value(answer.body, "status", "allowed") is True if answer.code in (200, 201) else answer.reason
         )
     if releases(stack):
         for path in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
-            live.webhooks += listed(ask, f"/apis/admissionregistration.k8s.io/v1/{path}")
-        live.endpoint_slices = listed(ask, "/apis/discovery.k8s.io/v1/endpointslices")
+            live.webhooks += list_objects(call, f"/apis/admissionregistration.k8s.io/v1/{path}")
+        live.endpoint_slices = list_objects(call, "/apis/discovery.k8s.io/v1/endpointslices")
         for chart, (path, body) in probes(stack).items():
-            live.dry_runs[chart] = ask(f"POST {path}?dryRun=All", body)
+            live.dry_runs[chart] = call(f"POST {path}?dryRun=All", body)
     for bucket in dict.fromkeys(str(grant.props.get("bucket")) for grant in stack.of_type(BUCKET_GRANT)):
-        live.bucket_policies[bucket] = ask(bucket_command(bucket))
+        live.bucket_policies[bucket] = call(bucket_command(bucket))
     return live
 
 
@@ -147,51 +145,22 @@ def bucket_command(bucket: str) -> str:
     return f"gcloud storage buckets get-iam-policy gs://{bucket} --format=json"
 
 
-def listed(ask: Ask, path: str) -> list[Object]:
+def list_objects(call: Call, path: str) -> list[Object]:
     """The objects under a path; none where the kind isn't installed."""
-    answer = ask(f"GET {path}")
-    if answer.code == 404:
-        return []
-    if answer.code != 200:
-        raise Stop(f"The cluster refuses to list {path}: {why(answer)}")
-    found: list[Object] = answer.body["items"]
-    return found
+    return objects_of(call(f"GET {path}"), path)
 
 
-def why(answer: Answer) -> str:
-    """Why a request was not answered, in few words."""
-    return " ".join((answer.error or f"HTTP {answer.code}").split())[:300]
+def caller(api: ApiClient) -> Call:
+    """Calls the cluster behind a client, and runs command lines."""
 
-
-def asking(api: ApiClient) -> Ask:
-    """Asks the cluster behind a client, and runs command lines."""
-    from urllib3.exceptions import HTTPError
-
-    call: Callable[..., Any] = api.call_api
-
-    def ask(request: str, body: Mapping[str, Any] | None = None) -> Answer:
-        method, _, path = request.partition(" ")
+    def call(line: str, body: Mapping[str, Any] | None = None) -> Answer:
+        method, _, path = line.partition(" ")
         if not path.startswith("/"):
-            return doctor.call(request)
+            return doctor.call(line)
         path, _, query = path.partition("?")
-        parameters = [tuple(part.split("=", 1)) for part in query.split("&") if part]
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        sent = api.param_serialize(
-            method, path, query_params=parameters, header_params=headers, body=body, auth_settings=["BearerToken"]
-        )
-        try:
-            response = call(*sent, _request_timeout=SECONDS)
-            text = response.read().decode(errors="replace")
-        except HTTPError as error:
-            raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
-        try:
-            parsed = json.loads(text)
-        except ValueError:
-            parsed = {}
-        refused = response.status >= 400
-        return Answer(response.status, parsed, str(parsed.get("message", text)) if refused else "")
+        return request(api, method, path, dict(parse_qsl(query)), body)
 
-    return ask
+    return call
 
 
 # ------------------------------------------------------------------------------------ what the recorded stack relies on

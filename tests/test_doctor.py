@@ -20,8 +20,8 @@ from docs import repository
 from emulator.gcp_plugin import rest
 from ops import doctor
 from ops import doctor_needs as needs
-from ops.doctor import ADVICE, GOOD, MISSING, UNCHECKED, Answer, Doctor, Finding
-from ops.stack import Stop
+from ops.doctor import ADVICE, GOOD, MISSING, UNCHECKED, Doctor, Finding
+from ops.stack import Answer, Stop
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
 PROJECT = "my-project"

@@ -15,7 +15,7 @@ import pytest
 from catalog.nodes import NodeShape
 from catalog.versions import JOBSET_CHART, KUEUE_CHART
 from ops import verify
-from ops.doctor import Answer
+from ops.stack import Answer
 from ops.verify_claims import FAIL, PASS, UNCHECKED, UNSEEN, Check, Verification
 from ops.verify_durations import measure
 from ops.verify_live import REVIEWS, bucket_command, recorded, take

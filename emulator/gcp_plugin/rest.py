@@ -44,8 +44,6 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "gatewayApiConfig": "networkConfig.gatewayApiConfig",
         "location": None,
         "masterAuthorizedNetworksConfig": "controlPlaneEndpointsConfig.ipEndpointsConfig.authorizedNetworksConfig",
-        # Not translated: exclusions are a map in the API. The program's own rules check windows and exclusions.
-        "maintenancePolicy": None,
         "minMasterVersion": "initialClusterVersion",
         "networkingMode": None,
         "nodeLocations": "locations",
@@ -65,6 +63,11 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
     },
     "AutoprovisioningNodePoolDefaults": {"diskSize": "diskSizeGb"},
     "LoggingConfig": {"enableComponents": "componentConfig.enableComponents"},
+    "MaintenancePolicy": {
+        "dailyMaintenanceWindow": "window.dailyMaintenanceWindow",
+        "maintenanceExclusions": None,  # a list here, a map by name in the API: `cluster` writes it
+        "recurringWindow": "window.recurringWindow",
+    },
     "MonitoringConfig": {
         "enableComponents": "componentConfig.enableComponents",
         "managedPrometheus": "managedPrometheusConfig",
@@ -84,6 +87,8 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "loggingVariant": "loggingConfig.variantConfig.variant",
         "resourceManagerTags": "resourceManagerTags.tags",
     },
+    "RecurringTimeWindow": {"endTime": "window.endTime", "startTime": "window.startTime"},
+    "TimeWindow": {"exclusionName": None, "exclusionOptions": "maintenanceExclusionOptions"},
     "AcceleratorConfig": {"count": "acceleratorCount", "type": "acceleratorType"},
     "AlertPolicy": {"deletionPolicy": None, "project": None},
     "Bucket": {
@@ -176,7 +181,7 @@ class Body:
     api: Api
     type: str
     content: dict[str, Any]
-    sources: Mapping[str, str]
+    sources: dict[str, str]
 
     def problems(self, root: str) -> list[tuple[str, str]]:
         """What the API would refuse as malformed: (Pulumi property, the API's words) each."""
@@ -209,7 +214,25 @@ def cluster(inputs: Mapping[str, Any]) -> Body:
         addresses["enablePublicEndpoint"] = not private["enablePrivateEndpoint"]
     if authorized := _at(body.content, "controlPlaneEndpointsConfig", "ipEndpointsConfig", "authorizedNetworksConfig"):
         authorized["enabled"] = True  # there is none without
+    _add_exclusions(body, inputs)
     return body
+
+
+def _add_exclusions(body: Body, inputs: Mapping[str, Any]) -> None:
+    """Writes maintenance exclusions: a list in the provider, in the API a map by name."""
+    exclusions = (inputs.get("maintenancePolicy") or {}).get("maintenanceExclusions")
+    if not isinstance(exclusions, list):
+        return
+    schema, key = body.api.at({"$ref": "TimeWindow"}, "")
+    written = {}
+    for index, exclusion in enumerate(exclusions):
+        name = str(exclusion.get("exclusionName"))
+        places = (
+            f"cluster.maintenancePolicy.window.maintenanceExclusions.{name}",
+            f"maintenancePolicy.maintenanceExclusions[{index}]",
+        )
+        written[name] = _write(body.api, schema, key, exclusion, places, body.sources)
+    body.content["maintenancePolicy"].setdefault("window", {})["maintenanceExclusions"] = written
 
 
 def node_pool(inputs: Mapping[str, Any]) -> Body:

@@ -70,6 +70,21 @@ CASES: list[tuple[str, Callable[[dict[str, Any]], rest.Body], dict[str, Any]]] =
             "resourceLabels": {"team": "ml"},
             "nodeLocations": ["us-central1-a", "us-central1-b"],
             "minMasterVersion": "1.35",
+            "maintenancePolicy": {
+                "recurringWindow": {
+                    "startTime": "2026-01-03T00:00:00Z",
+                    "endTime": "2026-01-03T08:00:00Z",
+                    "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+                },
+                "maintenanceExclusions": [
+                    {
+                        "exclusionName": "long-run",
+                        "startTime": "2026-03-01T00:00:00Z",
+                        "endTime": "2026-03-21T00:00:00Z",
+                        "exclusionOptions": {"scope": "NO_MINOR_UPGRADES"},
+                    }
+                ],
+            },
             "nodeConfig": {
                 "machineType": "e2-standard-4",
                 "diskSizeGb": 50,
@@ -206,6 +221,18 @@ def test_a_mistake_deep_in_a_bucket_is_found_where_the_api_has_no_named_type() -
         ("lifecycleRules[0].condition.age", "Invalid value"),
         ("lifecycleRules[0].condition.old", 'Invalid JSON payload received. Unknown name "old"'),
     ]
+
+
+def test_a_mistake_in_a_maintenance_exclusion_is_found_in_the_list_that_the_user_wrote() -> None:
+    times = {"startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+    exclusions = [
+        {"exclusionName": "fine", **times},
+        {"exclusionName": "wrong", **times, "exclusionOptions": {"scope": "NO_UPGRADE"}},
+    ]
+    body = rest.cluster({"name": "c", "maintenancePolicy": {"maintenanceExclusions": exclusions}})
+    ((path, text),) = body.problems("cluster")
+    assert path == "maintenancePolicy.maintenanceExclusions[1].exclusionOptions.scope"
+    assert "NO_MINOR_UPGRADES" in text
 
 
 def test_what_is_not_known_yet_passes() -> None:

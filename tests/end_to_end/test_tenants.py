@@ -296,8 +296,12 @@ def test_a_run_of_the_stack_keeps_to_the_tenants_bounds_and_runs(team_b: Credent
 def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) -> None:
     def waiting() -> list[str]:
         found = team_a.read("Workload").content["items"]
-        (one,) = (each for each in found if each["metadata"]["ownerReferences"][0]["name"] == "too-large")
-        return [each["message"] for each in one.get("status", {}).get("conditions", []) if each["status"] == "False"]
+        (workload,) = (one for one in found if one["metadata"]["ownerReferences"][0]["name"] == "too-large")
+        return [
+            condition["message"]
+            for condition in workload.get("status", {}).get("conditions", [])
+            if (condition["type"], condition["status"]) == ("QuotaReserved", "False")
+        ]
 
     (message,) = eventually(waiting, "Kueue says why the Job waits")
     assert "insufficient" in message
