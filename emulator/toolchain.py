@@ -27,10 +27,10 @@ from emulator.progress import CommandFailed, Step, Stop
 
 MODULES = ROOT / "emulator" / "tools"
 MIN_GO = (1, 26)
-# Without symbol tables a binary is a third smaller; without debug information, which they hold, it also compiles sooner.
+# Without symbol tables a binary is a third smaller; without the debug information in them it also compiles sooner.
 GO_FLAGS = ("-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false")
 STRIPPED = "-s -w"
-# The compiler collects garbage less often, which takes a quarter off a build. The limit holds for each of its processes.
+# Makes the compiler collect garbage less often: a build takes a quarter less. The limit is that of one process.
 COMPILER = {"GOGC": "400", "GOMEMLIMIT": "3GiB"}
 
 
