@@ -43,7 +43,7 @@ check:  ## within two minutes
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
-	emulator/run pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
+	emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
 # By file, side by side: most of its time a test waits for a cluster of its own.
 test:  ## everything CI runs
 	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
