@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from math import ceil
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -57,6 +58,14 @@ def readable(resource: str, amount: Fraction) -> str:
     if resource in ("memory", "ephemeral-storage"):
         return f"{round(float(amount / GI), 1):.15g}Gi"
     return str(amount // 1)
+
+
+def round_up(resource: str, amount: Fraction) -> Fraction:
+    """The next amount that `format_quantity` writes exactly."""
+    unit = {"cpu": Fraction(1, 1000), "memory": Fraction(KI), "ephemeral-storage": Fraction(KI)}.get(
+        resource, Fraction(1)
+    )
+    return ceil(amount / unit) * unit
 
 
 def format_quantity(resource: str, amount: Fraction) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from catalog.machines import MACHINES
 from catalog.nodes import INSTANCE_TYPE
-from catalog.quantities import format_quantity
+from catalog.quantities import format_quantity, round_up
 from ops.stack import CLUSTER, NODE_POOL, Object
 from ops.status import condition, label
 from ops.verify_claims import load_seconds, pods_of, startup_probes
@@ -76,7 +76,9 @@ def nodes(stack: Recorded, live: Live, today: datetime.date, version: str) -> li
                 allocatable={
                     one: format_quantity(one, min(amount.get(one, Fraction(0)) for amount in have)) for one in resources
                 },
-                daemon_sets={one: format_quantity(one, amount) for one, amount in most.items() if amount},
+                daemon_sets={
+                    one: format_quantity(one, round_up(one, amount)) for one, amount in most.items() if amount
+                },
                 nodes=len(members),
                 measured_on=today,
                 gke_version=version,

@@ -628,6 +628,16 @@ def test_what_was_measured_is_what_the_next_comparison_relies_on() -> None:
     assert (claim, relied_on, found) == ("allocatable cpu", "at least 22", "21")
 
 
+def test_requests_that_a_quantity_rounds_are_measured_as_no_less_than_they_are() -> None:
+    cluster = prod()
+    requests = {"cpu": "100100u", "memory": "36M"}  # neither whole thousandths of a core nor whole KiB
+    cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": requests}
+    measured = cluster.measured()
+    (figures,) = [one for one in measured.nodes if one.machine_type == "g2-standard-24"]
+    assert figures.daemon_sets == {"cpu": "101m", "memory": "35157Ki"}
+    assert shown(cluster.checks(measured), FAIL) == []
+
+
 def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
