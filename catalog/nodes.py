@@ -212,8 +212,10 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
     """The machine that Autopilot gives one pod; its GPUs are all the pod's, and no other pod with GPUs comes there.
 
     Google doesn't say which machine it takes; this is the cheapest that would do. Raises LookupError, in the user's
-    language, for GPUs that no machine has exactly, and for more CPU or memory than Autopilot's maximum.
-    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus#request-gpus
+    language, for GPUs that no machine has exactly, and for more CPU or memory than Autopilot's maximum. Where no
+    maximum is known, what is free on the node takes its place, which is unproven: for H100, H100 Mega, H200, B200 and
+    RTX PRO 6000, and by count for all but one A100. Nothing is below Autopilot's minimum: see `AUTOPILOT_MAXIMUM`.
+    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus (one pod a node; supported GPU quantities)
     """
     candidates = _candidates(gpu)
     counts = sorted({one.gpus for one in candidates})
@@ -224,20 +226,36 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
         )
     exact = [one for one in candidates if gpu is None or one.gpus == gpus]
     machine_type = _first_with_room(exact or candidates, gpu, gpus, cpu, memory)
-    highest = AUTOPILOT_MAXIMUM.get((gpu or "", gpus))
+    highest = AUTOPILOT_MAXIMUM.get((gpu, gpus)) or AUTOPILOT_MAXIMUM.get((gpu, ANY))
     if highest is not None and (cpu > highest[0] or memory > highest[1] * GI):
         raise LookupError(
-            f"Autopilot's maximum for a pod with {gpus} {gpu} is {highest[0]} CPU and {highest[1]}Gi of memory; "
+            f"Autopilot's maximum for a pod with {gpus} {gpu} is {highest[0]} CPU and "
+            f"{readable('memory', Fraction(highest[1] * GI))} of memory; "
             f"this one takes {readable('cpu', cpu)} CPU and {readable('memory', memory)}"
         )
     return machine_type
 
 
-# Cores and GiB that a pod with so many GPUs of a type may request on Autopilot, where that is less than what is free on
-# the node: https://github.com/argoproj/argo-workflows/issues/13073. For other GPUs Google's table
-# (https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-resource-requests#min-max-requests) was not read;
-# what is free on the node is the maximum there. Autopilot raises what is below its minimum, and refuses nothing.
-AUTOPILOT_MAXIMUM: Mapping[tuple[str, int], tuple[int, int]] = MappingProxyType({("nvidia-tesla-a100", 1): (11, 74)})
+# Any number of GPUs of a type.
+ANY = None
+# Cores and GiB that a pod may request on Autopilot, by type and number of GPUs. Google's own table, at
+# https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-resource-requests#min-max-requests, was not read.
+# - One A100: a refusal by Autopilot itself, https://github.com/argoproj/argo-workflows/issues/13073.
+# - Any number: the highest of a type, https://github.com/GoogleCloudPlatform/autopilot-cost-calculator (config.ini).
+#   The 94 CPU and 1264 GiB that it has for H100 are left out: they are those of A100, less than half of the machine.
+# That file has as minimum a thousandth of a core and a MiB in the Accelerator compute class, which all pods with GPUs
+# are of since GKE 1.29.4 (https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus), and no container asks
+# for less. Before, it was 0.5 CPU and 0.5 GiB for T4, 2 and 7 for L4, 9 and 60 for A100, to which Autopilot raised
+# lower requests.
+AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] = MappingProxyType(
+    {
+        ("nvidia-tesla-t4", ANY): (94, 587.5),
+        ("nvidia-l4", ANY): (95, 363),
+        ("nvidia-tesla-a100", 1): (11, 74),
+        ("nvidia-tesla-a100", ANY): (94, 1264),
+        ("nvidia-a100-80gb", ANY): (94, 1264),
+    }
+)
 
 
 def _candidates(gpu: str | None) -> list[Machine]:

@@ -7,6 +7,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
+from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity, update
 from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
 from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
@@ -220,18 +221,17 @@ class GkeCluster(Component):
                 "allowed to see it. Check `name` and `location` in gke-ai:cluster and gcp:project, or leave "
                 "`mode: existing` out to have the cluster made.",
             )
-            update = f"gcloud container clusters update {cluster.name} --location {cluster.location}"
+            where = (cluster.name, cluster.location, project)
             if args.get("workload_identity") and not identifies(found):
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} has no Workload Identity, so its pools would be refused, and grants on "
                     "buckets would fail: the project may have no identity pool yet. Turn it on for the cluster and its "
-                    f"node pools: {update} --project {project} --workload-pool={pool_name(project)}"
+                    f"node pools: {enable_workload_identity(*where)}"
                 )
             if args.get("bucket_volumes") and not mounts_buckets(found):
                 raise pulumi.RunError(
-                    f"Cluster {cluster.name} has no Cloud Storage FUSE driver, so the pods of gke-ai:training would "
-                    f"wait for their volume for ever. Run: {update} --project {project} "
-                    "--update-addons=GcsFuseCsiDriver=ENABLED"
+                    f"Cluster {cluster.name} has no Cloud Storage FUSE driver, so the pods of runs with a volume would "
+                    f"wait for it for ever. Run: {enable_bucket_volumes(*where)}"
                 )
             if args.get("managed_prometheus") and not collects(found):
                 raise pulumi.RunError(
@@ -251,8 +251,8 @@ class GkeCluster(Component):
                 raise pulumi.RunError(
                     f"Cluster {cluster.name} enforces no NetworkPolicy, so pods of one of gke-ai:tenants would reach "
                     "those of another. Leave gke-ai:tenants out, or run, which makes every node anew: "
-                    f"{update} --project {project} --update-addons=NetworkPolicy=ENABLED && "
-                    f"{update} --project {project} --enable-network-policy"
+                    f"{update(*where)} --update-addons=NetworkPolicy=ENABLED && "
+                    f"{update(*where)} --enable-network-policy"
                 )
             if args.get("secret_sync") and not any(one.enabled for one in found.secret_sync_configs or []):
                 raise pulumi.RunError(

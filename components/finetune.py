@@ -7,6 +7,10 @@ import pulumi_kubernetes as k8s
 
 from components.base import Component, read
 from components.runs import (
+    FuseVolumeArgs,
+    fuse_annotations,
+    fuse_mount,
+    fuse_volume,
     options,
     outlives,
     pod_failure_policy,
@@ -15,18 +19,17 @@ from components.runs import (
     restart_policy,
 )
 from components.workload import (
-    SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
     GpuWorkloadArgs,
     environment,
     queue_label,
     resources,
+    shared_memory,
 )
 from settings.model import FineTune
 from settings.plan import backoff_limit, model_path, removes_incomplete_checkpoints, run_name, service_name
 
-FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
   for checkpoint in "$MODEL_PATH"/checkpoint-*; do
@@ -45,21 +48,6 @@ class DatasetArgs(TypedDict, total=False):
     name: str
     limit: int
     """Rows."""
-
-
-class FuseVolumeArgs(TypedDict):
-    """The bucket as a folder, through the Cloud Storage FUSE CSI driver."""
-
-    bucket: str
-    """Name of the bucket."""
-    mount_path: NotRequired[str]
-    mount_options: NotRequired[str]
-    logging_severity: NotRequired[str]
-    """`trace`, `debug`, `info`, `warning` or `error`."""
-    sidecar_memory_limit: NotRequired[str]
-    """Bytes, as a Kubernetes quantity."""
-    sidecar_cpu: NotRequired[str]
-    """Cores, as a Kubernetes quantity; request and limit."""
 
 
 class FinetuneJobArgs(GpuWorkloadArgs):
@@ -97,6 +85,8 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
     kubeconfig: NotRequired[pulumi.Input[str]]
     """By which a run's place in its queue is awaited; none: runs made within a second are admitted in any order."""
+    last_in_queue: NotRequired[bool]
+    """No other run is made after it in its queue; else its creation ends a second later."""
 
 
 class FinetuneJob(Component):
@@ -108,7 +98,8 @@ class FinetuneJob(Component):
 
     Its checkpoints go to a folder of their own, from the last of which the run goes on when it is started again; the
     first pod deletes incomplete ones beforehand. What was done since the last checkpoint is done again. Disruptions of
-    pods don't count as failures.
+    pods don't count as failures; the pods that wait for a disrupted one and fail do. Kueue's `waitForPodsReady` evicts
+    a run whose pods don't all come back, and queues it again.
 
     With `fixed_name` there is no hash: a changed run needs a new `name`.
 
@@ -144,7 +135,7 @@ class FinetuneJob(Component):
             "completion_mode": "Indexed",
             "suspend": run.queue is not None,  # Kueue starts it
             "template": {
-                "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
+                "metadata": {"labels": run.labels, "annotations": fuse_annotations(run.volume)},
                 "spec": pod(run, job, service, args.get("node_selector", {}), queued),
             },
         }
@@ -157,21 +148,11 @@ class FinetuneJob(Component):
                 "annotations": {**SKIP_AWAIT, **queued_annotations(queued)},
             },
             spec=spec,
-            opts=options(run, name, self, [headless], args.get("kubeconfig")),
+            opts=options(run, name, self, [headless], args.get("kubeconfig"), args.get("last_in_queue", False)),
         )
 
         self.job_name = made.metadata.name.apply(lambda found: found or job)
         self.register_outputs({"jobName": self.job_name})
-
-
-def fuse_annotations(run: FineTune) -> dict[str, str]:
-    """Annotations that bring the FUSE sidecar; a limit alone is its request too."""
-    volume = run.volume
-    limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
-    return {
-        "gke-gcsfuse/volumes": "true",
-        **{f"gke-gcsfuse/{limit}": amount for limit, amount in limits.items() if amount},
-    }
 
 
 def pod(
@@ -199,13 +180,8 @@ def pod(
         "env": environment(run, variables, ["HF_TOKEN"]),
         "volume_mounts": [
             SHARED_MEMORY_MOUNT,
-            {"name": FUSE_VOLUME, "mount_path": run.volume.mount_path, "read_only": False},
+            fuse_mount(run.volume),
         ],
-    }
-    bucket = {
-        "bucketName": run.volume.bucket,
-        "mountOptions": run.volume.mount_options,
-        "gcsfuseLoggingSeverity": run.volume.logging_severity,
     }
     spec: k8s.core.v1.PodSpecArgsDict = {
         "containers": [container],
@@ -213,10 +189,7 @@ def pod(
         "service_account_name": run.service_account,
         "subdomain": service,
         "termination_grace_period_seconds": run.termination_grace_period_seconds,
-        "volumes": [
-            SHARED_MEMORY,
-            {"name": FUSE_VOLUME, "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volume_attributes": bucket}},
-        ],
+        "volumes": [shared_memory(), fuse_volume(run.volume)],
     }
     if run.priority_class:
         spec["priority_class_name"] = run.priority_class

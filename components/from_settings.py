@@ -39,7 +39,7 @@ def cluster_arguments(stack: Settings, project: str) -> Any:
         further["managed_prometheus"] = True
     if plan.uses_workload_identity(stack):
         further["workload_identity"] = True
-    if plan.fine_tunes(stack):
+    if plan.bucket_runs(stack):
         further["bucket_volumes"] = True
     return arguments(stack.cluster, **further)
 
@@ -90,6 +90,8 @@ def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeco
     further: dict[str, object] = {"node_selector": plan.node_selector(run, stack), "kubeconfig": kubeconfig}
     if seconds := plan.queued_seconds(run, stack):
         further["queued_seconds"] = seconds
+    if plan.is_last_in_queue(run, stack):
+        further["last_in_queue"] = True
     if not isinstance(run, FineTune):
         tpu_slice = plan.workload_slice(run, stack)
         further |= {"hosts": tpu_slice.hosts, "chips_per_host": tpu_slice.chips_per_host}
@@ -177,7 +179,7 @@ def namespace_arguments(name: str, stack: Settings, token: dict[str, Any]) -> An
         "name": name,
         **({"labels": pod_security(tenant)} if tenant else {}),
         **token,
-        "token_secrets": [one.token_secret.model_dump() for one in plan.gpu_workloads(stack) if one.namespace == name],
+        "token_secrets": [secret.model_dump() for one in inside if (secret := plan.token_secret_of(one))],
         "service_accounts": sorted({one.service_account for one in inside} - made),
         "local_queues": [
             {"name": one.name, "cluster_queue": one.cluster_queue} for one in local_queues if one.namespace == name

@@ -8,7 +8,15 @@ import pulumi_kubernetes as k8s
 from catalog.nodes import GKE_NODEPOOL
 from catalog.versions import JOBSET_API
 from components.base import Component, read
-from components.runs import TpuRunArgs, metadata, options, pod_failure_policy, queued_annotations, tpu_pod
+from components.runs import (
+    TpuRunArgs,
+    metadata,
+    options,
+    pod_failure_policy,
+    queued_annotations,
+    template_metadata,
+    tpu_pod,
+)
 from components.workload import TpuSliceArgs
 from settings.model import Multislice
 from settings.plan import ignores_disruptions, run_name
@@ -51,7 +59,8 @@ class MultisliceJob(Component):
     An update doesn't wait for the run. A run is never run again, and a changed one is made beside the old, as in a
     `FinetuneJob`. A deletion is awaited until the pods have gone and Kueue has let go of the quota.
 
-    With `host_network` pods have the network of their node, and no workload identity.
+    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` brings the Hugging Face token.
+    With `host_network` pods have the network of their node, and no workload identity, so no bucket.
 
     Refused: arguments that `settings.model.Multislice` refuses; by JobSet's webhook, a changed run of a fixed name.
 
@@ -81,7 +90,7 @@ class MultisliceJob(Component):
                 ]
                 or [replicated_job(SLICE, run.slices, run, args)],
             },
-            opts=options(run, name, self, [], args.get("kubeconfig")),
+            opts=options(run, name, self, [], args.get("kubeconfig"), args.get("last_in_queue", False)),
         )
 
         # As `made` carries it, so that it is known in a preview and waits for the JobSet in an update.
@@ -133,7 +142,6 @@ def replicated_job(
         pod["nodeSelector"] = {**pod.get("nodeSelector", {}), GKE_NODEPOOL: pool}
     if run.host_network:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    labels = {"metadata": {"labels": run.labels}} if run.labels else {}
     hosts = args["hosts"]
     return {
         "name": name,
@@ -144,7 +152,7 @@ def replicated_job(
                 "parallelism": hosts,
                 "completions": hosts,
                 "backoffLimit": 0,
-                "template": {**labels, "spec": pod},
+                "template": {**template_metadata(run), "spec": pod},
             }
         },
     }

@@ -12,11 +12,14 @@ PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.3
 
 
-def wait_for_workload(name: str, namespace: str, kubeconfig: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
+def wait_for_workload(
+    name: str, namespace: str, kubeconfig: pulumi.Input[str], last: bool = False
+) -> pulumi.ResourceHookBinding:
     """The hook by which creating a queued run waits for its Workload, so that a later run can't overtake it.
 
     Of Workloads of the same priority Kueue admits the oldest first, by creation time in whole seconds
-    (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#queueing-strategy). `name` is unique in the program.
+    (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#queueing-strategy). So there is a pause of a second, except
+    after the `last` run of a queue. `name` is unique in the program.
     """
 
     async def wait(args: pulumi.ResourceHookArgs) -> None:
@@ -30,7 +33,8 @@ def wait_for_workload(name: str, namespace: str, kubeconfig: pulumi.Input[str]) 
                 pulumi.log.warn(f"Kueue has created no Workload for {args.name} yet. Later runs may be admitted first.")
                 return
             await asyncio.sleep(PAUSE_SECONDS)
-        await asyncio.sleep(1)  # the next Workload then has a later creation time
+        if not last:
+            await asyncio.sleep(1)  # the next Workload then has a later creation time
 
     return pulumi.ResourceHookBinding(after_create=[pulumi.ResourceHook(f"{name}: place in line", wait)])
 

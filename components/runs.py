@@ -7,10 +7,18 @@ import pulumi
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
+from components.base import TokenSecretArgs
 from components.queue_order import wait_for_workload
 from components.retry import kueue_hook
-from components.workload import WorkloadArgs, queue_label, resources, variables
-from settings.model import FineTune, Multislice, TpuBatch
+from components.workload import (
+    SHARED_MEMORY_MOUNT,
+    WorkloadArgs,
+    environment,
+    queue_label,
+    resources,
+    shared_memory,
+)
+from settings.model import FineTune, FuseVolume, Multislice, TpuBatch
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 Run = FineTune | Multislice | TpuBatch
@@ -42,6 +50,21 @@ class ContainerPortArgs(TypedDict):
     containerPort: int
 
 
+class FuseVolumeArgs(TypedDict):
+    """The bucket as a folder, through the Cloud Storage FUSE CSI driver."""
+
+    bucket: str
+    """Name of the bucket."""
+    mount_path: NotRequired[str]
+    mount_options: NotRequired[str]
+    logging_severity: NotRequired[str]
+    """`trace`, `debug`, `info`, `warning` or `error`."""
+    sidecar_memory_limit: NotRequired[str]
+    """Bytes, as a Kubernetes quantity."""
+    sidecar_cpu: NotRequired[str]
+    """Cores, as a Kubernetes quantity; request and limit."""
+
+
 class TpuRunArgs(WorkloadArgs):
     """Arguments that every run on TPUs has."""
 
@@ -57,6 +80,12 @@ class TpuRunArgs(WorkloadArgs):
     ports: NotRequired[list[int]]
     """Ports that TPU workers listen on."""
     privileged: NotRequired[bool]
+    volume: NotRequired[FuseVolumeArgs]
+    """Bucket to mount; none: no bucket."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm in bytes, as a Kubernetes quantity; none: 64 MiB."""
+    token_secret: NotRequired[TokenSecretArgs]
+    """Secret with the Hugging Face token, which the container has as HF_TOKEN; none: no token."""
     ignore_disruptions: NotRequired[bool]
     """Disruptions of pods don't count as failures; none: true, unless the name is fixed."""
     termination_grace_period_seconds: NotRequired[int]
@@ -69,6 +98,8 @@ class TpuRunArgs(WorkloadArgs):
     """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
     kubeconfig: NotRequired[pulumi.Input[str]]
     """By which a run's place in its queue is awaited; none: runs made within a second are admitted in any order."""
+    last_in_queue: NotRequired[bool]
+    """No other run is made after it in its queue; else its creation ends a second later."""
 
 
 def options(
@@ -77,6 +108,7 @@ def options(
     parent: pulumi.Resource,
     depends_on: list[pulumi.Resource],
     kubeconfig: pulumi.Input[str] | None,
+    last_in_queue: bool,
 ) -> pulumi.ResourceOptions:
     """Options of the run's Job or JobSet, by which it is made once and outlives a change of its configuration.
 
@@ -85,7 +117,7 @@ def options(
     binding = hooks(run, name)
     if run.queue is not None and kubeconfig is not None:
         kind = "jobset" if isinstance(run, Multislice) else "job"
-        order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig)
+        order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig, last_in_queue)
         binding = pulumi.ResourceHookBinding.merge(binding, order)
     by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
     return pulumi.ResourceOptions(
@@ -161,7 +193,21 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
         "resources": resources(run, args["chips_per_host"], GOOGLE_TPU),
     }
     ports: list[ContainerPortArgs] = [{"containerPort": port} for port in run.ports]
-    optional = {"ports": ports, "command": run.command, "args": run.args, "env": variables(run.env)}
+    volumes: list[Any] = []
+    mounts: list[Any] = []
+    if run.shared_memory is not None:
+        volumes.append(shared_memory(run.shared_memory))
+        mounts.append(SHARED_MEMORY_MOUNT)
+    if run.volume is not None:
+        volumes.append(fuse_volume(run.volume))
+        mounts.append(fuse_mount(run.volume))
+    optional = {
+        "ports": ports,
+        "command": run.command,
+        "args": run.args,
+        "env": environment(run, {}, ["HF_TOKEN"]),
+        "volumeMounts": mounts,
+    }
     container |= {key: value for key, value in optional.items() if value}
     if run.privileged:
         container["securityContext"] = {"privileged": True}
@@ -179,7 +225,43 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
         pod["serviceAccountName"] = run.service_account
     if (grace := grace_period(run)) is not None:
         pod["terminationGracePeriodSeconds"] = grace
+    if volumes:
+        pod["volumes"] = volumes
     return pod
+
+
+def template_metadata(run: TpuBatch | Multislice) -> dict[str, Any]:
+    """The part of a pod template with the labels and annotations of a TPU run's pods; none where there are none."""
+    optional = {"labels": run.labels, "annotations": fuse_annotations(run.volume) if run.volume else {}}
+    known = {key: value for key, value in optional.items() if value}
+    return {"metadata": known} if known else {}
+
+
+FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
+
+
+def fuse_annotations(volume: FuseVolume) -> dict[str, str]:
+    """Annotations of pods that bring the FUSE sidecar; a limit alone is its request too."""
+    limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
+    return {
+        "gke-gcsfuse/volumes": "true",
+        **{f"gke-gcsfuse/{limit}": amount for limit, amount in limits.items() if amount},
+    }
+
+
+def fuse_volume(volume: FuseVolume) -> Any:
+    """The bucket as a volume of a pod, in the API's own words."""
+    bucket = {
+        "bucketName": volume.bucket,
+        "mountOptions": volume.mount_options,
+        "gcsfuseLoggingSeverity": volume.logging_severity,
+    }
+    return {"name": FUSE_VOLUME, "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": bucket}}
+
+
+def fuse_mount(volume: FuseVolume) -> Any:
+    """Where a container has the bucket, in the API's own words."""
+    return {"name": FUSE_VOLUME, "mountPath": volume.mount_path, "readOnly": False}
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -12,7 +12,6 @@ from components.base import Component
 from components.readiness import first_replica
 from components.retry import kueue_hook
 from components.workload import (
-    SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
     GpuWorkloadArgs,
@@ -20,6 +19,7 @@ from components.workload import (
     environment,
     queue_label,
     resources,
+    shared_memory,
 )
 from settings.model import GpuServer, ScratchVolume, Server
 from settings.plan import service_name
@@ -266,7 +266,7 @@ def pod(
         "containers": containers,
         "termination_grace_period_seconds": server.termination_grace_period_seconds,
     }
-    volumes: list[k8s.core.v1.VolumeArgsDict] = [SHARED_MEMORY] if isinstance(server, GpuServer) else []
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if isinstance(server, GpuServer) else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))
     if volumes:

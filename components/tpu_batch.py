@@ -14,6 +14,7 @@ from components.runs import (
     pod_failure_policy,
     queued_annotations,
     restart_policy,
+    template_metadata,
     tpu_pod,
 )
 from components.workload import SKIP_AWAIT, TpuSliceArgs
@@ -45,6 +46,8 @@ class TpuBatchJob(Component):
     An update doesn't wait for the run: its nodes may be hours away. A run is never run again, and a changed one is made
     beside the old, as in a `FinetuneJob`.
 
+    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` brings the Hugging Face token.
+
     Refused: arguments that `settings.model.TpuBatch` refuses; by the API, a changed run of a fixed name.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
@@ -59,8 +62,7 @@ class TpuBatchJob(Component):
         run = read(TpuBatch, name, args)
         job, hosts = run_name(run), args["hosts"]
         pod = tpu_pod(run, args)
-        labels = {"metadata": {"labels": run.labels}} if run.labels else {}
-        spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**labels, "spec": pod}}
+        spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
         meeting: list[pulumi.Resource] = []
         if hosts > 1:
             # An older run keeps its own Service, by which its pods find each other.
@@ -85,7 +87,7 @@ class TpuBatchJob(Component):
             f"{run.namespace}/{job}",
             metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(args.get("queued_seconds"))}),
             spec=spec,
-            opts=options(run, name, self, meeting, args.get("kubeconfig")),
+            opts=options(run, name, self, meeting, args.get("kubeconfig"), args.get("last_in_queue", False)),
         )
 
         self.job_name = made.metadata.name.apply(lambda found: found or job)

@@ -1,19 +1,20 @@
 """What servers and Jobs have in common."""
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pulumi_kubernetes as k8s
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
 from components.base import ResourcesArgs, TokenSecretArgs
-from settings.model import FineTune, GpuServer, Workload
+from settings.model import Workload
+from settings.plan import token_secret_of
 
 # The kubernetes plugin would wait for a Job to finish and for every replica to be available; a queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
-SHARED_MEMORY: "k8s.core.v1.VolumeArgsDict" = {"name": "dshm", "empty_dir": {"medium": "Memory"}}
-SHARED_MEMORY_MOUNT: "k8s.core.v1.VolumeMountArgsDict" = {"name": "dshm", "mount_path": "/dev/shm"}
+# In the API's own words, as a JobSet takes no others.
+SHARED_MEMORY_MOUNT: Any = {"name": "dshm", "mountPath": "/dev/shm"}
 
 
 class TpuSliceArgs(TypedDict):
@@ -58,14 +59,21 @@ class GpuWorkloadArgs(WorkloadArgs):
     token_secret: NotRequired[TokenSecretArgs]
 
 
-def environment(
-    workload: GpuServer | FineTune, values: dict[str, str], token_variables: Sequence[str]
-) -> "list[k8s.core.v1.EnvVarArgsDict]":
-    """Environment of the container: its own variables, the token by each name, and what the configuration adds."""
-    secret = workload.token_secret
-    tokens: list[k8s.core.v1.EnvVarArgsDict] = [
-        {"name": name, "value_from": {"secret_key_ref": {"name": secret.name, "key": secret.key}}}
+def shared_memory(size: str | None = None) -> Any:
+    """The volume of /dev/shm, in the API's own words; without a size it takes up to the memory of the container."""
+    return {"name": "dshm", "emptyDir": {"medium": "Memory", **({"sizeLimit": size} if size else {})}}
+
+
+def environment(workload: Workload, values: dict[str, str], token_variables: Sequence[str]) -> list[Any]:
+    """Environment of the container: its own variables, the token by each name, and what the configuration adds.
+
+    Without a token Secret there is no token.
+    """
+    secret = token_secret_of(workload)
+    tokens = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
         for name in token_variables
+        if secret is not None
     ]
     return [*variables(values), *tokens, *variables(workload.env)]
 

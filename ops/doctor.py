@@ -29,6 +29,7 @@ from rich.text import Text
 
 import settings
 from catalog import apis, features, project_quotas
+from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity
 from ops import doctor_needs as needs
 from ops.stack import ROOT, Answer, Stop, run
 from settings import BadConfiguration, Settings, model_memory, plan
@@ -147,6 +148,7 @@ class Doctor:
             *(
                 self.machines,
                 self.versions,
+                self.cluster_features,
                 self.network,
                 self.nat,
                 self.node_account,
@@ -229,8 +231,8 @@ class Doctor:
 
     def hugging_face(self) -> Iterator[Finding]:
         """There is a token where models are downloaded with one."""
-        if plan.gpu_workloads(self.settings) and not self.token_given and self.settings.hf_token_secret is None:
-            text = "no Hugging Face token is given, and servers and fine-tuning runs download their models with one"
+        if plan.token_workloads(self.settings) and not self.token_given and self.settings.hf_token_secret is None:
+            text = "no Hugging Face token is given, and servers and runs download their models with one"
             yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
 
     def models(self) -> Iterator[Finding]:
@@ -409,9 +411,8 @@ class Doctor:
     def versions(self) -> Iterator[Finding]:
         """GKE is new enough for what the stack uses."""
         cluster, wanted = self.settings.cluster, needs.gke_features(self.settings)
-        parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
         if cluster.mode == "existing":
-            found = self.google(f"{parent}/clusters/{cluster.name}")
+            found = self._existing_cluster()
             if found is None:
                 text = f"there is no cluster {cluster.name} in {cluster.location}, and the stack is to use it"
                 yield Finding(MISSING, "cluster", text, f"gcloud container clusters list --project {self.project}")
@@ -425,6 +426,7 @@ class Doctor:
             yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
             yield from self._webhooks_reached(found)
         elif wanted:
+            parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
             channels = (self.google(f"{parent}/serverConfig") or {}).get("channels", [])
             defaults = {one["channel"].lower(): str(one["defaultVersion"]) for one in channels}
             if cluster.release_channel not in defaults:
@@ -439,6 +441,34 @@ class Doctor:
                 else "leave out what needs it until GKE has it in a channel"
             )
             yield from self._too_old(wanted, current, f"channel {cluster.release_channel} begins with", command)
+
+    def _existing_cluster(self) -> Any:
+        """The cluster that the stack is to use, as Google describes it; None where there is none of that name."""
+        cluster = self.settings.cluster
+        parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
+        return self.google(f"{parent}/clusters/{cluster.name}")
+
+    def cluster_features(self) -> Iterator[Finding]:
+        """An existing cluster has what pods of the stack reach Google Cloud by; one of Autopilot always does."""
+        cluster = self.settings.cluster
+        found = self._existing_cluster() if cluster.mode == "existing" else None
+        if found is None or found.get("autopilot", {}).get("enabled"):
+            return
+        identity = found.get("workloadIdentityConfig", {})
+        if plan.uses_workload_identity(self.settings) and not identity.get("workloadPool"):
+            text = (
+                f"cluster {cluster.name} has no Workload Identity: pools would be refused, and grants would fail; "
+                "its node pools need --workload-metadata=GKE_METADATA too"
+            )
+            command = enable_workload_identity(cluster.name, cluster.location, self.project)
+            yield Finding(MISSING, "Workload Identity", text, command)
+        driver = found.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
+        runs = ", ".join(run.name for run in plan.bucket_runs(self.settings))
+        if runs and not driver.get("enabled"):
+            text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
+            text += "volume for ever"
+            command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
+            yield Finding(MISSING, "Cloud Storage FUSE", text, command)
 
     def _webhooks_reached(self, found: Mapping[str, Any]) -> Iterator[Finding]:
         """The control plane of an older private cluster reaches nodes by VPC peering, on ports 443 and 10250 alone.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from settings import calibration
 from settings.model import Settings
-from settings.plan import gpu_workloads
+from settings.plan import token_workloads
 from settings.problems import BadConfiguration, Problem
 from settings.reading import PREFIX, read
 from settings.rules import check
@@ -72,11 +72,11 @@ def _token_problems(settings: Settings, token_stated: bool, token_given: bool) -
             "hfToken is given too, and a Secret holds one token — nobody could say which",
             "Leave one of them out: pulumi config rm gke-ai:hfToken",
         )
-    needed = gpu_workloads(settings) or settings.unparsed.overlaps(f"{PREFIX}serving")
+    needed = token_workloads(settings) or settings.unparsed.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(
             f"{PREFIX}hfToken",
-            "no Hugging Face token is given, and servers and fine-tuning runs download their models with one",
+            "no Hugging Face token is given, and servers and runs download their models with one",
             "Run pulumi config set --secret gke-ai:hfToken, set the variable HF_TOKEN, or name a secret of Secret "
             "Manager in gke-ai:hfTokenSecret",
         )

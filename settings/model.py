@@ -763,8 +763,8 @@ class FineTune(GpuWorkload):
     backoff_limit: int | None = Field(
         default=None,
         ge=0,
-        description="failed pods before the Job fails; one that fails takes the others with it. Default: 4 for each "
-        "pod; with `fixedName` 4",
+        description="failed pods before the Job fails. One that fails or is disrupted takes the others with it, and "
+        "these count. Default: 4 for each pod; with `fixedName` 4",
         examples=[8],
     )
     ignore_disruptions: bool | None = Field(
@@ -801,6 +801,22 @@ class TpuRun(Section):
     args: list[str] = Field(default=[], description="arguments of the command")
     ports: list[int] = Field(default=[8471, 8431], description="ports that TPU workers listen on")
     privileged: bool = Field(default=False, description="a privileged container; GKE needs none since 1.28")
+    volume: FuseVolume | None = Field(
+        default=None,
+        description="bucket to mount, for data and checkpoints. Default: none",
+        examples=[{"bucket": "checkpoints"}],
+    )
+    shared_memory: Request | None = Field(
+        default=None,
+        description="size of /dev/shm, which counts as memory of the container. Default: that of the container "
+        "runtime, 64 MiB",
+        examples=["16Gi"],
+    )
+    token_secret: TokenSecret | None = Field(
+        default=None,
+        description="Secret with the Hugging Face token, which the container has as HF_TOKEN. Default: no token",
+        examples=[{"name": "hf-secret"}],
+    )
     ignore_disruptions: bool | None = Field(
         default=None,
         description="node maintenance, eviction and preemption do not count as failures; a pod that fails is replaced, "
@@ -843,7 +859,8 @@ class TpuBatch(TpuRun, TpuWorkload):
         default=None,
         ge=0,
         description="failed pods before the Job fails. Default: on a multi-host slice 4 for each pod, as one that "
-        "fails takes the others with it, and with `fixedName` 0; on a single-host slice Kubernetes' own, 6",
+        "fails or is disrupted takes the others with it, and with `fixedName` 0; on a single-host slice Kubernetes' "
+        "own, 6",
         examples=[0],
     )
     max_run_duration_seconds: int | None = Field(

@@ -37,6 +37,7 @@ from settings.model import (
     FineTune,
     Flavor,
     FlavorQuota,
+    FuseVolume,
     GpuPool,
     GpuServer,
     GpuWorkload,
@@ -46,6 +47,7 @@ from settings.model import (
     QueuedFlexStart,
     Server,
     Settings,
+    TokenSecret,
     TpuBatch,
     TpuPool,
     TpuSlice,
@@ -126,7 +128,7 @@ def internet(settings: Settings) -> dict[str, str]:
     wanted = [("registry.k8s.io", whose) for whose in (*managers, *adapters)]
     for workload in workloads(settings):
         wanted += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
-        if isinstance(workload, GpuServer | FineTune):
+        if token_secret_of(workload) is not None:
             wanted.append(("huggingface.co", workload.name))
     needed: dict[str, str] = {}
     for host, whose in wanted:
@@ -151,9 +153,29 @@ def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
     return [one for one in workloads(settings) if isinstance(one, GpuServer | FineTune)]
 
 
+def token_secret_of(workload: Workload) -> TokenSecret | None:
+    """The Secret with the Hugging Face token that the workload reads; none where it reads none."""
+    return workload.token_secret if isinstance(workload, GpuServer | FineTune | Multislice | TpuBatch) else None
+
+
+def token_workloads(settings: Settings) -> list[Workload]:
+    """Those of the workloads that read the Hugging Face token."""
+    return [one for one in workloads(settings) if token_secret_of(one) is not None]
+
+
 def fine_tunes(settings: Settings) -> list[FineTune]:
     """The fine-tuning runs among the training."""
     return [one for one in settings.training if isinstance(one, FineTune)]
+
+
+def volume_of(workload: Workload) -> FuseVolume | None:
+    """The bucket that the workload mounts."""
+    return workload.volume if isinstance(workload, FineTune | Multislice | TpuBatch) else None
+
+
+def bucket_runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
+    """The runs that mount a bucket, in the order of the configuration."""
+    return [run for run in runs(settings) if run.volume is not None]
 
 
 def multislices(settings: Settings) -> list[Multislice]:
@@ -394,6 +416,18 @@ def cluster_queue_of(workload: Workload, settings: Settings) -> ClusterQueue | N
     return None
 
 
+def runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
+    """Training, then batch Jobs, in the order of the configuration, in which they are created."""
+    return [*settings.training, *settings.batch]
+
+
+def is_last_in_queue(run: FineTune | Multislice | TpuBatch, settings: Settings) -> bool:
+    """Whether no run is created after this one in its cluster queue."""
+    queue = cluster_queue_of(run, settings)
+    same = [one for one in runs(settings) if queue is not None and cluster_queue_of(one, settings) is queue]
+    return bool(same) and same[-1] is run
+
+
 # Classes that every cluster has: https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 BUILT_IN_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 
@@ -501,12 +535,12 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 
 
 def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """What one pod takes of its node: its container's requests and, in a fine-tuning run, those of the FUSE sidecar."""
+    """What one pod takes of its node: its container's requests and, with a volume, those of the FUSE sidecar."""
     request = pod_request(workload, settings)
-    if isinstance(workload, FineTune):
+    if (volume := volume_of(workload)) is not None:
         sidecar = dict(SIDECAR_DEFAULTS)
-        sidecar["cpu"] = workload.volume.sidecar_cpu or sidecar["cpu"]
-        sidecar["memory"] = workload.volume.sidecar_memory_limit or sidecar["memory"]
+        sidecar["cpu"] = volume.sidecar_cpu or sidecar["cpu"]
+        sidecar["memory"] = volume.sidecar_memory_limit or sidecar["memory"]
         for resource, text in sidecar.items():
             request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
     return request

@@ -23,7 +23,7 @@ def problems(values: dict[str, Any] | None = None, project: str = PROJECT, regio
 
 @pytest.mark.parametrize(
     "project",
-    ["acme-1", "a23456", "a" * 30, "my-project", "example.com:my-project", "research.example.co.uk:ml-prod-1"],
+    ["acme-1", "a23456", "a" * 30, "my-project"],
 )
 def test_id_that_a_project_can_have_is_accepted(project: str) -> None:
     assert problems({"cluster": {"mode": "autopilot"}}, project=project) == []
@@ -51,6 +51,15 @@ def test_id_that_no_project_can_have_is_refused_with_the_rule(project: str) -> N
     assert problem.path == "gcp:project"
     assert "6 to 30 lowercase letters, digits and hyphens" in problem.cause
     assert "pulumi config set gcp:project" in problem.remedy
+
+
+@pytest.mark.parametrize("project", ["example.com:my-project", "research.example.co.uk:ml-prod-1"])
+def test_project_of_a_domain_is_refused_as_its_identities_are_not_known(project: str) -> None:
+    (problem,) = problems({"cluster": {"mode": "autopilot"}}, project=project)
+    assert problem.path == "gcp:project"
+    assert f"{project} is an id with a domain" in problem.cause
+    assert "the name of its identity pool is not known" in problem.cause
+    assert "a project without a domain" in problem.remedy
 
 
 def test_number_of_a_project_is_told_from_its_id() -> None:

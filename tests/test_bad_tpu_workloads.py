@@ -96,11 +96,27 @@ def on_autopilot() -> Configuration:
     return values
 
 
+def with_bucket() -> Configuration:
+    """Runs that mount a bucket, have a larger /dev/shm and read the Hugging Face token."""
+    values = slices()
+    values["hfTokenSecret"] = "hf-token"
+    values["buckets"] = [{"name": "data", "grants": [{"namespace": "team"}]}]
+    for run in (values["training"][0], values["batch"][0]):
+        run |= {"volume": {"bucket": "data"}, "sharedMemory": "16Gi", "tokenSecret": {}}
+    return values
+
+
 def bad(id: str, change: Any, path: str, cause: str, remedy: str, base: Any = slices) -> Mistake:
     return Mistake(id, change, f"gke-ai:{path}", cause, remedy, base)
 
 
 MIXED = {"name": "gpus", "machineType": "g2-standard-24", "nodesPerZone": 1, "zones": ["us-west4-a"]}
+
+
+def _with_quota_of_memory(values: Configuration) -> Configuration:
+    put(QUOTA, {"google.com/tpu": 24, "memory": "1Ti"})(values)
+    return values
+
 
 MISTAKES = [
     bad(
@@ -219,6 +235,71 @@ MISTAKES = [
         "training[0].ports[1]",
         "port 8471 is there twice",
         "Write it once",
+    ),
+    # Bucket, shared memory, token
+    bad(
+        "a bucket that is not there",
+        put("training.0.volume.bucket", "dataa"),
+        "training[0].volume.bucket",
+        "bucket dataa does not exist — the pods of the JobSet could not mount it",
+        "Did you mean data?",
+        with_bucket,
+    ),
+    bad(
+        "a bucket that the pods may not use",
+        put("buckets.0.grants", [{"namespace": "other"}]),
+        "training[0].volume.bucket",
+        "service account team/default is granted nothing on bucket data — its pods could not mount the bucket",
+        "Add to gke-ai:buckets[0].grants: {namespace: team, serviceAccount: default, role: roles/storage.objectUser}",
+        lambda: with_bucket() | {"batch": []},
+    ),
+    bad(
+        "a bucket at the folder of shared memory",
+        put("batch.0.volume.mountPath", "/dev/shm"),
+        "batch[0].volume.mountPath",
+        "/dev/shm can't hold the bucket",
+        "Write for example /model-data",
+        with_bucket,
+    ),
+    bad(
+        "a bucket on the node's network",
+        put("training.0.hostNetwork", True),
+        "training[0].volume",
+        "they have no workload identity — they could not mount the bucket",
+        "Leave out hostNetwork, or volume",
+        with_bucket,
+    ),
+    bad(
+        "a sidecar that leaves no room on the node",
+        put("batch.0.volume.sidecarMemoryLimit", "1Ti"),
+        "batch[0].resources.memory",
+        "a pod of the Job with its FUSE sidecar takes 1024Gi of memory",
+        "Ask for less",
+        with_bucket,
+    ),
+    bad(
+        "more shared memory than memory",
+        put("training.0.resources", {"memory": "8Gi"}),
+        "training[0].sharedMemory",
+        "/dev/shm of 16Gi counts as memory of the container, which has 8Gi",
+        "Set it to less than 8Gi",
+        lambda: _with_quota_of_memory(with_bucket()),
+    ),
+    bad(
+        "shared memory without an amount",
+        put("batch.0.sharedMemory", "0"),
+        "batch[0].sharedMemory",
+        "0 is not above zero",
+        'Write for example "4"',
+        with_bucket,
+    ),
+    bad(
+        "two keys of one Secret",
+        put("training.0.tokenSecret", {"key": "token"}),
+        "batch[0].tokenSecret.key",
+        "Secret team/hf-secret has key token for another workload, here hf_api_token",
+        "Write token",
+        with_bucket,
     ),
     # Names
     bad(
@@ -348,7 +429,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("base", [slices, queued, growing, on_autopilot], ids=lambda base: base.__name__)
+@pytest.mark.parametrize("base", [slices, queued, growing, on_autopilot, with_bucket], ids=lambda base: base.__name__)
 def test_good_configuration_has_no_problem(base: Any) -> None:
     # The runs of `slices` together want twice the quota: they take turns.
     load(base(), PROJECT, token_given=False)
@@ -371,4 +452,17 @@ def test_fine_tune_on_a_queued_pool_waits_in_a_queue() -> None:
     values["training"][0]["queue"] = "lq"
     values["queues"]["flavors"].append({"name": "dws", "pools": ["dws"]})
     values["queues"]["clusterQueues"][0]["flavors"].append({"flavor": "dws", "quota": "derive"})
+    assert problems_of(values) == []
+
+
+def test_token_is_needed_where_a_run_reads_it() -> None:
+    values = with_bucket()
+    del values["hfTokenSecret"]
+    (problem,) = problems_of(values, token_given=False)
+    assert problem.path == "gke-ai:hfToken"
+
+
+def test_run_on_tpus_may_only_read_its_bucket() -> None:
+    values = with_bucket()
+    values["buckets"][0]["grants"][0]["role"] = "roles/storage.objectViewer"
     assert problems_of(values) == []

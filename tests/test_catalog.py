@@ -352,6 +352,46 @@ def test_autopilot_refuses_more_than_googles_maximum() -> None:
         autopilot_machine("nvidia-tesla-a100", 1, Fraction(10), Fraction(149 * GI, 2))
 
 
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "cpu", "memory", "text"),
+    [
+        ("nvidia-a100-80gb", 8, "94", "1264Gi", ""),
+        ("nvidia-a100-80gb", 8, "94500m", "1000Gi", "with 8 nvidia-a100-80gb is 94 CPU and 1264Gi"),
+        ("nvidia-a100-80gb", 8, "90", "1265Gi", "with 8 nvidia-a100-80gb is 94 CPU and 1264Gi"),
+        ("nvidia-tesla-a100", 16, "94500m", "1000Gi", "with 16 nvidia-tesla-a100 is 94 CPU and 1264Gi"),
+        ("nvidia-h100-80gb", 8, "200", "1700Gi", ""),
+    ],
+)
+def test_autopilots_maximum_is_less_than_what_is_free_on_the_largest_node(
+    gpu: str, gpus: int, cpu: str, memory: str, text: str
+) -> None:
+    """https://github.com/GoogleCloudPlatform/autopilot-cost-calculator/blob/main/config.ini"""
+    request = (parse_quantity(cpu), parse_quantity(memory))
+    assert smallest_machine(gpu, gpus, *request).gpus == gpus
+    if not text:
+        assert autopilot_machine(gpu, gpus, *request).gpus == gpus
+        return
+    with pytest.raises(LookupError, match=text):
+        autopilot_machine(gpu, gpus, *request)
+
+
+def test_gpus_of_a_pod_on_autopilot_are_the_quantities_that_google_supports() -> None:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus, "Supported GPU quantities", 2026-04-10."""
+    supported = {
+        "nvidia-b200": [8],
+        "nvidia-h200-141gb": [8],
+        "nvidia-h100-mega-80gb": [8],
+        "nvidia-h100-80gb": [1, 2, 4, 8],
+        "nvidia-a100-80gb": [1, 2, 4, 8],
+        "nvidia-tesla-a100": [1, 2, 4, 8, 16],
+        "nvidia-rtx-pro-6000": [1, 2, 4, 8],
+        "nvidia-l4": [1, 2, 4, 8],
+        "nvidia-tesla-t4": [1, 2, 4],
+    }
+    for gpu, quantities in supported.items():
+        assert sorted({one.gpus for one in machines_with(gpu)}) == quantities, gpu
+
+
 def test_autopilot_has_no_machine_for_more_than_the_largest() -> None:
     with pytest.raises(
         LookupError, match=r"no machine has 16 nvidia-l4, .* the largest, g2-standard-96, has 8 nvidia-l4"

@@ -98,7 +98,7 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
         (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
         (ComputeClassArgs, model.ComputeClass, {"node_service_account"}, set()),
-        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig"}, set()),
+        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig", "last_in_queue"}, set()),
     ],
 )
 def test_a_setting_that_no_component_takes_is_noticed(

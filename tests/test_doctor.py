@@ -593,17 +593,22 @@ def existing(**more: Any) -> dict[str, Any]:
 CLUSTER = f"{G}container.googleapis.com/v1/projects/my-project/locations/us-central1/clusters/ai"
 
 
-def with_cluster(answer: Any) -> Answers:
+def with_cluster(answer: Any, further_api: str = "") -> Answers:
     every = recorded()
     every[CLUSTER] = answer
-    names = [
-        *apis.BEFOREHAND,
-        *(name for name in apis.REASONS if name not in (apis.IAM, apis.STORAGE, apis.SECRET_MANAGER)),
-    ]
+    unused = {apis.IAM, apis.STORAGE, apis.SECRET_MANAGER} - {further_api}
+    names = [*apis.BEFOREHAND, *(name for name in apis.REASONS if name not in unused)]
     (key,) = (one for one in every if "services:batchGet" in one)
     query = "&".join(f"names=projects/my-project/services/{name}" for name in names)
     every[f"{key.partition('?')[0]}?{query}"] = every[key]
     return every
+
+
+GRANT = {"buckets": [{"name": "data", "grants": [{"namespace": "llm"}]}]}
+TRAINING = {
+    **GRANT,
+    "training": [{"name": "t", "accelerator": "nvidia-l4", "gpusPerPod": 1, "volume": {"bucket": "data"}}],
+}
 
 
 def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
@@ -618,6 +623,36 @@ def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
     assert "cluster ai runs 1.30.1-gke.1, and ComputeClass needs 1.30.3-gke.1451000" in missing.text
     assert missing.command.startswith("gcloud container clusters upgrade ai --master --location us-central1")
     assert missing.command.endswith("--cluster-version=1.33.3-gke.1136000")
+
+
+@pytest.mark.parametrize(
+    ("more", "lacks", "found"),
+    [
+        ({}, {"workloadIdentityConfig": {}, "addonsConfig": {}}, []),
+        (GRANT, {"addonsConfig": {}}, []),
+        (GRANT, {"workloadIdentityConfig": {}}, ["--workload-pool=my-project.svc.id.goog"]),
+        (TRAINING, {"addonsConfig": {}}, ["--update-addons=GcsFuseCsiDriver=ENABLED"]),
+        (TRAINING, {"addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": False}}}, ["--update-addons"]),
+        (TRAINING, {"workloadIdentityConfig": {}, "addonsConfig": {}}, ["--workload-pool", "--update-addons"]),
+        (TRAINING, {"workloadIdentityConfig": {}, "addonsConfig": {}, "autopilot": {"enabled": True}}, []),
+    ],
+)
+def test_an_existing_cluster_must_have_what_pods_reach_buckets_by(
+    more: dict[str, Any], lacks: dict[str, Any], found: list[str]
+) -> None:
+    body = {
+        "currentMasterVersion": "1.34.1-gke.1",
+        "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
+        "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
+    }
+    stack = {**existing(), **more}
+    every = with_cluster({"code": 200, "body": {**body, **lacks}}, apis.STORAGE if more else "")
+    every[f"{G}storage.googleapis.com/storage/v1/b/data"] = NOT_FOUND
+    missing = [one for one in visit(every, stack) if one.state == MISSING]
+    assert len(missing) == len(found)
+    for finding, flag in zip(missing, found, strict=True):
+        assert finding.command.startswith("gcloud container clusters update ai --location us-central1 --project my-")
+        assert flag in finding.command
 
 
 def test_webhooks_of_an_older_private_cluster_need_a_firewall_rule() -> None:

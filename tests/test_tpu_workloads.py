@@ -15,12 +15,14 @@ from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob
 from components.runs import hooks
 from settings import Settings, load, model, plan
 from tests.recorder import PROJECT, Record, record, run_program
-from tests.test_bad_tpu_workloads import growing, on_autopilot, queued, slices
+from tests.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
 from tests.test_components import failed
 
 QUEUED = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 POOL = "cloud.google.com/gke-nodepool"
+# Of the runs of `slices()`, as 0.3.0 gave them.
+NAMES = {"train-3-ea02fd", "train-1-515c5f", "train-2-89a9c9", "host-ef0e85", "hosts-93db4e"}
 JOB: dict[str, Any] = {"name": "j", "namespace": "team", "pool": "p", "hosts": 4, "chips_per_host": 4}
 SET: dict[str, Any] = {
     "name": "s",
@@ -33,7 +35,7 @@ SET: dict[str, Any] = {
     "chips_per_host": 4,
     "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
 }
-PLACE = {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds", "kubeconfig"}
+PLACE = {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds", "kubeconfig", "last_in_queue"}
 Build = Callable[..., Record]
 
 
@@ -220,6 +222,77 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(run: Any, error: str, mo
     assert f"delete {kind} r" in text
 
 
+# --- bucket, shared memory and token ----------------------------------------------------------------------------------
+
+WITH_BUCKET = {
+    "volume": {"bucket": "data", "sidecar_memory_limit": "20Gi"},
+    "shared_memory": "16Gi",
+    "token_secret": {"name": "hf", "key": "token"},
+}
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+def test_run_mounts_its_bucket_and_shared_memory_and_reads_the_token(kind: str, build: Build) -> None:
+    if kind == "Job":
+        template = build(TpuBatchJob, JOB, labels={"a": "b"}, **WITH_BUCKET).one("Job").inputs["spec"]["template"]
+    else:
+        jobset = build(MultisliceJob, SET, labels={"a": "b"}, **WITH_BUCKET).one("JobSet")
+        template = jobset.inputs["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["labels"] == {"a": "b"}
+    assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true", "gke-gcsfuse/memory-limit": "20Gi"}
+    (container,) = template["spec"]["containers"]
+    assert container["env"] == [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
+    assert container["volumeMounts"] == [
+        {"name": "dshm", "mountPath": "/dev/shm"},
+        {"name": "gcs-fuse-csi-ephemeral", "mountPath": "/model-data", "readOnly": False},
+    ]
+    shared, bucket = template["spec"]["volumes"]
+    assert shared == {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}
+    assert bucket["name"] == "gcs-fuse-csi-ephemeral"
+    assert bucket["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
+    assert bucket["csi"]["volumeAttributes"]["bucketName"] == "data"
+
+
+def test_run_that_sets_nothing_of_it_has_nothing_of_it(build: Build) -> None:
+    template = build(TpuBatchJob, JOB).one("Job").inputs["spec"]["template"]
+    assert template.keys() == {"spec"}
+    assert "volumes" not in template["spec"]
+    assert not template["spec"]["containers"][0].keys() & {"volumeMounts", "env"}
+    assert "volumes" not in pod(build(MultisliceJob, SET))
+
+
+def test_namespace_of_a_run_gets_the_secret_that_it_reads(deploy: Callable[[dict[str, Any]], Record]) -> None:
+    values = with_bucket()
+    del values["hfTokenSecret"]
+    made = deploy(values)
+    (secret,) = made.all("Secret")
+    assert (secret.inputs["metadata"]["namespace"], secret.object_name) == ("team", "hf-secret")
+    (job,) = [one for one in made.all("Job") if one.object_name.startswith("host-")]
+    (container,) = job.inputs["spec"]["template"]["spec"]["containers"]
+    key = {"name": "hf-secret", "key": "hf_api_token"}
+    assert container["env"] == [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}}]
+
+
+def test_sidecar_of_a_run_takes_its_share_of_the_node() -> None:
+    stack = loaded(with_bucket())
+    job, without = stack.batch
+    assert plan.node_request(job, stack)["memory"] == 35 * 2**30
+    assert "memory" not in plan.node_request(without, stack)
+
+
+def test_hugging_face_is_reached_by_a_run_that_reads_the_token() -> None:
+    assert plan.internet(loaded(with_bucket()))["huggingface.co"] == "train-3"
+    assert "huggingface.co" not in plan.internet(loaded(slices()))
+
+
+def test_new_keys_that_are_not_set_change_no_name() -> None:
+    before = loaded(slices())
+    assert {plan.run_name(run) for run in plan.runs(before)} == NAMES
+    after = loaded(with_bucket())
+    changed = {plan.run_name(run) for run in plan.runs(after)} - NAMES
+    assert {name.rpartition("-")[0] for name in changed} == {"train-3", "host"}
+
+
 # --- a JobSet over several --------------------------------------------------------------------------------------------
 
 
@@ -362,9 +435,10 @@ def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, A
 # --- places in line ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("last", "pause"), [(False, [1]), (True, [])])
 @pytest.mark.parametrize("after", [0, 3])
-def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later(
-    after: int, monkeypatch: pytest.MonkeyPatch
+def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later_unless_it_is_the_last(
+    after: int, last: bool, pause: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     paused: list[float] = []
@@ -376,10 +450,10 @@ def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later(
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr(queue_order, "has_workload", lambda *_: answers.pop(0))
-    queue_order.wait_for_workload("j", "team", "kubeconfig")
+    queue_order.wait_for_workload("j", "team", "kubeconfig", last)
     made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
     asyncio.run(bound[0](made))
-    assert paused == [queue_order.PAUSE_SECONDS] * after + [1]
+    assert paused == [queue_order.PAUSE_SECONDS] * after + pause
     assert not answers
 
 
@@ -429,3 +503,16 @@ def test_only_a_run_in_a_queue_waits_for_its_place(queue: str | None, monkeypatc
     monkeypatch.setattr("components.runs.wait_for_workload", binding)
     record(lambda: TpuBatchJob("x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)  # type: ignore[typeddict-item]
     assert waiting == (["job x"] if queue else [])
+
+
+def test_only_the_last_run_of_a_queue_ends_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    lasts: dict[str, bool] = {}
+
+    def binding(name: str, _namespace: str, _kubeconfig: object, last: bool) -> pulumi.ResourceHookBinding:
+        lasts[name.rpartition("/")[2]] = last
+        return pulumi.ResourceHookBinding()
+
+    monkeypatch.setattr("components.runs.wait_for_workload", binding)
+    values = {**slices(), "batch": [*slices()["batch"], {"name": "free", "namespace": "team", "pool": "single"}]}
+    run_program({f"gke-ai:{key}": value for key, value in values.items()}, False, monkeypatch)
+    assert lasts == {"train-3": False, "train-1": False, "train-2": True}

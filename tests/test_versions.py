@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
+from catalog.features import ordered
+from catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from components import KueueStack
 from components.kueue import tell_of_crd
 from ops import crds
@@ -20,6 +22,18 @@ from tests.recorder import Record
 from tests.test_bad_configuration import Mistake, is_told_alone, put
 
 Build = Callable[..., Record]
+
+
+UPGRADING = Path(__file__).parent.parent / "docs" / "upgrading.md"
+
+
+def test_version_is_the_one_that_upgrades_lead_to() -> None:
+    text = UPGRADING.read_text()
+    table = text.partition("| from |")[2].partition("\n\n")[0]
+    before = {ordered(found) for found in re.findall(r"^\| (?:\d+\.\d+\.\d+, )*(\d+\.\d+\.\d+)", table, re.M)}
+    renamed = {ordered(found) for found in re.findall(r"^### Renamed in (\S+)", text, re.M)}
+    assert max(before) < ordered(PROJECT_VERSION)
+    assert max(renamed) == ordered(PROJECT_VERSION)
 
 
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:

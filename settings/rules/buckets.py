@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from settings import tenancy
-from settings.model import Settings
-from settings.plan import fine_tunes
+from settings.model import FineTune, Multislice, Settings
+from settings.plan import bucket_runs, volume_of
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
 
@@ -88,31 +88,38 @@ def grants_are_roles(settings: Settings) -> Iterator[Problem]:
             seen.add(key)
 
 
-def training_buckets_exist(settings: Settings) -> Iterator[Problem]:
+def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
     names = [bucket.name for bucket in settings.buckets]
-    for job in fine_tunes(settings):
-        consequence = "the pods of the Job could not mount it"
-        path = job.at("volume.bucket")
-        yield from unknown(settings, path, "gke-ai:buckets", "bucket", job.volume.bucket, names, consequence)
+    for run in bucket_runs(settings):
+        volume = volume_of(run)
+        assert volume is not None
+        consequence = f"the pods of the {'JobSet' if isinstance(run, Multislice) else 'Job'} could not mount it"
+        path = run.at("volume.bucket")
+        yield from unknown(settings, path, "gke-ai:buckets", "bucket", volume.bucket, names, consequence)
 
 
 @needs("gke-ai:buckets", "gke-ai:tenants")
-def training_may_write(settings: Settings) -> Iterator[Problem]:
-    """The service account of a run is granted a role on its bucket with which checkpoints can be written."""
-    for job in fine_tunes(settings):
-        for bucket in [one for one in settings.buckets if one.name == job.volume.bucket][:1]:
-            account = (job.namespace, job.service_account)
+def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
+    """The service account of a run is granted a role on its bucket: a fine-tuning run one that writes checkpoints.
+
+    A run on TPUs may only read the bucket.
+    """
+    for run in bucket_runs(settings):
+        volume = volume_of(run)
+        for bucket in [one for one in settings.buckets if volume is not None and one.name == volume.bucket][:1]:
+            account = (run.namespace, run.service_account)
             roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
-            if any(role not in _CANNOT_WRITE for role in roles):
+            writes = isinstance(run, FineTune)
+            if any(role not in _CANNOT_WRITE or not writes for role in roles):
                 continue
             have = f"has only {', '.join(roles)}" if roles else "is granted nothing"
             yield Problem(
-                job.at("volume.bucket"),
-                f"service account {job.namespace}/{job.service_account} {have} on bucket {bucket.name} — "
-                "the Job could not write its checkpoints",
-                f"Add to {bucket.at('grants')}: {{namespace: {job.namespace}, "
-                f"serviceAccount: {job.service_account}, role: roles/storage.objectUser}}",
+                run.at("volume.bucket"),
+                f"service account {run.namespace}/{run.service_account} {have} on bucket {bucket.name} — "
+                + ("the Job could not write its checkpoints" if writes else "its pods could not mount the bucket"),
+                f"Add to {bucket.at('grants')}: {{namespace: {run.namespace}, "
+                f"serviceAccount: {run.service_account}, role: roles/storage.objectUser}}",
             )
 
 
@@ -133,6 +140,6 @@ RULES: tuple[Rule, ...] = (
     locations_exist,
     soft_delete_is_off_or_a_week,
     grants_are_roles,
-    training_buckets_exist,
-    training_may_write,
+    buckets_of_runs_exist,
+    runs_may_use_their_bucket,
 )

@@ -28,6 +28,7 @@ from settings.plan import (
     pool_zones,
     pools_of,
     shape,
+    volume_of,
     workloads,
 )
 from settings.plan import pools as all_pools
@@ -90,7 +91,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         left = _free(pool, settings)
         for resource in _missing(request, left):
             noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
-            if isinstance(workload, FineTune) and resource != NVIDIA_GPU:
+            if volume_of(workload) is not None and resource not in (NVIDIA_GPU, GOOGLE_TPU):
                 extra = " with its FUSE sidecar"
             larger = _larger(request, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from catalog.quantities import parse_quantity
 from settings.model import FineTune, Multislice, QueuedFlexStart, Settings, TpuBatch, TpuPool
 from settings.plan import (
     DEFAULT_NAMESPACE,
@@ -120,6 +121,10 @@ def host_network_has_no_identity(settings: Settings) -> Iterator[Problem]:
             cause = f"the pods have the network of their node, where service account {run.service_account} has no "
             cause += "workload identity — they would act as the node, and its grants would do nothing"
             yield Problem(run.at("serviceAccount"), cause, "Leave out hostNetwork, or serviceAccount")
+        elif run.host_network and run.volume is not None:
+            cause = "the pods have the network of their node, where they have no workload identity — "
+            cause += "they could not mount the bucket"
+            yield Problem(run.at("volume"), cause, "Leave out hostNetwork, or volume")
 
 
 def services_are_for_several_pods(settings: Settings) -> Iterator[Problem]:
@@ -174,6 +179,21 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
                 f"names of the {noun_of(run)}'s pods would have {longest} characters — {_MAX_NAME_LENGTH} are allowed"
             )
             yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
+
+
+def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
+    """What is written to /dev/shm counts as memory of the container.
+
+    https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
+    """
+    for run in _runs(settings):
+        memory = run.resources.memory
+        if run.shared_memory is None or memory is None:
+            continue
+        if parse_quantity(run.shared_memory) > parse_quantity(memory):
+            cause = f"/dev/shm of {run.shared_memory} counts as memory of the container, which has {memory} — "
+            cause += "a container that filled it would be killed"
+            yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")
 
 
 def ports_are_ports(settings: Settings) -> Iterator[Problem]:
@@ -303,6 +323,7 @@ RULES: tuple[Rule, ...] = (
     services_are_for_several_pods,
     names_do_not_collide,
     names_leave_room,
+    shared_memory_is_memory_of_the_container,
     ports_are_ports,
     runs_in_the_default_namespace_have_fixed_names,
     queued_pools_take_queued_runs,

@@ -1,4 +1,4 @@
-"""Rules of servers and fine-tuning runs, each on its own and among themselves."""
+"""Rules of servers and runs, each on its own and among themselves."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from settings.model import (
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
+    bucket_runs,
     fine_tunes,
     gpu_workloads,
     gpus,
@@ -33,6 +34,8 @@ from settings.plan import (
     pools_of,
     run_name,
     service_name,
+    token_secret_of,
+    volume_of,
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
@@ -327,8 +330,10 @@ def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
             )
             yield Problem(server.at("portVariable"), cause, "Use letters, digits and '_', not beginning with a digit")
     keys: dict[tuple[str, str], str] = {}
-    for workload in gpu_workloads(settings):
-        secret = workload.token_secret
+    for workload in workloads(settings):
+        secret = token_secret_of(workload)
+        if secret is None:
+            continue
         if not _SECRET_KEY.fullmatch(secret.key):
             cause = f'"{secret.key}" is no key of a Secret — Kubernetes would refuse it'
             yield Problem(workload.at("tokenSecret.key"), cause, "Use letters, digits, '-', '_' and '.'")
@@ -339,15 +344,19 @@ def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
 
 
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
-    """The bucket is mounted at an absolute path, and checkpoints are written below it."""
-    for job in fine_tunes(settings):
-        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(model_path(job))
+    """The bucket is mounted at an absolute path, and checkpoints of fine-tuning runs are written below it."""
+    for run in bucket_runs(settings):
+        volume = volume_of(run)
+        assert volume is not None
+        mount = PurePosixPath(volume.mount_path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} can't hold the bucket — it takes an absolute path other than / and /dev/shm"
-            yield Problem(job.at("volume.mountPath"), cause, "Write for example /model-data")
-        elif not target.is_relative_to(mount) or ".." in target.parts:
-            cause = f"{target} is not below {mount}, where the bucket is — checkpoints would be lost with the pod"
-            yield Problem(job.at("modelPath"), cause, f"Write a path below {mount}")
+            yield Problem(run.at("volume.mountPath"), cause, "Write for example /model-data")
+        elif isinstance(run, FineTune):
+            target = PurePosixPath(model_path(run))
+            if not target.is_relative_to(mount) or ".." in target.parts:
+                cause = f"{target} is not below {mount}, where the bucket is — checkpoints would be lost with the pod"
+                yield Problem(run.at("modelPath"), cause, f"Write a path below {mount}")
 
 
 def checkpoints_have_a_folder_each(settings: Settings) -> Iterator[Problem]:
