@@ -8,7 +8,7 @@ TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).y
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 
-.PHONY: setup check up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check coverage up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy to the emulated cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -44,6 +44,9 @@ check:  ## within two minutes
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
 	emulator/run pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
+# Without the tests that need a cluster, and without what a test runs in another process.
+coverage:  ## which lines and branches of the product the tests of `make check` run
+	emulator/run pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q --cov --cov-report term
 # By file, side by side: most of its time a test waits for a cluster of its own.
 test:  ## everything CI runs
 	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
