@@ -74,7 +74,8 @@ def test_code_addresses_and_comments_are_no_prose(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "See `whom`, ``whom``, https://example.com/whom and [here](whom.md).\n"
-        "<!-- whom\nwhom -->\n\n- a list:\n\n  ```\n  whom\n  ```\n\n```yaml\nwhom: whom\n```\n\nThen [whom](page.md) again.\n"
+        "<!-- whom\nwhom -->\n\n- a list:\n\n  ```\n  whom\n  ```\n\n```yaml\nwhom: whom\n```\n\n"
+        "Then [whom](page.md) again.\n"
     )
     assert [found.line for found in mistakes(page, tmp_path)] == [15]
 
@@ -87,5 +88,5 @@ def test_words_beside_code_do_not_join(tmp_path: Path) -> None:
 
 def test_values_of_a_description_are_not_checked(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
-    module.write_text('x = Field(description=f"what {WORD} of; the catalogue")\ny = parser.add_argument("--z", help="whom")\n')
+    module.write_text('x = Field(description=f"what {WORD} of; the catalogue")\ny = add_argument("--z", help="whom")\n')
     assert [(found.line, found.word) for found in mistakes(module, tmp_path)] == [(1, "catalogue"), (2, "whom")]
