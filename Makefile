@@ -6,6 +6,9 @@ NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
 TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
+# Every test that needs no cluster, with the tools that these tests run.
+WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
+	pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 
 .PHONY: setup check coverage up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
@@ -43,10 +46,10 @@ check:  ## check formatting, style and types, and run every test that needs no c
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
-	emulator/run pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
+	$(WITHOUT_CLUSTER)
 # Does not measure tests that need a cluster, nor code that a test runs in another process.
 coverage:  ## print which lines and branches the tests of `make check` run
-	emulator/run pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q --cov --cov-report term
+	$(WITHOUT_CLUSTER) --cov --cov-report term
 # Runs test files in parallel, because a test spends most of its time waiting for its cluster.
 test:  ## run every test that CI runs
 	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12

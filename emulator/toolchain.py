@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from emulator.paths import CACHE, ROOT
@@ -26,8 +27,11 @@ from emulator.progress import CommandFailed, Step, Stop
 
 MODULES = ROOT / "emulator" / "tools"
 MIN_GO = (1, 26)
-GO_FLAGS = ("-mod=readonly", "-trimpath")
-STRIPPED = "-s -w"  # without symbol tables a binary is a third smaller
+# Without symbol tables a binary is a third smaller; without the debug information in them it also compiles sooner.
+GO_FLAGS = ("-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false")
+STRIPPED = "-s -w"
+# Makes the compiler collect garbage less often: a build takes a quarter less. The limit is that of one process.
+COMPILER = {"GOGC": "400", "GOMEMLIMIT": "3GiB"}
 
 
 @dataclass(frozen=True)
@@ -327,11 +331,16 @@ def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
 
     step.note("reading its modules")
     packages = {program: package for tool in tools for program, package in tool.packages.items()}
+    run = partial(step.run, hear=hear, cwd=module.source, env=COMPILER | _go_env())
+    run(["go", "list", "-deps", "-f", '{{""}}', *packages.values()])  # downloads what they need and no more
+    step.note("Go's standard library")
+    with exclusive(CACHE / "tools" / "standard-library"):  # two builds side by side would both compile it
+        run(["go", "build", *GO_FLAGS, "std"])
     # One command for all of them: what they share is compiled once, and both cores stay busy while one links.
     output = to / "go"
     output.mkdir()
     command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
-    step.run([*command, *packages.values()], hear=hear, cwd=module.source, env=_go_env())
+    run([*command, *packages.values()])
     for program, package in packages.items():
         (output / _name_of(package)).rename(to / program)
 

@@ -29,6 +29,8 @@ GO = """#!/bin/sh
 case "$*" in
 "env GOVERSION") echo "${GO_SAYS:-go1.26.0}" ;;
 "mod download -json "*) printf '{"Dir": "%s"}' "$PWD/cached" ;;
+"list -deps "*) ;;
+"build "*" std") ;;
 "build "*)
     if [ -f broken ]; then
         echo go: downloading example.com/thing v1.2.3
