@@ -1,6 +1,6 @@
 """Checks what people read against the rules of docs/prose.yaml: Markdown pages, docstrings, and descriptions of keys.
 
-    python -m docs.prose      prints every mistake, and the number per folder of code
+python -m docs.prose      prints every mistake, and the number per folder of code
 """
 
 from __future__ import annotations

@@ -160,7 +160,10 @@ def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
         assert len(record.all(component)) == 1, component
     assert record.one("Cluster").inputs["enableAutopilot"]
     assert {grant.inputs["role"] for grant in record.all("BucketIAMMember")} == {"roles/storage.objectUser"}
-    assert len(record.all("WorkloadPriorityClass")) == len(record.all("PriorityClass")) == 2
+    assert sorted(priority.inputs["metadata"]["name"] for priority in record.all("PriorityClass")) == [
+        "serving",
+        "training",
+    ]
     quotas = record.one("ClusterQueue").inputs["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     assert {quota["name"]: quota["nominalQuota"] for quota in quotas}["nvidia.com/gpu"] == "4"
     server, job = record.one("Deployment").inputs["spec"], record.one("Job").inputs["spec"]
