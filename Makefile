@@ -1,64 +1,70 @@
-# Everything runs through emulator/run, which builds what is missing and sets the emulator's environment.
+# Every target runs through emulator/run, which builds missing tools and sets the emulator's environment.
 STACK ?=
 CONFIG ?=
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
-# What the stack needs is built before the first command on it, beside the Python environment.
+# Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
 TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
+# Every test that needs no cluster, with the tools that these tests run.
+WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
+	pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
 CODE = __main__.py catalog components docs examples/consumer emulator ops outputs package policy report settings tests
 
-.PHONY: setup check up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check coverage up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
-up:  ## deploy to the emulated cloud: make up [STACK=dev] [CONFIG=examples/x.yaml]
+up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
-status:  ## what runs, what waits and why
+status:  ## print what runs, what waits and why
 	@$(EMULATOR) status $(PICK)
 verify:  ## compare what the stack relies on with its cluster, and measure it
 	@$(EMULATOR) verify $(PICK)
-smoke:  ## ask every server of a stack as its users would
+smoke:  ## send requests to every server of a stack
 	@$(EMULATOR) smoke $(PICK)
-# Outside the emulator: it asks for what this machine has, and Google Cloud.
-doctor:  ## what is missing before a first up on Google Cloud: make doctor [STACK=prod]
+# Runs outside the emulator, because it checks this machine and Google Cloud.
+doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]
 	@"$$(emulator/run printenv GKE_AI_PYTHON)" -m ops.doctor $(PICK)
-preview:  ## what an up would do
+preview:  ## preview a stack, with the policies
 	@$(EMULATOR) preview $(PICK)
-policies:  ## what the policies say of an up: make policies [STACK=prod] [CONFIG=…]
+policies:  ## print the policy results of a preview: make policies [STACK=prod] [CONFIG=…]
 	@$(EMULATOR) policies $(PICK)
-preview-json:  ## Pulumi's JSON of a preview on a new stack
+preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
-report:  ## a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]
+report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]
 	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)")
-pictures:  ## the pictures in docs/pictures; the timeline from its recording
+pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m docs.pictures
-crds:  ## before an up that brings another version of JobSet
+crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
 	@$(EMULATOR) crds $(PICK)
-recover:  ## after a killed up
+recover:  ## repair the state after a killed up
 	@$(EMULATOR) recover $(PICK)
-down:  ## take a stack down
+down:  ## delete a stack
 	@$(EMULATOR) down $(PICK)
-# Formatting, style, types, and every test that needs no cluster.
-check:  ## within two minutes
+# Takes about two minutes.
+check:  ## check formatting, style and types, and run every test that needs no cluster
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
-	emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
-# By file, side by side: most of its time a test waits for a cluster of its own.
-test:  ## everything CI runs
+	$(WITHOUT_CLUSTER)
+# Does not measure tests that need a cluster, nor code that a test runs in another process.
+coverage:  ## print which lines and branches the tests of `make check` run
+	$(WITHOUT_CLUSTER) --cov --cov-report term
+# Runs test files in parallel, because a test spends most of its time waiting for its cluster.
+test:  ## run every test that CI runs
 	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
-test-long:  ## more repetitions, more kill points
+test-long:  ## run all tests, with more repetitions and more kill points
 	emulator/run --tools all pytest
-lint:  ## formatter, linter, strict types, workflows, sizes
+lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .
 	emulator/run mypy --strict $(CODE)
 	emulator/run actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	emulator/run zizmor --offline --persona=pedantic --no-progress --quiet .github
 	@emulator/run python -m tests.sizes
-docs:  ## write the pages that are made from code
+docs:  ## write the generated pages in docs
 	emulator/run python -m docs
-record:  ## before a release: what this version leaves in its stacks, for the upgrades to come
+record:  ## before a release, record the state that this version leaves in its stacks
 	emulator/run python -m tests.recorded
-bench:  ## speeds as ratios within one run
+bench:  ## print speeds as ratios
 	emulator/run python -m tests.bench

@@ -1,4 +1,4 @@
-"""The documentation, and what writes those of its pages that are made from code: `python -m docs`."""
+"""The documentation, and the code that writes its generated pages: `python -m docs`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write(folder: Path, pages: Mapping[str, Callable[[], str]]) -> None:
-    """Writes what has changed of these files of a folder, and says which those were."""
+    """Writes the files of a folder that changed, and prints which ones."""
     for name, text in pages.items():
         path = folder / name
         now = text()
@@ -15,4 +15,4 @@ def write(folder: Path, pages: Mapping[str, Callable[[], str]]) -> None:
         if now != before:
             path.write_text(now)
         shown = path.relative_to(Path(__file__).parent.parent)
-        print(f"{shown}: {'as it was' if now == before else 'written'}")
+        print(f"{shown}: {'unchanged' if now == before else 'written'}")

@@ -1,4 +1,4 @@
-"""Writes every page that is made from code, so that none is older than what it describes: `make docs`."""
+"""Writes every generated page: `make docs`."""
 
 from __future__ import annotations
 

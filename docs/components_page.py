@@ -12,14 +12,15 @@ HEAD = """# Components
 
 <!-- Written by `make docs` from components/. -->
 
-Each component by itself, for programs that compose their own stack: in Python by `from components import …`, with these
-names in snake_case; in other languages as the [package](package.md) `gke-ai`. An input in **bold** is required; one
-marked *output* may be the output of another resource, all others are values that are known before anything is made.
+Programs that compose their own stack use these components: in Python with `from components import …` and the names
+below in snake_case, in other languages through the [package](package.md) `gke-ai`. An input in **bold** is required. An
+input marked *output* accepts the output of another resource. All other inputs need values that are known before Pulumi
+creates anything.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """The page as Markdown."""
     schema: dict[str, Any] = json.loads(str(Package(every_component(), NAME).schema))
     parts = [_component(token, found) for token, found in sorted(schema["resources"].items())]
     types = [_type_section(token, found) for token, found in sorted(schema["types"].items())]

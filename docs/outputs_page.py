@@ -10,33 +10,34 @@ HEAD = f"""# Outputs
 
 <!-- Written by `make docs` from outputs/model.py. -->
 
-What a stack gives to other programs. It is a contract: its version is the output `version`, MAJOR.MINOR, now
-`{VERSION}`. The minor number goes up when keys are added; none is taken away, renamed or given another meaning without
-a new major number. *Since* is the version that brought a key. What there is none of is an empty text, list or mapping,
-so a key that is missing altogether means an older stack.
+A stack exports these outputs for other programs. They are a contract. The output `version` has its version,
+MAJOR.MINOR, currently `{VERSION}`. The minor number increases when keys are added. A key is removed, renamed or given
+another meaning only with a new major number. *Since* is the version that added a key. An output without a value is an
+empty text, list or mapping, so a missing key means that an older version deployed the stack.
 
-No output is a secret, and none may become one: whoever may read a stack's outputs reads them all. `kubeconfig` holds no
-credential; who may do what in the cluster is decided by IAM and RBAC for whoever uses it.
+No output is a secret, because everybody who can read a stack's outputs can read all of them. `kubeconfig` contains no
+credential: IAM and RBAC decide what its user is allowed to do in the cluster.
 
-A Python program reads them typed, with an error that names what is missing, its version and the remedy:
+In Python, a typed view reads the outputs. If an output is missing, its error names the output, its version and the
+remedy:
 
 ```python
 from outputs import StackOutputs
 
 platform = StackOutputs("my-organization/gke-ai/prod")
-queue = platform.queue(namespace="research")  # an Output of a Queue; queue.local_queue is one of a text
+queue = platform.queue(namespace="research")  # an Output[Queue]; queue.local_queue is an Output[str]
 server = platform.server("gemma")  # server.url
 cluster = platform.provider()  # a Kubernetes provider from the kubeconfig
 ```
 
-[examples/consumer](../examples/consumer/README.md) is a whole program of another team. The view needs nothing else of
-this project: `pip install "gke-ai-outputs @ git+https://…/gke-ai.git#subdirectory=outputs"`. Programs in other
+[examples/consumer](../examples/consumer/README.md) is a complete program of another team. The view needs no other part
+of this project: `pip install "gke-ai-outputs @ git+https://…/gke-ai.git#subdirectory=outputs"`. Programs in other
 languages use Pulumi's `StackReference` and the names below.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """The page as Markdown."""
     return HEAD + "".join(_part(item_type, path) for item_type, path in parts())
 
 

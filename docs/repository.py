@@ -1,6 +1,6 @@
-"""The files of this repository that documentation and tests are about.
+"""Lists the files of this repository that documentation and tests cover.
 
-What a user adds is theirs: a stack of their own, or files that they have not committed.
+It excludes what a user adds: their own stacks, and files that are not committed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STACKS = ("Pulumi.prod.yaml", "Pulumi.dev.yaml")
 
 
 def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
-    """The files of the repository that match a glob; without a repository, all that match."""
+    """The files of the repository that match a glob; without git, all files that match."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--", f":(glob){pattern}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False) if shutil.which("git") else None
     names = done.stdout.split("\0")[:-1] if done else []

@@ -15,7 +15,7 @@ from settings.model import Section, Settings
 from settings.reading import PREFIX
 from settings.schema import plain
 
-# Where examples come from: each key is shown as one of these files uses it.
+# The examples on the page come from these files.
 CONFIGURATIONS = repository.configurations()
 _UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB", "PerZone": "nodes", "Nodes": "nodes"}
 _MAX_EXAMPLE_LENGTH = 60
@@ -24,24 +24,25 @@ HEAD = f"""# Settings
 
 <!-- Written by `make docs` from settings/model.py. -->
 
-Every key of `Pulumi.STACK.yaml`, under `config:`. Keys of the stack itself begin with `{PREFIX}`; all others stand in
-a section. A key that is left out has its default; a key that isn't here is refused. `{{project}}` stands for the id of
-the Google Cloud project in any text. A *quantity* is one of Kubernetes: `4`, `500m`, `30Gi`.
+This page lists every key of `Pulumi.STACK.yaml`, under `config:`. Keys of the stack itself start with `{PREFIX}`. All
+other keys belong to a section. An omitted key has its default. The program refuses a key that is not on this page.
+In any text, `{{project}}` is replaced by the id of the Google Cloud project. A *quantity* is a Kubernetes quantity:
+`4`, `500m`, `30Gi`.
 
-Editors complete and check these keys by the JSON Schema in [stack.schema.json](stack.schema.json): the files of this
-project name it in their first line, for editors with a YAML language server. The schema knows each key by itself; what
-must fit together is checked by `make preview`, which tells every mistake at once.
+Editors with a YAML language server complete and check these keys with the JSON Schema in
+[stack.schema.json](stack.schema.json), which the first line of each configuration in this project names. The schema
+checks each key by itself. `make preview` also checks that keys match each other, and reports every mistake at once.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """The page as Markdown."""
     examples = examples_of_keys()
     return HEAD + "".join(_section(section, examples) for section in sections())
 
 
 def sections() -> list[type[Section]]:
-    """Every class that has keys of its own, the stack first, in the order of `settings.model`."""
+    """Every class with keys of its own, the stack first, in the order of `settings.model`."""
     found = [
         section
         for section in vars(model).values()
@@ -58,7 +59,7 @@ def own_keys(section: type[Section]) -> list[str]:
 
 
 def examples_of_keys() -> dict[tuple[str, str], str]:
-    """For each class and key a value that a configuration of this project uses, else one that the model gives."""
+    """An example for each class and key: from the model, otherwise from a configuration of this project."""
     found: dict[tuple[str, str], str] = {}
     for section_type in sections():
         for field in section_type.model_fields.values():
@@ -75,7 +76,7 @@ def examples_of_keys() -> dict[tuple[str, str], str]:
 
 
 def _used(section: Section) -> Iterator[tuple[Section, str, object]]:
-    """Every key that is written in the section or below it, with its value."""
+    """Every key that the section or a section below it sets, with its value."""
     for name in sorted(section.model_fields_set):
         value = getattr(section, name)
         yield section, type(section).model_fields[name].alias or name, value
@@ -170,7 +171,7 @@ def _type(schema: Mapping[str, Any], key: str) -> str:
 
 
 def _other(schema: Mapping[str, Any]) -> str:
-    """Another value than the default, where the type alone says which there are."""
+    """A value other than the default, if the type lists its values."""
     if schema.get("type") == "boolean":
         return _as_yaml(not schema.get("default"))
     choices = [value for value in schema.get("enum", []) if value != schema.get("default")]

@@ -16,6 +16,7 @@ from docs.repository import ROOT
 from docs.settings_page import CONFIGURATIONS, sections
 from settings.reading import PREFIX, read
 from settings.schema import schema
+from tests.recorder import run_program
 from tests.test_bad_configuration import MISTAKES
 
 
@@ -104,6 +105,8 @@ def test_a_key_of_a_provider_is_refused(validator: jsonschema.protocols.Validato
 
 
 PAGES_OF_PEOPLE = repository.tracked("**/*.md")
+# Every file of the repository, and every folder that has one.
+TRACKED = {path for file in repository.tracked("**/*") for path in (file, *file.parents) if path.is_relative_to(ROOT)}
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
@@ -130,3 +133,40 @@ def test_a_page_names_a_make_target_that_is_not_there(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = re.findall(r"(?:^|[`$] ?)make ([a-z-]+)", page.read_text(), re.M)
     assert set(named) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for module in set(re.findall(r"python3? -m ([a-z_.]*[a-z_])", text)) - {"venv", "pip", "ops"}:
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text):
+        placeholder = re.search(r"\b[A-Z]{3,}\b", name)
+        # Names that begin with a folder of the repository, or with one beside the page.
+        paths = [base / name for base in (ROOT, page.parent) if base / name.partition("/")[0] in TRACKED]
+        assert placeholder or not paths or TRACKED.intersection(paths), name
+
+
+def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
+    validator: jsonschema.protocols.Validator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert len(block.splitlines()) <= 18
+    content = yaml.safe_load(block)
+    validator.validate(content)
+    record = run_program(content["config"], True, monkeypatch)
+    for component in ("GkeCluster", "ModelBucket", "KueueStack", "TgiServer", "FinetuneJob"):
+        assert len(record.all(component)) == 1, component
+    assert record.one("Cluster").inputs["enableAutopilot"]
+    assert {grant.inputs["role"] for grant in record.all("BucketIAMMember")} == {"roles/storage.objectUser"}
+    assert sorted(priority.inputs["metadata"]["name"] for priority in record.all("PriorityClass")) == [
+        "serving",
+        "training",
+    ]
+    quotas = record.one("ClusterQueue").inputs["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    assert {quota["name"]: quota["nominalQuota"] for quota in quotas}["nvidia.com/gpu"] == "4"
+    server, job = record.one("Deployment").inputs["spec"], record.one("Job").inputs["spec"]
+    assert [server["replicas"], job["parallelism"]] == [1, 2]
+    containers = [pods["template"]["spec"]["containers"][0] for pods in (server, job)]
+    assert [int(container["resources"]["limits"]["nvidia.com/gpu"]) for container in containers] == [2, 1]

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs import repository
 from docs.repository import ROOT
@@ -54,3 +55,22 @@ def test_configurations_are_listed_in_one_place_only() -> None:
     files = [file for folder in ("docs", "tests", "emulator/tests") for file in repository.tracked(f"{folder}/**/*.py")]
     assert len(files) > 50
     assert [str(file.relative_to(ROOT)) for file in files if file != SELF and lists.search(file.read_text())] == []
+
+
+def test_lock_has_the_versions_that_the_requirements_pin() -> None:
+    def pins(name: str) -> dict[str, str]:
+        return dict(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / name).read_text(), re.M))
+
+    locked = {package.lower(): version for package, version in pins("requirements.lock").items()}
+    pinned = pins("requirements.txt") | pins("requirements-dev.txt")
+    assert len(pinned) > 15
+    for package, version in pinned.items():
+        assert locked[package.lower()] == version, f"{package}: renew requirements.lock, see requirements-dev.txt"
+
+
+def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous_versions() -> None:
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    folders = {entry["package-ecosystem"]: entry.get("directories", [entry.get("directory")]) for entry in updates}
+    modules = {f"/{file.parent.relative_to(ROOT)}" for file in repository.tracked("**/go.mod")}
+    assert folders.keys() == {"github-actions", "pip", "gomod"}
+    assert {*folders["gomod"], "/emulator/tools/previous"} == modules

@@ -1,1 +1,1 @@
-"""Pictures for the documentation, drawn by code: `make pictures` writes them, and a test says when one is stale."""
+"""Pictures for the documentation, drawn by code. `make pictures` writes them, and a test fails if one is stale."""

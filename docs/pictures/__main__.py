@@ -13,7 +13,7 @@ FOLDER = RECORDING.parent
 
 
 def pictures() -> dict[str, Callable[[], str]]:
-    """Every picture by the name of its file, with what draws it."""
+    """The function that draws each picture, by file name."""
     return {
         "architecture.svg": architecture.drawn,
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),

@@ -12,7 +12,7 @@ WIDTH, HEIGHT, MARGIN = 1160.0, 632.0, 24.0
 
 @dataclass(frozen=True)
 class Part:
-    """A box: where it is, its name, what it is, and what is in it."""
+    """A box: its position, name, description and contents."""
 
     x: float
     y: float

@@ -1,4 +1,4 @@
-"""Draws the graph of each example, from what the program registers for it."""
+"""Draws the graph of each example from the resources that the program registers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.recorder import Registration, configuration, run_program
 
 
 def names() -> list[str]:
-    """The examples, by the name of their file."""
+    """The examples, by file name."""
     return sorted(path.stem for path in repository.examples())
 
 
 def drawn(name: str) -> str:
-    """The graph of an example as SVG, nothing marked."""
+    """The graph of an example as SVG, without marks."""
     with pytest.MonkeyPatch.context() as patch:
         record = run_program(configuration(f"examples/{name}.yaml"), preview=True, monkeypatch=patch)
     return svg(graph(resources(record.resources.values())), f"The components of examples/{name}.yaml")

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def record(stack: Stack) -> dict[str, Any]:
-    """The steps, and each state of each workload and of the quota, with the second in which it began."""
+    """The steps, and the states of each workload and of the quota, each with its first second."""
     api = stack.api(8)
     assert api is not None, f"{stack.name} has no cluster"
     begun = time.monotonic()
@@ -49,7 +49,7 @@ def record(stack: Stack) -> dict[str, Any]:
     quota = 0
 
     def look() -> bool:
-        """Takes down what changed; whether anything did."""
+        """Records changes. Returns whether anything changed."""
         nonlocal quota
         at = round(time.monotonic() - begun, 1)
         (queue,) = list_objects(api, f"{KUEUE}/clusterqueues")
@@ -72,7 +72,7 @@ def record(stack: Stack) -> dict[str, Any]:
         return changed
 
     def watch(seconds: float) -> None:
-        """Looks until nothing has changed for so long."""
+        """Polls until nothing has changed for this time."""
         quiet = time.monotonic()
         while time.monotonic() - quiet < seconds:
             if look():
@@ -96,7 +96,7 @@ def record(stack: Stack) -> dict[str, Any]:
 
 
 def gpus_of(queue: Object) -> tuple[int, int]:
-    """A cluster queue's quota of GPUs, and how much of it is reserved."""
+    """The GPU quota of a cluster queue, and how much of it is reserved."""
     quota = sum(
         int(resource["nominalQuota"])
         for group in queue["spec"]["resourceGroups"]
@@ -114,7 +114,7 @@ def gpus_of(queue: Object) -> tuple[int, int]:
 
 
 def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
-    """By the name of each workload: pending, admitted (its pods don't all run), running, or evicted."""
+    """The state of each workload by name: pending, admitted (not all of its pods run), running, or evicted."""
     found = {}
     for workload in workloads:
         owner = workload["metadata"]["ownerReferences"][0]
@@ -145,7 +145,7 @@ def ready(pod: Object) -> bool:
 
 
 def named(seen: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """Each workload, the server's pods by number as they come, those that never run after the others; training last."""
+    """The lanes: the server's pods in order of creation, pods that never run after the others, training last."""
 
     def coming(name: str) -> tuple[float, bool, str]:
         return seen[name][0]["at"], not any(one["state"] == "running" for one in seen[name]), name

@@ -1,4 +1,4 @@
-"""Draws a recorded run as a timeline: a lane for each workload, and the GPUs in use below, with the quota."""
+"""Draws a recorded run as a timeline: one lane per workload, and below them the GPUs in use and the quota."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def drawn(recording: Recording) -> str:
 
 
 def spans(states: list[Mapping[str, Any]], end: float) -> Iterator[tuple[str, float, float]]:
-    """Each state that is one, from when to when."""
+    """The states of a workload, each with its start and end."""
     for one, after in pairwise([*states, {"at": end, "state": "gone"}]):
         if one["state"] != "gone" and after["at"] > one["at"]:
             yield one["state"], one["at"], after["at"]
 
 
 def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: str | None) -> None:
-    """One state of a workload; its word in it where there is room. `other` colours it while it runs."""
+    """One state of a workload, with its name if there is room. `other` is the color of a running workload."""
     colour, outline, _ = STATES[state]
     colour = other if other and state == "running" else colour
     room = max(end - start - 2, 3)
@@ -85,7 +85,7 @@ def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: s
 
 
 def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
-    """GPUs whose quota is reserved, by second, and the quota."""
+    """The reserved GPU quota over time, and the quota."""
     quota = int(recording["quota"])
 
     def y(gpus: float) -> float:
@@ -116,7 +116,7 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
 
 
 def legend(canvas: Canvas, recording: Recording, y: float) -> None:
-    """What the states mean, of those that there are."""
+    """The legend of the states in the picture."""
     there = {one["state"] for lane in recording["workloads"] for one in lane["states"]}
     x = 28.0
     for state, (colour, outline, meaning) in STATES.items():

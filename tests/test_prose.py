@@ -1,0 +1,92 @@
+"""Markdown pages, docstrings and descriptions of keys use none of the words that docs/prose.yaml replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs import prose
+from docs.prose import Mistake, Rule, mistakes, rules
+from docs.repository import ROOT, tracked
+
+RULES = rules()
+PENDING: dict[str, int] = prose.table()["pending"]
+
+
+def listed(found: list[Mistake]) -> str:
+    """The mistakes, one per line."""
+    return "\n" + "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("page", prose.pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_uses_plain_words(page: Path) -> None:
+    assert not mistakes(page), listed(mistakes(page))
+
+
+@pytest.mark.parametrize("folder", prose.code())
+def test_docstrings_and_descriptions_use_plain_words(folder: str) -> None:
+    found = [mistake for file in prose.code()[folder] for mistake in mistakes(file)]
+    assert len(found) <= PENDING.get(folder, 0), listed(found)
+
+
+def test_pending_folders_exist() -> None:
+    assert PENDING.keys() <= prose.code().keys()
+
+
+def test_generated_pages_exist() -> None:
+    for pattern in prose.table()["generated"]:
+        assert tracked(pattern), pattern
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.word)
+def test_each_rule_finds_its_example(rule: Rule) -> None:
+    assert rule.pattern.search(rule.example)
+    assert not rule.pattern.search(rule.fine)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.word)
+def test_a_replacement_is_no_mistake(rule: Rule) -> None:
+    assert [other.word for other in RULES if other.pattern.search(rule.use)] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.word)
+def test_a_mistake_is_found_in_a_page_a_docstring_and_a_description(rule: Rule, tmp_path: Path) -> None:
+    page, module = tmp_path / "page.md", tmp_path / "module.py"
+    page.write_text(f"# Page\n\n{rule.example}\n")
+    module.write_text(
+        f'"""A module.\n\n{rule.example}\n"""\n\n\nclass Key:\n    """A key."""\n\n'
+        f"    name: str = Field(description={rule.example!r})\n"
+    )
+    assert (page.name, 3, rule.use) in [(found.file, found.line, found.use) for found in mistakes(page, tmp_path)]
+    lines = [found.line for found in mistakes(module, tmp_path) if found.use == rule.use]
+    assert {3, 10} <= set(lines)
+
+
+def test_a_mistake_names_its_place_its_word_and_the_replacement(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\nEverything is made\nanew.\n")
+    first, *_ = mistakes(page, tmp_path)
+    assert str(first) == "page.md:3: 'made anew'. Write: recreate, replace or again."
+
+
+def test_code_addresses_and_comments_are_no_prose(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "See `whom`, ``whom``, https://example.com/whom and [here](whom.md).\n"
+        "<!-- whom\nwhom -->\n\n- a list:\n\n  ```\n  whom\n  ```\n\n```yaml\nwhom: whom\n```\n\n"
+        "Then [whom](page.md) again.\n"
+    )
+    assert [found.line for found in mistakes(page, tmp_path)] == [15]
+
+
+def test_words_beside_code_do_not_join(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("The key what `x` of is one.\n")
+    assert mistakes(page, tmp_path) == []
+
+
+def test_values_of_a_description_are_not_checked(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('x = Field(description=f"what {WORD} of; the catalogue")\ny = add_argument("--z", help="whom")\n')
+    assert [(found.line, found.word) for found in mistakes(module, tmp_path)] == [(1, "catalogue"), (2, "whom")]
