@@ -71,7 +71,7 @@ class Provisioner:
                 pass
 
     async def _reconcile(self) -> None:
-        cluster, pools, out = self._folder.record, read_pools(self._folder.pools), capacity.declared_out()
+        cluster, pools, out = self._folder.record, read_pools(self._folder.pools), capacity.unavailable()
         for request in self._views.requests.objects.values():
             if _is_open(request):
                 await self._serve(request, pools, out)

@@ -20,7 +20,7 @@ def table(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 
 def test_everything_is_to_be_had_until_somebody_says_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
-    assert capacity.declared_out() == frozenset()
+    assert capacity.unavailable() == frozenset()
     assert capacity.main([]) == 0
     assert table(capsys) == dict.fromkeys(MODES, "in")
 
@@ -28,7 +28,7 @@ def test_everything_is_to_be_had_until_somebody_says_otherwise(capsys: pytest.Ca
 def test_a_kind_stays_out_until_it_is_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert capacity.main(["spot=0", "flexStart=0"]) == 0
     assert capacity.main(["onDemand=1", "flexStart=1"]) == 0
-    assert capacity.declared_out() == {"spot"}
+    assert capacity.unavailable() == {"spot"}
     capsys.readouterr()
     capacity.main([])
     assert table(capsys) == dict.fromkeys(MODES, "in") | {"spot": "out"}
@@ -37,7 +37,7 @@ def test_a_kind_stays_out_until_it_is_given_back(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("argument", ["sport=0", "spot", "spot=2", "=1"])
 def test_what_is_no_capacity_changes_nothing_and_is_told(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capacity.main(["flexStart=0", argument]) == 2
-    assert capacity.declared_out() == frozenset()
+    assert capacity.unavailable() == frozenset()
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{argument} is no capacity. Write KIND=0 or KIND=1, KIND being one of onDemand, spot")
+    assert said.err.startswith(f"{argument} is not a capacity mode. Write MODE=0 or MODE=1; modes: onDemand, spot")

@@ -329,11 +329,11 @@ def test_a_release_that_was_killed_half_way_is_refused_until_helms_record_of_it_
 
 
 # ----------------------------------------------------------------------------------------------------- cancel and end
-def test_a_cancelled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
+def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
     with cluster.plugin() as engine:
         threading.Timer(1, engine.cancel).start()
         began = time.monotonic()
-        with pytest.raises(Unready, match="cancelled while waiting") as unready:
+        with pytest.raises(Unready, match="canceled while waiting") as unready:
             engine.create(JOB, "j", queued(namespace))
         assert time.monotonic() - began < 5
         assert unready.value.made.id == f"{namespace}/j"

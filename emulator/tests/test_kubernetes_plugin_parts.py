@@ -185,12 +185,12 @@ def test_fields_of_the_creator_and_of_kubectl_become_the_appliers(manager: str, 
         {"manager": "ours", "operation": "Apply", "fieldsV1": {"f:spec": {"f:c": {}}}},
         {"manager": "theirs", "operation": "Update", "fieldsV1": {"f:spec": {"f:d": {}}}},
     ]
-    moved = objects.taken_over(managed, "ours")
+    moved = objects.adopted_fields(managed, "ours")
     assert moved is not None
     assert moved[:2] == [managed[1], managed[3]]
     assert moved[2]["manager"] == "ours"
     assert set(moved[2]["fieldsV1"]["f:spec"]) == {"f:a", "f:b", "f:c"}
-    assert objects.taken_over(moved, "ours") is None
+    assert objects.adopted_fields(moved, "ours") is None
 
 
 def test_an_ignored_field_is_left_out_if_another_owns_it_and_kept_if_we_do() -> None:
@@ -347,7 +347,7 @@ def test_a_charts_folder_counts_as_the_version_that_it_is_recorded_to_be(
     assert helm.chart("oci://r.example/charts/app", None).version == "0.0.0-staging"
     (tmp_path / "app" / ".version").write_text("1.2.3\n")
     assert helm.chart("oci://r.example/charts/app", "1.2.3").version == "1.2.3"
-    with pytest.raises(Refused, match=r"staging is asked for, and the folder holds 1\.2\.3"):
+    with pytest.raises(Refused, match=r"staging is requested, but the folder has version 1\.2\.3"):
         helm.chart("oci://r.example/charts/app", "0.0.0-staging")
     monkeypatch.delenv(helm.CHARTS)
     with pytest.raises(Refused, match="has no registry"):

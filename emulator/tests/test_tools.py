@@ -127,7 +127,7 @@ def test_a_stack_needs_no_tool_of_the_tests_and_the_linters() -> None:
 
 
 def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(Stop, match=r"kubectl is no tool of the emulator\. Choose from: stack, all, kubernetes,"):
+    with pytest.raises(Stop, match=r"The emulator has no tool kubectl\. Choose from: stack, all, kubernetes,"):
         selected("stack,kubectl")
 
 
@@ -210,7 +210,7 @@ def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
         ("write /x: no space left on device", "disk space"),
         ("reading https://proxy/x: 403 Forbidden", "GOPROXY"),
         ("dial tcp: lookup proxy: no such host", "GOPROXY"),
-        ("verifying module: checksum mismatch", "isn't what go.sum recorded"),
+        ("verifying module: checksum mismatch", "doesn't match go.sum"),
         ("compile: signal: killed", "GOFLAGS=-p=1"),
         ("x.go:1: syntax error", "lines above"),
     ],
@@ -221,7 +221,7 @@ def test_a_failed_build_shows_what_go_said_and_a_remedy(
     (thing.module.source / "broken").write_text(f"{compiler}\n")
     with pytest.raises(Stop) as stop:
         install(thing, tmp_path / "made")
-    assert "thing 1.2.3 could not be built" in str(stop.value)
+    assert "Go could not build thing 1.2.3" in str(stop.value)
     assert compiler in str(stop.value)
     assert remedy in str(stop.value)
     assert "downloading" not in str(stop.value)  # progress is no error
@@ -281,7 +281,7 @@ def test_a_failed_step_ends_the_others() -> None:
     threading.Timer(0.2, progress.canceled.set).start()
     began = time.monotonic()
     with pytest.raises(Canceled):
-        progress.step("slow").run(["sleep", "60"], hear=lambda _: None)
+        progress.step("slow").run(["sleep", "60"], parse_line=lambda _: None)
     assert time.monotonic() - began < 30
 
 
