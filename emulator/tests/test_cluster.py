@@ -67,7 +67,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(paths, "STATE", root)
         patch.setattr(paths, "CLUSTERS", root / "clusters")
         # A while in which Kueue's pod is Ready and its webhook can't answer yet.
-        patch.setenv(controllers.DELAY_VARIABLE, "1")
+        patch.setenv(controllers.WEBHOOK_DELAY_VARIABLE, "1")
         yield root
         for folder in (root / "clusters").glob("*"):
             cluster.delete(folder.name)

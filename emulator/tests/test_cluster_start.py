@@ -24,7 +24,7 @@ def test_a_component_that_ends_at_its_start_costs_the_cluster(
             raise ClusterFailed("its port was taken")
 
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
-    monkeypatch.setattr(kwok, "_make", make)
+    monkeypatch.setattr(kwok, "_create", make)
     monkeypatch.setattr(kwok, "_discard", lambda _: done.append("discarded"))
     monkeypatch.setattr(kwok, "endpoint", lambda _: Endpoint("127.0.0.1:1", ""))
     monkeypatch.setattr(trust, "renew", lambda: None)

@@ -72,18 +72,18 @@ def queued(namespace: str, name: str = "j") -> Inputs:
             "hostNetwrk: unknown property",
         ),
         ("kubernetes:core/v1:ConfigMapList", {"items": []}, "a list can't be created"),
-        ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the official plugin's components aren't in this emulator"),
-        ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the official plugin's components aren't in this emulator"),
+        ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the emulator has no components of the official plugin"),
+        ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the emulator has no components of the official plugin"),
         (
             "kubernetes:apps/v1:StatefulSet",
             {"metadata": {"name": "s"}, "spec": {"selector": {}, "template": pod_template(), "serviceName": "s"}},
             "doesn't know when a StatefulSet is ready",
         ),
-        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "Patch resources aren't in this emulator"),
+        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "the emulator has no Patch resources"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "vals": {}}, "vals: unknown property"),
-        (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is asked for"),
+        (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is requested"),
         (RELEASE, {"chart": "oci://r.example/charts/none"}, "no chart in the folder none"),
-        (RELEASE, {"chart": "oci://r.example/charts/kueue", "verify": True}, "verify: not supported by this emulator"),
+        (RELEASE, {"chart": "oci://r.example/charts/kueue", "verify": True}, "verify: the emulator doesn't support it"),
     ],
 )
 def test_a_mistake_is_refused_before_anything_is_created(
@@ -103,10 +103,10 @@ def test_every_mistake_of_an_object_is_told_at_once(plugin: Engine) -> None:
     ("arguments", "complaint"),
     [
         ({"kubeconfg": "x"}, "kubeconfg: unknown argument"),
-        ({"enableServerSideApply": "false"}, "enableServerSideApply is not supported"),
-        ({"renderYamlToDirectory": "out"}, "renderYamlToDirectory is not supported"),
-        ({"upsertExistingObjects": "true"}, "upsertExistingObjects is not supported"),
-        ({"helmReleaseSettings": '{"driver": "sql"}'}, "helmReleaseSettings is not supported"),
+        ({"enableServerSideApply": "false"}, "the emulator doesn't support enableServerSideApply"),
+        ({"renderYamlToDirectory": "out"}, "the emulator doesn't support renderYamlToDirectory"),
+        ({"upsertExistingObjects": "true"}, "the emulator doesn't support upsertExistingObjects"),
+        ({"helmReleaseSettings": '{"driver": "sql"}'}, "the emulator doesn't support helmReleaseSettings"),
     ],
 )
 def test_an_argument_of_the_provider_that_would_do_nothing_is_refused(

@@ -145,5 +145,5 @@ def test_the_stub_of_a_metrics_api_is_there_and_has_no_metric() -> None:
         "groupVersion": "external.metrics.k8s.io/v1beta1",
         "resources": [],
     }
-    with pytest.raises(stubs.Failed, match="stub stands in for the Stackdriver adapter"):
+    with pytest.raises(stubs.ErrorAnswer, match="this is a stub of the Stackdriver adapter"):
         stubs.discovery({"path": "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/memory_used"})
