@@ -26,7 +26,7 @@ from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.network import Network, Subnetwork
 from emulator.gcp_plugin.resource import Cloud, Properties
-from emulator.gcp_plugin.secrets import forget_secret, make_secret
+from emulator.gcp_plugin.secrets import delete_secret, create_secret
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import Refused
 
@@ -49,11 +49,11 @@ def main() -> None:
     options = parser.parse_args()
     try:
         if options.command == "secret":
-            print(make_secret(Store(), options.project, options.name))
+            print(create_secret(Store(), options.project, options.name))
         elif options.command == "network":
             print(_network(Cloud(Store(), LocalClusters(), options.project), options.name, options.location))
         elif options.command == "forget":
-            forget_secret(Store(), options.project, options.name)
+            delete_secret(Store(), options.project, options.name)
         else:
             _cluster(options)
     except Refused as refused:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from emulator import cluster, existing, ready
-from emulator.gcp_plugin.secrets import make_secret
+from emulator.gcp_plugin.secrets import create_secret
 from emulator.gcp_plugin.store import Record, Store
 
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
@@ -48,7 +48,7 @@ def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
         project = str(config.get("gcp:project", existing.DEFAULTS["gcp:project"]))
         identity = f"projects/{project}/locations/us-east5/clusters/team"
         Store(tmp_path).put(Record(identity, "gcp:container/cluster:Cluster", project, {}))
-        make_secret(Store(tmp_path), project, "hf")
+        create_secret(Store(tmp_path), project, "hf")
         assert existing.missing(config) is None
 
 

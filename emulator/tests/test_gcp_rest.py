@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.gcp_plugin import rest
+from emulator.gcp_plugin import rest, rest_names
 from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.schema import schema_of
 from emulator.plugin import UNKNOWN
@@ -241,9 +241,9 @@ def test_what_is_not_known_yet_passes() -> None:
 
 def test_every_renamed_property_leads_to_a_field_that_google_s_description_has() -> None:
     """A typing error in the table would make the emulator refuse what Google takes."""
-    for key, names in rest.NAMES.items():
+    for key, names in rest_names.NAMES.items():
         type_, *inner = key.split(".")
-        described = rest.api(rest.DOCUMENTS.get(type_, "container.v1"))
+        described = rest.api(rest_names.DOCUMENTS.get(type_, "container.v1"))
         schema, place = described.at({"$ref": type_}, "")
         for name in inner:
             schema, place = described.child(schema, place, name)

@@ -18,7 +18,7 @@ from emulator.cluster.folder import Folder
 from emulator.cluster.records import ClusterRecord
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.gcp_plugin.schema import schema_of
-from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, make_secret
+from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, create_secret
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
 from emulator.tests import test_gcp_plugin
@@ -37,7 +37,7 @@ def cloud(tmp_path: Path) -> Engine:
 def test_role_on_a_secret_needs_the_secret_and_the_identity_pool(cloud: Engine) -> None:
     with pytest.raises(Refused, match=r"Error 404: Secret \[projects/\d{12}/secrets/hf-token\] not found"):
         cloud.create(SECRET_IAM_MEMBER, GRANT)
-    make_secret(cloud.store, PROJECT, "hf-token")
+    create_secret(cloud.store, PROJECT, "hf-token")
     with pytest.raises(Refused, match="Identity Pool does not exist"):
         cloud.create(SECRET_IAM_MEMBER, GRANT)
     cloud.create(test_gcp_plugin.CLUSTER, AUTOPILOT)
@@ -51,11 +51,11 @@ def test_secret_is_looked_up_without_its_value(cloud: Engine) -> None:
     get = "gcp:secretmanager/getSecret:getSecret"
     with pytest.raises(Refused, match="Error 404"):
         cloud.invoke(get, secretId="hf-token")
-    make_secret(cloud.store, PROJECT, "hf-token")
+    create_secret(cloud.store, PROJECT, "hf-token")
     assert cloud.invoke(get, secretId="hf-token")["name"] == SECRET
     assert secret_sync.DUMMY_TOKEN not in json.dumps([record.inputs | record.facts for record in cloud.store.all()])
     with pytest.raises(Refused, match="no id of a secret"):
-        make_secret(cloud.store, PROJECT, "hf token")
+        create_secret(cloud.store, PROJECT, "hf token")
 
 
 def test_every_change_of_a_role_on_a_secret_replaces_it() -> None:
@@ -132,7 +132,7 @@ def synchronize(
 def granted(tmp_path: Path, account: str = TOKEN_SYNC) -> None:
     """A secret that the account may read."""
     store = Store(tmp_path)
-    make_secret(store, PROJECT, "hf-token")
+    create_secret(store, PROJECT, "hf-token")
     member = principal(project_number(PROJECT), PROJECT, "llm", account)
     store.put(Record(f"{SECRET}/{SECRET_ACCESSOR}/{member}", SECRET_IAM_MEMBER, PROJECT, {}))
 
