@@ -1,4 +1,6 @@
-"""Paths of the emulator's state and cache. Standard library only: set-up imports it before any environment exists.
+"""Paths of the emulator's state and cache.
+
+Standard library only: set-up imports it before any environment exists.
 
 The environment is read once, at import: a process belongs to one state folder.
 """

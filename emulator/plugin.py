@@ -159,7 +159,10 @@ def has_secret(value: Any) -> bool:
 
 
 def mark_secrets(value: Any, like: Any) -> Any:
-    """Marks as secret the parts of `value` that are secret in its inputs `like`. A list with a secret is all secret."""
+    """Marks as secret the parts of `value` that are secret in its inputs `like`.
+
+    A list with a secret is all secret.
+    """
     if isinstance(value, Secret):
         return value
     if isinstance(value, dict) and isinstance(like, dict):
@@ -173,7 +176,9 @@ class Refused(Exception):
 
 
 class InitFailed(Exception):
-    """The resource exists but isn't ready. The engine records it with the reasons, and the next `up` tries again.
+    """The resource exists but isn't ready.
+
+    The engine records it with the reasons, and the next `up` tries again.
 
     Args:
         id: The resource's id.
@@ -270,7 +275,9 @@ def random_suffix(seed: bytes, digits: int = 7) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- serving
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """Methods that all plugins share. A plugin adds CheckConfig, Configure, Check, Diff, Create, ….
+    """Methods that all plugins share.
+
+    A plugin adds CheckConfig, Configure, Check, Diff, Create, ….
 
     Args:
         name: The package, such as `gcp`.

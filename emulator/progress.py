@@ -50,7 +50,9 @@ def roughly(seconds: float) -> str:
 
 
 class Progress:
-    """Steps that run in parallel. A terminal shows one line that is redrawn; a log gets a line every 30 seconds.
+    """Steps that run in parallel.
+
+    A terminal shows one line that is redrawn; a log gets a line every 30 seconds.
 
     Args:
         usual: Seconds that all steps together usually take on two cores.

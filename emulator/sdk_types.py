@@ -97,7 +97,10 @@ def _problems(expected: Any, value: Any, path: str) -> list[tuple[str, str]]:
 
 
 def _union_problems(members: tuple[Any, ...], value: Any, path: str) -> list[tuple[str, str]]:
-    """Problems of a value of a union. `Input[X]` is a union of X, its Awaitable and its Output; only X counts."""
+    """Problems of a value of a union.
+
+    `Input[X]` is a union of X, its Awaitable and its Output; only X counts.
+    """
     real = [m for m in members if m is not type(None) and not _is_promise(m) and not _is_asset(m)]
     by_member = [_problems(member, value, path) for member in real]
     if not by_member or any(not problems for problems in by_member):

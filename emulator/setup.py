@@ -87,7 +87,10 @@ def set_up(ready: Path, tools: list[Tool]) -> None:
 
 
 def build_missing(tools: list[Tool], go: str, environment: Path | None) -> None:
-    """Builds the missing tools and creates the Python environment if needed; shows progress."""
+    """Builds the missing tools and creates the Python environment if needed.
+
+    Shows progress.
+    """
     started = time.monotonic()
     missing: dict[Module, list[Tool]] = {}
     for tool in tools:
@@ -144,12 +147,18 @@ def environment_folder() -> Path:
 
 
 def complete_marker(environment: Path) -> Path:
-    """File that is written last. A virtual environment contains its own path, so it can't be renamed into place."""
+    """File that is written last.
+
+    A virtual environment contains its own path, so it can't be renamed into place.
+    """
     return environment / "finished"
 
 
 def create_environment(folder: Path, step: Step) -> str:
-    """Creates a virtual environment with the locked packages; pip checks each against its hash."""
+    """Creates a virtual environment with the locked packages.
+
+    Pip checks each against its hash.
+    """
 
     def parse_line(line: str) -> str | None:
         match = re.match(r"\s*(Collecting|Downloading|Installing) (\S+)", line)
@@ -216,7 +225,10 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
 
 
 def write_shims(folder: Path) -> Path:
-    """Writes one script per program into a folder; the script builds the program on the first run."""
+    """Writes one script per program into a folder.
+
+    The script builds the program on the first run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for program in (program for tool in TOOLS for program in tool.packages):
         unfinished = folder / f".{program}.{os.getpid()}"

@@ -272,7 +272,10 @@ def go_version() -> str:
 
 @contextmanager
 def exclusive(name: Path) -> Iterator[None]:
-    """Holds a lock beside `name`, so that parallel set-ups build once. The kernel frees it if this process dies."""
+    """Holds a lock beside `name`, so that parallel set-ups build once.
+
+    The kernel frees it if this process dies.
+    """
     name.parent.mkdir(parents=True, exist_ok=True)
     with (name.parent / f".{name.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -280,7 +283,9 @@ def exclusive(name: Path) -> Iterator[None]:
 
 
 def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
-    """Installs tools of one module into its folder. Returns how: built, copied from PATH, or found.
+    """Installs tools of one module into its folder.
+
+    Returns how: built, copied from PATH, or found.
 
     Raises:
         Stop: Go could not build them. The text has the last lines of Go's output and a remedy.

@@ -13,7 +13,10 @@ from emulator import paths
 
 
 def renew() -> None:
-    """Rewrites the file for the current clusters. Does nothing outside `emulator/run`, where no program reads it."""
+    """Rewrites the file for the current clusters.
+
+    Does nothing outside `emulator/run`, where no program reads it.
+    """
     if not (machine := os.environ.get("GKE_AI_AUTHORITIES")):
         return
     clusters = sorted(paths.CLUSTERS.glob("[!.]*/kwok/clusters/*/pki/ca.crt"))

@@ -38,7 +38,10 @@ def client(folder: Folder) -> httpx.Client:
 
 
 def async_client(folder: Folder) -> httpx.AsyncClient:
-    """Returns the daemon's client. It has no read timeout, because a watch is silent while nothing changes."""
+    """Returns the daemon's client.
+
+    It has no read timeout, because a watch is silent while nothing changes.
+    """
     timeout = httpx.Timeout(30, read=None)
     limits = httpx.Limits(max_connections=None)
     base_url = f"https://{folder.host}"

@@ -46,7 +46,10 @@ class Candidate(NamedTuple):
 def candidates(
     cluster: ClusterRecord, pools: Iterable[PoolRecord], classes: Mapping[str, Object], pod: Object
 ) -> Iterable[Candidate]:
-    """Returns the pools that may give the pod a node, best first. Raises LookupError with the reason if none may."""
+    """Returns the pools that may give the pod a node, best first.
+
+    Raises LookupError with the reason if none may.
+    """
     autopilot = cluster.mode == "autopilot"
     name = pod["spec"].get("nodeSelector", {}).get(COMPUTE_CLASS)
     if name is not None:
@@ -106,7 +109,9 @@ def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object
 
 
 def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None) -> PoolRecord:
-    """Returns the pool that Autopilot creates for a pod. Raises LookupError with the reason if it creates none.
+    """Returns the pool that Autopilot creates for a pod.
+
+    Raises LookupError with the reason if it creates none.
 
     `gpu` is the GPU type if the pod doesn't select one.
     """

@@ -183,7 +183,10 @@ class ContainerProcess:
         return int(server.sockets[0].getsockname()[1])
 
     async def _keep_running(self, command: list[str]) -> None:
-        """Starts the program and restarts it whenever it ends. The backoff grows if it ends soon."""
+        """Starts the program and restarts it whenever it ends.
+
+        The backoff grows if it ends soon.
+        """
         output = self._folder.log / (self._title.replace("/", "_") + ".log")
         backoff = 0.5
         while True:
@@ -242,7 +245,10 @@ class ContainerProcess:
         os.replace(fresh, file)
 
     async def _volumes(self) -> None:
-        """Writes the container's volumes. Returns once all required ConfigMaps and Secrets exist."""
+        """Writes the container's volumes.
+
+        Returns once all required ConfigMaps and Secrets exist.
+        """
         volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
         for mount in self._container.spec.get("volumeMounts", []):
             volume = volumes[mount["name"]]

@@ -89,7 +89,10 @@ async def _run_until_signal(folder: Folder) -> None:
 
 
 def main() -> int:
-    """Runs the daemon of the cluster on the command line. Ends silently if the cluster already has one."""
+    """Runs the daemon of the cluster on the command line.
+
+    Ends silently if the cluster already has one.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     folder = Folder(sys.argv[1])

@@ -76,7 +76,10 @@ def _through_service(
 
 
 async def serve(path: Path, find: Callable[[str], int | None]) -> asyncio.Server:
-    """Listens at the socket `path`. `find` returns the local port for a target, as `resolve` does."""
+    """Listens at the socket `path`.
+
+    `find` returns the local port for a target, as `resolve` does.
+    """
 
     # The last logged error by target: an API server tries again many times per second.
     last_errors: dict[str, str] = {}

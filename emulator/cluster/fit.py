@@ -95,7 +95,10 @@ def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
 
 
 def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]]) -> bool:
-    """Whether the pod's required anti-affinity excludes a node. `placed` are pods, each with its node."""
+    """Whether the pod's required anti-affinity excludes a node.
+
+    `placed` are pods, each with its node.
+    """
     affinity = pod["spec"].get("affinity", {}).get("podAntiAffinity", {})
     labels = node["metadata"]["labels"]
     return any(
@@ -120,7 +123,10 @@ def less(free: Amounts, requested: Amounts) -> dict[str, Fraction]:
 
 
 def matches(term: Object, labels: Mapping[str, str]) -> bool:
-    """Whether labels match a selector or a term of an affinity. An empty selector matches all labels."""
+    """Whether labels match a selector or a term of an affinity.
+
+    An empty selector matches all labels.
+    """
     expressions: Iterable[Object] = term.get("matchExpressions", [])
     equal = term.get("matchLabels", {}).items() <= labels.items()
     # Only DaemonSets use terms by field (the node's name).

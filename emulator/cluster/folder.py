@@ -43,7 +43,10 @@ class Folder:
         self._file = self.path / "cluster.json"
 
     def write(self, record: ClusterRecord, host: str, ready: bool) -> None:
-        """Records the cluster. `ready` is only true once it has answered; an incomplete cluster is created again."""
+        """Records the cluster.
+
+        `ready` is only true once it has answered; an incomplete cluster is created again.
+        """
         write(self._file, {"record": asdict(record), "host": host, "ready": ready})
 
     @property
@@ -76,7 +79,10 @@ def names() -> list[str]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Locks a folder; other processes wait. The kernel releases the lock when the process ends."""
+    """Locks a folder.
+
+    Other processes wait. The kernel releases the lock when the process ends.
+    """
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -87,7 +93,10 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(path: Path) -> int | None:
-    """Locks a folder until this process ends. Returns None if another process holds the lock."""
+    """Locks a folder until this process ends.
+
+    Returns None if another process holds the lock.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -47,7 +47,9 @@ class ClusterFailed(Exception):
 
 
 def create(name: str, record: ClusterRecord) -> Endpoint:
-    """Creates a cluster and returns its endpoint. For an existing cluster it only updates the record.
+    """Creates a cluster and returns its endpoint.
+
+    For an existing cluster it only updates the record.
 
     Raises:
         processes.MissingTool: One of the control plane's programs isn't on PATH.
@@ -152,7 +154,9 @@ def _start(folder: Folder) -> None:
 
 
 def _forget_dead(folder: Folder) -> bool:
-    """Whether a component of the control plane is down. Removes the recorded ids of such components.
+    """Whether a component of the control plane is down.
+
+    Removes the recorded ids of such components.
 
     kwokctl mistakes any process with a recorded id for the component, also a zombie or an unrelated process after a
     reboot.
@@ -294,7 +298,10 @@ def _wait_for_success(folder: Folder, path: str, component: str, timeout: float 
 
 
 def _install_objects(folder: Folder) -> None:
-    """Installs the objects that GKE installs in a cluster. Server-side apply makes this idempotent."""
+    """Installs the objects that GKE installs in a cluster.
+
+    Server-side apply makes this idempotent.
+    """
     with client(folder) as api:
         files = sorted((HERE / "crds").glob("*.yaml"))
         items = [item for file in files for item in yaml.safe_load_all(file.read_text())]

@@ -35,7 +35,10 @@ _LONGEST_PREFIX = 63 - len("-01234567-abcd")
 
 
 def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Iterable[dict[str, str]] = ()) -> Object:
-    """Returns a node of this shape. `taints` are declared by its pool, in addition to GKE's own."""
+    """Returns a node of this shape.
+
+    `taints` are declared by its pool, in addition to GKE's own.
+    """
     own = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node_taints(shape)]
     declared = [taint for taint in taints if taint not in own]
     kubelet = f"v{cluster.version.removeprefix('v')}"

@@ -37,7 +37,10 @@ class Placement:
         return [node for node in self.nodes.values() if nodes.pool_of(node) == pool]
 
     def sample(self, cluster: ClusterRecord, pool: PoolRecord) -> Object:
-        """A new node of the pool in any of its zones. Cached, because each pod is compared with each pool."""
+        """A new node of the pool in any of its zones.
+
+        Cached, because each pod is compared with each pool.
+        """
         if pool.name not in self._samples:
             (self._samples[pool.name],) = nodes.new_nodes(cluster, pool, [], 1)
         return self._samples[pool.name]

@@ -54,7 +54,10 @@ class Plan:
 
 
 def is_waiting(pod: Object) -> bool:
-    """Whether the scheduler found no node for a pod. False for a pod with scheduling gates, such as Kueue's."""
+    """Whether the scheduler found no node for a pod.
+
+    False for a pod with scheduling gates, such as Kueue's.
+    """
     if pod["metadata"].get("deletionTimestamp") or pod["spec"].get("nodeName"):
         return False
     conditions = pod.get("status", {}).get("conditions", [])
@@ -119,7 +122,9 @@ def provision(
     templates: Mapping[str, Object],
     out: Collection[str] = (),
 ) -> list[Object]:
-    """Returns all nodes for a ProvisioningRequest, from one pool. Raises LookupError with the reason if no pool fits.
+    """Returns all nodes for a ProvisioningRequest, from one pool.
+
+    Raises LookupError with the reason if no pool fits.
 
     `templates` are the PodTemplates of the request's namespace by name.
     """
@@ -177,7 +182,10 @@ def _nodes_of_first(
     waiting: list[Object],
     out: Collection[str],
 ) -> list[Object]:
-    """New nodes of the first candidate that can give the first waiting pod a node. LookupError has all reasons."""
+    """New nodes of the first candidate that can give the first waiting pod a node.
+
+    LookupError has all reasons.
+    """
     reasons: list[str] = []
     not_selected: list[str] = []
     for candidate in pod_candidates:
@@ -193,7 +201,10 @@ def _nodes_of_first(
 def _new_nodes(
     cluster: ClusterRecord, candidate: Candidate, placement: Placement, waiting: list[Object], out: Collection[str]
 ) -> list[Object]:
-    """New nodes of a pool; the first waiting pod fits one of them. Raises LookupError with the reason if it doesn't."""
+    """New nodes of a pool.
+
+    The first waiting pod fits one of them. Raises LookupError with the reason if it doesn't.
+    """
     pool, pod = candidate.pool, waiting[0]
     if refusal := fit.wrong_label(pod, placement.sample(cluster, pool), but=ZONE):
         raise _NotSelected(refusal)
@@ -241,7 +252,10 @@ def _check_capacity(pool: PoolRecord, out: Collection[str]) -> None:
 
 
 def _pod_of(template: Object) -> Object:
-    """A pod of a ProvisioningRequest. GKE adds the toleration for the taint of queued nodes."""
+    """A pod of a ProvisioningRequest.
+
+    GKE adds the toleration for the taint of queued nodes.
+    """
     spec = template["template"]["spec"]
     added = [{"key": taint.key, "operator": "Exists"} for taint in MODES[QUEUED].taints]
     return {"metadata": {}, "spec": spec | {"tolerations": [*spec.get("tolerations", []), *added]}}
@@ -250,7 +264,10 @@ def _pod_of(template: Object) -> Object:
 def _nodes_for_all(
     cluster: ClusterRecord, pool: PoolRecord, pool_nodes: list[Object], pods: list[Object], out: Collection[str]
 ) -> list[Object]:
-    """New nodes of the pool for all the pods. Raises LookupError with the reason if the pool can't give all."""
+    """New nodes of the pool for all the pods.
+
+    Raises LookupError with the reason if the pool can't give all.
+    """
     placement = Placement()
     # In one zone, as a request of Dynamic Workload Scheduler is.
     in_zone = replace(pool, zones=pool.zones[:1])

@@ -48,7 +48,10 @@ class Sandbox:
         return self.ports[number]
 
     def address(self, text: str) -> str:
-        """Moves a listening address (`:8443`) to its local port. `0` stays: it means not to listen."""
+        """Moves a listening address (`:8443`) to its local port.
+
+        `0` stays: it means not to listen.
+        """
         port = text.rpartition(":")[2]
         return f"127.0.0.1:{self.port(int(port))}" if port.isdigit() and int(port) else text
 
@@ -290,7 +293,10 @@ MAXENGINE_PORT = 9000
 
 
 async def _maxengine(container: Container) -> list[str]:
-    """https://github.com/AI-Hypercomputer/maxtext, maxengine_server.py. Its settings have the form `name=value`."""
+    """https://github.com/AI-Hypercomputer/maxtext, maxengine_server.py.
+
+    Its settings have the form `name=value`.
+    """
     resources = container.spec.get("resources", {})
     chips = int((resources.get("limits") or resources.get("requests") or {}).get(GOOGLE_TPU, 0))
     accelerator = container.pod["spec"].get("nodeSelector", {}).get(GKE_TPU_ACCELERATOR)

@@ -209,7 +209,10 @@ def _now() -> str:
 
 
 def _keeps(pod: Object) -> bool:
-    """Whether a pod keeps its node from being idle. Finished pods and DaemonSet pods don't."""
+    """Whether a pod keeps its node from being idle.
+
+    Finished pods and DaemonSet pods don't.
+    """
     return planner.occupies(pod) and not any(kind == "DaemonSet" for kind in _owner_kinds(pod))
 
 

@@ -1,4 +1,7 @@
-"""Records of a cluster and its node pools. The `gcp` plugin writes them and the daemon reads them."""
+"""Records of a cluster and its node pools.
+
+The `gcp` plugin writes them and the daemon reads them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class PoolRecord:
-    """A node pool. Either `nodes_per_zone` fixes its size, or `min_nodes` and `max_nodes` limit the whole pool.
+    """A node pool.
+
+    Either `nodes_per_zone` fixes its size, or `min_nodes` and `max_nodes` limit the whole pool.
 
     `taints` are the pool's own (`{"key", "value", "effect"}`), in addition to GKE's. `topology` is that of a TPU slice;
     for a single-host slice it follows from the machine. `compute_class` is the class that GKE created the pool for.
@@ -97,7 +102,10 @@ class PoolRecord:
 
 
 def _single_host_topology(machine_type: str) -> str | None:
-    """The topology of a single-host TPU machine. The API accepts no topology for single-host pools."""
+    """The topology of a single-host TPU machine.
+
+    The API accepts no topology for single-host pools.
+    """
     of_machine = [tpu for version in VERSIONS for tpu in slices(version) if tpu.machine_type == machine_type]
     return next((tpu.topology for tpu in of_machine if not tpu.multi_host), None)
 

@@ -40,7 +40,9 @@ class NotSynced(Exception):
 
 
 class SecretSyncs:
-    """Creates the Secrets of SecretSyncs. Kubernetes' garbage collection deletes a Secret with its SecretSync.
+    """Creates the Secrets of SecretSyncs.
+
+    Kubernetes' garbage collection deletes a Secret with its SecretSync.
 
     Args:
         folder: Folder of the cluster.

@@ -9,7 +9,10 @@ from emulator.plugin import serve
 
 
 def main() -> None:
-    """Serves. A thread imports the SDK's types meanwhile, so that the engine gets the port sooner."""
+    """Serves.
+
+    A thread imports the SDK's types meanwhile, so that the engine gets the port sooner.
+    """
     plugin = Gcp()
     threading.Thread(target=plugin.warm_up, daemon=True).start()
     serve(plugin)

@@ -52,7 +52,10 @@ class LocalClusters:
 
 @contextmanager
 def _as_refusals() -> Iterator[None]:
-    """Turns errors of the cluster into refusals of the cloud. Any other exception is a defect."""
+    """Turns errors of the cluster into refusals of the cloud.
+
+    Any other exception is a defect.
+    """
     try:
         yield
     except (cluster.ClusterFailed, cluster.MissingTool, cluster.NoSuchCluster, RefusedByApiServer) as error:

@@ -18,7 +18,10 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """A changed property. `path` has the engine's form, `nodeConfig.guestAccelerators[0].count`."""
+    """A changed property.
+
+    `path` has the engine's form, `nodeConfig.guestAccelerators[0].count`.
+    """
 
     path: str
     kind: Kind
@@ -26,7 +29,10 @@ class Change:
 
 
 def changes(schema: Schema, old: Values, new: Values, cloud: Values) -> list[Change]:
-    """Compares two sets of inputs. `cloud` has the resource's current values, which the inputs may omit."""
+    """Compares two sets of inputs.
+
+    `cloud` has the resource's current values, which the inputs may omit.
+    """
     return list(_of_block(schema, old, new, cloud, ""))
 
 

@@ -1,4 +1,7 @@
-"""The provider's functions that the program calls. They read resources and change nothing."""
+"""The provider's functions that the program calls.
+
+They read resources and change nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from emulator.plugin import Refused, plain
 
 
 def get_project(cloud: Cloud, arguments: Properties) -> Properties:
-    """`getProject`: every well-formed project id exists here. The number follows from the id."""
+    """`getProject`: every well-formed project id exists here.
+
+    The number follows from the id.
+    """
     _check_arguments(arguments, {"projectId"})
     project = arguments.get("projectId") or cloud.project_of({})
     # https://cloud.google.com/resource-manager/docs/creating-managing-projects#before_you_begin
@@ -31,7 +37,10 @@ def get_project(cloud: Cloud, arguments: Properties) -> Properties:
 
 
 def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
-    """`getCluster`: an existing cluster, whoever created it. As in the provider, a block is a list of one item."""
+    """`getCluster`: an existing cluster, whoever created it.
+
+    As in the provider, a block is a list of one item.
+    """
     _check_arguments(arguments, {"name", "location", "project", "skipNodePoolRefresh"})
     resource = Cluster(cloud)
     identity = resource.identity(arguments)

@@ -23,7 +23,10 @@ _EMAIL = re.compile(r"[-a-z0-9]+@(?P<project>[-a-z0-9]+)\.iam\.gserviceaccount\.
 
 
 def require_account(store: Store, email: str) -> None:
-    """Refuses a service account that doesn't exist. `default` and Google's own accounts always exist."""
+    """Refuses a service account that doesn't exist.
+
+    `default` and Google's own accounts always exist.
+    """
     parts = _EMAIL.fullmatch(email)
     if parts and store.get(f"projects/{parts['project']}/serviceAccounts/{email}") is None:
         raise Refused(bad_request(f'Service account "{email}" does not exist.'))
@@ -97,7 +100,10 @@ class ServiceAccount(Resource):
         return {}
 
     def may_delete(self, identity: str, state: Properties) -> None:
-        """Refuses while nodes use the account. Google deletes it, and its nodes lose logs, metrics and image pulls."""
+        """Refuses while nodes use the account.
+
+        Google deletes it, and its nodes lose logs, metrics and image pulls.
+        """
         email = identity.rpartition("/")[2]
         for user in self.store.all():
             if node_account(user.inputs) == email:

@@ -1,4 +1,6 @@
-"""Dashboards and alert policies of Cloud Monitoring. Google generates their names, so two can be equal.
+"""Dashboards and alert policies of Cloud Monitoring.
+
+Google generates their names, so two can be equal.
 
 Google returns a dashboard with its name and etag and without default values. The provider compares the requested JSON
 with that and ignores fields that only Google's answer has.
@@ -39,7 +41,10 @@ class Dashboard(Resource):
     named = False
 
     def body(self, inputs: Properties) -> rest.Body | None:
-        """The dashboard of projects.dashboards.create. None if the JSON is invalid or not known yet."""
+        """The dashboard of projects.dashboards.create.
+
+        None if the JSON is invalid or not known yet.
+        """
         try:
             content = json.loads(inputs["dashboardJson"])
         except (TypeError, ValueError):

@@ -1,4 +1,7 @@
-"""Networks of Compute Engine: VPCs, subnetworks, routers and Cloud NAT. No packet passes through any of them."""
+"""Networks of Compute Engine: VPCs, subnetworks, routers and Cloud NAT.
+
+No packet passes through any of them.
+"""
 
 from __future__ import annotations
 

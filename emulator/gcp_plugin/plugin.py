@@ -1,4 +1,7 @@
-"""The provider protocol over the resources of the emulated cloud. No value of a property is ever logged."""
+"""The provider protocol over the resources of the emulated cloud.
+
+No value of a property is ever logged.
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,9 @@ class Cloud:
 
 
 class Resource(ABC):
-    """A type of resource. `schema` says what the provider does when a property changes.
+    """A type of resource.
+
+    `schema` says what the provider does when a property changes.
 
     `decided` are outputs that are unknown until the resource is created, unless the inputs have them.
     """
@@ -109,7 +111,10 @@ class Resource(ABC):
         """Google's rules for well-formed inputs: yields the problems."""
 
     def may_create(self, record: Record) -> None:
-        """Refuses a creation that the current cloud doesn't allow. Called under the store's lock."""
+        """Refuses a creation that the current cloud doesn't allow.
+
+        Called under the store's lock.
+        """
         if self.store.get(record.identity) is not None:
             raise Refused(f"googleapi: Error 409: Already exists: {record.identity}., alreadyExists")
 
@@ -131,7 +136,10 @@ class Resource(ABC):
         return self.cloud.project_of(inputs)
 
     def create(self, inputs: Properties) -> Record:
-        """Creates the resource. It records it first, so that a killed creation can be found and finished."""
+        """Creates the resource.
+
+        It records it first, so that a killed creation can be found and finished.
+        """
         record = Record(self.identity(inputs), self.token, self.owner(inputs), inputs, self.facts(inputs))
         with self.store.locked():
             self.may_create(record)
@@ -155,7 +163,10 @@ class Resource(ABC):
         return {}
 
     def read(self, identity: str) -> Record | None:
-        """Returns the resource, after finishing an interrupted creation. None if it doesn't exist."""
+        """Returns the resource, after finishing an interrupted creation.
+
+        None if it doesn't exist.
+        """
         record = self.store.get(identity)
         return self.finish(record) if record is not None and record.status == PROVISIONING else record
 
@@ -186,7 +197,10 @@ class Resource(ABC):
         return diff.kept(self.schema, old, new)
 
     def refreshed_inputs(self, inputs: Properties, current: Properties) -> Properties:
-        """The inputs after a refresh. An import has no inputs, so it gets all current values."""
+        """The inputs after a refresh.
+
+        An import has no inputs, so it gets all current values.
+        """
         return diff.refreshed_inputs(self.schema, inputs, current) if inputs else current
 
     def delete(self, identity: str, state: Properties) -> None:
@@ -206,13 +220,19 @@ class Resource(ABC):
         return
 
     def erase(self, record: Record) -> None:
-        """Removes the resource and its contents. The record comes last, so that a killed deletion can be repeated."""
+        """Removes the resource and its contents.
+
+        The record comes last, so that a killed deletion can be repeated.
+        """
         self.store.remove(record.identity)
 
     # -------------------------------------------------------------------------------------------------------- outputs
     @abstractmethod
     def outputs(self, record: Record) -> Properties:
-        """All output properties. They follow from the record, so the preview of an update knows them too."""
+        """All output properties.
+
+        They follow from the record, so the preview of an update knows them too.
+        """
 
     def planned(self, inputs: Properties) -> Properties:
         """The outputs in the preview of a creation: the inputs, and unknown values for those that the cloud chooses."""

@@ -58,7 +58,10 @@ def documents() -> Path:
 # ------------------------------------------------------------------------------------------------------------- bodies
 @dataclass(frozen=True)
 class Body:
-    """A REST body. `sources` maps its fields to Pulumi properties, for messages to the user."""
+    """A REST body.
+
+    `sources` maps its fields to Pulumi properties, for messages to the user.
+    """
 
     api: Api
     type: str
@@ -66,7 +69,10 @@ class Body:
     sources: dict[str, str]
 
     def problems(self, root: str) -> list[tuple[str, str]]:
-        """Validates the body as the API does. Returns pairs (Pulumi property, error of the API)."""
+        """Validates the body as the API does.
+
+        Returns pairs (Pulumi property, error of the API).
+        """
         schema, key = self.api.at({"$ref": self.type}, "")
         return [(self._source(path), text) for path, text in _problems(self.api, schema, key, self.content, root, root)]
 
@@ -176,7 +182,10 @@ def _body(document: str, type_: str, root: str, inputs: Mapping[str, Any]) -> Bo
 def _write(
     described: Api, schema: Schema, key: str, value: Any, places: tuple[str, str], sources: dict[str, str]
 ) -> Any:
-    """Translates `value` to the API's names. `places` are its paths in the body and in the inputs."""
+    """Translates `value` to the API's names.
+
+    `places` are its paths in the body and in the inputs.
+    """
     rest_path, pulumi_path = places
     sources[rest_path] = pulumi_path
     if isinstance(value, list):
@@ -235,7 +244,10 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _problems(described: Api, schema: Schema, key: str, value: Any, path: str, shown: str) -> Iterator[tuple[str, str]]:
-    """Returns pairs (path in the body, error of the API). `shown` is the path in the API's errors, in snake case."""
+    """Returns pairs (path in the body, error of the API).
+
+    `shown` is the path in the API's errors, in snake case.
+    """
     if value is UNKNOWN:
         return
     expected = schema.get("type", "any")

@@ -61,7 +61,10 @@ class Schema:
 
 @functools.cache
 def schema_of(token: str) -> Schema:
-    """The schema of a resource type. It is empty for a type that `properties.yaml` doesn't have."""
+    """The schema of a resource type.
+
+    It is empty for a type that `properties.yaml` doesn't have.
+    """
     return Schema({path: _parsed(text) for path, text in _table().get(token, {}).items()})
 
 

@@ -1,4 +1,7 @@
-"""Existing secrets of Secret Manager, and roles on them. The store has no values of secrets."""
+"""Existing secrets of Secret Manager, and roles on them.
+
+The store has no values of secrets.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ class SecretIamMember(Resource):
         return {}
 
     def may_create(self, record: Record) -> None:
-        """Checks the secret and the member. As in the provider, an existing grant may be created again."""
+        """Checks the secret and the member.
+
+        As in the provider, an existing grant may be created again.
+        """
         require_secret(self.store, self._secret(record.inputs))
         require_identity_pool(self.store, record.inputs["member"])
 

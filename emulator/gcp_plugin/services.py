@@ -1,4 +1,7 @@
-"""Google Cloud APIs of a project. The emulator records which are enabled, but never checks it."""
+"""Google Cloud APIs of a project.
+
+The emulator records which are enabled, but never checks it.
+"""
 
 from __future__ import annotations
 

@@ -118,7 +118,10 @@ class BucketIAMMember(Resource):
         return {}
 
     def may_create(self, record: Record) -> None:
-        """Checks the bucket and the member. As in the provider, an existing grant may be created again."""
+        """Checks the bucket and the member.
+
+        As in the provider, an existing grant may be created again.
+        """
         if self.store.get(self._bucket(record.inputs)) is None:
             raise Refused("googleapi: Error 404: The specified bucket does not exist., notFound")
         require_identity_pool(self.store, record.inputs["member"])

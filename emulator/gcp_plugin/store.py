@@ -89,7 +89,10 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- projects
     def has_identity_pool(self, project: str) -> bool:
-        """Whether the project ever had a cluster with workload identity. The identity pool outlives the cluster."""
+        """Whether the project ever had a cluster with workload identity.
+
+        The identity pool outlives the cluster.
+        """
         return self._project(project).exists()
 
     def create_identity_pool(self, project: str) -> None:

@@ -25,7 +25,10 @@ class UnreachableError(Exception):
 
 
 class ApiError(Exception):
-    """The API server refused a request. `reason` and `causes` are those of its Status."""
+    """The API server refused a request.
+
+    `reason` and `causes` are those of its Status.
+    """
 
     def __init__(self, code: int, status: Mapping[str, Any]) -> None:
         self.code = code

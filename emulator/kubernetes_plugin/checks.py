@@ -64,7 +64,10 @@ def checked_object(
 
 
 def _autoname(request: provider_pb2.CheckRequest, olds: Object, meta: Properties) -> list[tuple[str, str]]:
-    """Keeps the generated name of the last run, else generates one; marks the object as autonamed."""
+    """Keeps the generated name of the last run, else generates one.
+
+    Marks the object as autonamed.
+    """
     options = provider_pb2.CheckRequest.AutonamingOptions
     if olds and is_true(olds, objects.AUTONAMED):
         meta["name"] = metadata(olds)["name"]

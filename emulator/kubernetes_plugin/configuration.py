@@ -30,7 +30,10 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 
 
 def schema() -> dict[str, dict[str, str]]:
-    """Schema of the arguments for programs that need one. The engine passes all arguments as strings."""
+    """Schema of the arguments for programs that need one.
+
+    The engine passes all arguments as strings.
+    """
     return {name: {"type": "string"} for name in properties(ProviderArgs)}
 
 
@@ -87,7 +90,10 @@ def _active(arguments: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The provider's arguments that this plugin uses. The kubeconfig is None while it isn't known."""
+    """The provider's arguments that this plugin uses.
+
+    The kubeconfig is None while it isn't known.
+    """
 
     kubeconfig: kubeconfig.Kubeconfig | None
     namespace: str

@@ -58,7 +58,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Status:
-    """A release as Helm records it. `state` is Helm's, such as deployed, failed or pending-install."""
+    """A release as Helm records it.
+
+    `state` is Helm's, such as deployed, failed or pending-install.
+    """
 
     state: str
     revision: int
@@ -112,7 +115,9 @@ def resource_names(manifest: str) -> dict[str, list[str]]:
 
 
 def recorded(cluster: Cluster, namespace: str, name: str) -> Status | None:
-    """The newest revision of a release in Helm's own storage, or None. It takes one request and no helm process.
+    """The newest revision of a release in Helm's own storage, or None.
+
+    It takes one request and no helm process.
 
     Each revision is a Secret: https://helm.sh/docs/topics/advanced/#storage-backends
     """
@@ -154,7 +159,10 @@ class Helm:
         self._canceled = canceled
 
     def _run(self, namespace: str, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
-        """Runs helm. It passes values on standard input and the kubeconfig in memory, never on disk or command line."""
+        """Runs helm.
+
+        It passes values on standard input and the kubeconfig in memory, never on disk or command line.
+        """
         binary = shutil.which("helm")
         if binary is None:
             raise Refused("a Helm release needs `helm` on PATH; run the command through emulator/run")

@@ -50,7 +50,9 @@ class Kubeconfig:
 
 
 def load(text_or_path: str | None, context: str = "", cluster: str = "") -> Kubeconfig:
-    """Reads a kubeconfig from text or a file. Default: the file of `KUBECONFIG` or of the home folder.
+    """Reads a kubeconfig from text or a file.
+
+    Default: the file of `KUBECONFIG` or of the home folder.
 
     Args:
         text_or_path: The document (YAML or JSON) or the path of its file; None for the default.
@@ -99,7 +101,10 @@ class Login:
 
 
 class Credentials:
-    """Logs in a kubeconfig's user and caches the login until it expires. Raises LoginError if the login fails."""
+    """Logs in a kubeconfig's user and caches the login until it expires.
+
+    Raises LoginError if the login fails.
+    """
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         self._kubeconfig = kubeconfig
@@ -144,7 +149,10 @@ def _data(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _load_pair(tls: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Loads a certificate. Python reads keys only from files: an anonymous file in memory leaves nothing on disk."""
+    """Loads a certificate.
+
+    Python reads keys only from files: an anonymous file in memory leaves nothing on disk.
+    """
     file = os.memfd_create("client-certificate")
     try:
         os.write(file, f"{certificate}\n{key}\n".encode())

@@ -83,7 +83,10 @@ def without_server_fields(obj: Object) -> Object:
 
 
 def normalized(obj: Object) -> Object:
-    """Turns a Secret's `stringData` into `data`, as the API server stores it. Returns other objects unchanged."""
+    """Turns a Secret's `stringData` into `data`, as the API server stores it.
+
+    Returns other objects unchanged.
+    """
     if not is_secret(obj):
         return obj
     data, texts = obj.get("data"), obj.get("stringData")
@@ -103,7 +106,10 @@ def _encoded_again(value: Any) -> Any:
 
 
 def pruned(live: Any, like: Any) -> Any:
-    """The parts of the live object that the inputs `like` state. Lists are compared item by item."""
+    """The parts of the live object that the inputs `like` state.
+
+    Lists are compared item by item.
+    """
     if isinstance(live, dict) and isinstance(like, dict):
         return {key: pruned(value, like[key]) for key, value in live.items() if key in like}
     if isinstance(live, list) and isinstance(like, list):
@@ -306,7 +312,9 @@ ADOPTED_MANAGERS = (
 
 
 def adopted_fields(managed: list[Object], manager: str) -> list[Object] | None:
-    """Moves the fields of `ADOPTED_MANAGERS` to the apply of `manager`. Returns None if there are none.
+    """Moves the fields of `ADOPTED_MANAGERS` to the apply of `manager`.
+
+    Returns None if there are none.
 
     A plain request creates an object, and its manager conflicts with that of the first update, which would be refused.
     Edits by kubectl are adopted in the same way. Fields that were written through a subresource, as `kubectl scale`

@@ -43,7 +43,10 @@ Servicer = grpc.ServicerContext
 
 
 class KubernetesProvider(Provider):
-    """One process serves one engine; the engine configures it once per provider resource."""
+    """One process serves one engine.
+
+    The engine configures it once per provider resource.
+    """
 
     def __init__(self) -> None:
         super().__init__("kubernetes", VERSION)
@@ -141,7 +144,10 @@ class KubernetesProvider(Provider):
         return provider_pb2.CheckResponse(inputs=encode(news), failures=_failures(failures))
 
     def _is_namespaced(self, obj: Properties) -> bool:
-        """Whether the object's kind is namespaced. True while the API server can't be asked."""
+        """Whether the object's kind is namespaced.
+
+        True while the API server can't be asked.
+        """
         try:
             resource = self._resource(plain(obj))
         except (UnreachableError, ApiError):
@@ -221,7 +227,10 @@ class KubernetesProvider(Provider):
         return provider_pb2.CreateResponse(id=object_id, properties=encode(state_of(inputs, live, manager)))
 
     def _previewed_create(self, urn: str, inputs: Properties, manager: str) -> Properties:
-        """The object that the API server would create. Only the inputs if the API server can't say yet."""
+        """The object that the API server would create.
+
+        Only the inputs if the API server can't say yet.
+        """
         obj = plain(inputs)
         try:
             resource = None if has_unknown(inputs) else self._resource(obj)
@@ -371,7 +380,10 @@ class KubernetesProvider(Provider):
 
 
 def _connected(kubeconfig: Kubeconfig) -> tuple[Cluster | None, str]:
-    """The cluster, or why it is unreachable. As in the official plugin, the result is final for this process."""
+    """The cluster, or why it is unreachable.
+
+    As in the official plugin, the result is final for this process.
+    """
     cluster = Cluster(kubeconfig)
     try:
         cluster.request("GET", "/api")

@@ -111,7 +111,10 @@ def job(obj: Object, pods: list[Object]) -> list[str]:
 
 
 def volume_claim(obj: Object, binding_mode: str, *, created: bool) -> list[str]:
-    """A claim is ready when it is bound. With WaitForFirstConsumer, a new claim is ready when it is pending."""
+    """A claim is ready when it is bound.
+
+    With WaitForFirstConsumer, a new claim is ready when it is pending.
+    """
     phase = (obj.get("status") or {}).get("phase")
     waits_for_pod = created and binding_mode == "WaitForFirstConsumer"
     if phase == "Bound" or (waits_for_pod and phase == "Pending"):

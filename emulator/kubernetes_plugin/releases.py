@@ -118,7 +118,10 @@ class Releases:
         self._cluster = cluster
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
-        """Installs a release; returns its id and state. Refuses if a release of that name exists, complete or not."""
+        """Installs a release.
+
+        Returns its id and state. Refuses if a release of that name exists, complete or not.
+        """
         release = plain(inputs)
         release_id = f"{release['namespace']}/{release['name']}"
         try:
@@ -128,7 +131,10 @@ class Releases:
         return release_id, self._live(inputs)
 
     def update(self, inputs: Properties) -> Properties:
-        """Upgrades a release; returns its state. Refuses while Helm's record says that an operation is in progress."""
+        """Upgrades a release.
+
+        Returns its state. Refuses while Helm's record says that an operation is in progress.
+        """
         release = plain(inputs)
         try:
             self._helm.upgrade(release)

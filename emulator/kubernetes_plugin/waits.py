@@ -129,12 +129,18 @@ class Waiter:
             live = current
 
     def _reasons_now(self, obj: Object, *, created: bool) -> list[str]:
-        """Why the object isn't ready. Its status counts only once its controller has seen the newest version."""
+        """Why the object isn't ready.
+
+        Its status counts only once its controller has seen the newest version.
+        """
         stale = readiness.outdated(obj)
         return ["its controller hasn't seen the newest version"] if stale else self.reasons(obj, created=created)
 
     def reasons(self, obj: Object, *, created: bool = False) -> list[str]:
-        """Why the object isn't ready by the rules of its kind. A kind without rules is always ready."""
+        """Why the object isn't ready by the rules of its kind.
+
+        A kind without rules is always ready.
+        """
         match kind_of(obj):
             case ("apps/v1", "Deployment"):
                 sets = self._all("apps/v1", "ReplicaSet", obj)
@@ -174,7 +180,10 @@ class Waiter:
         return ["some of its pods aren't ready"] if readiness.endpoints_pending(endpoints) else []
 
     def _settling_service(self, live: Object) -> Callable[[Object], list[str]]:
-        """Waits some seconds for a Service's endpoints to appear; a headless Service needs none."""
+        """Waits some seconds for a Service's endpoints to appear.
+
+        A headless Service needs none.
+        """
         settled = time.monotonic() + (ENDPOINTS_SETTLE_SECONDS if readiness.service_needs_endpoints(live) else 0)
 
         def reasons(obj: Object) -> list[str]:

@@ -17,7 +17,10 @@ UPDATE_RETRIES = 5
 
 
 def field_manager(urn: str, state: Properties, obj: Object) -> str:
-    """The field manager of a resource. Each resource has its own, so two resources never overwrite one another."""
+    """The field manager of a resource.
+
+    Each resource has its own, so two resources never overwrite one another.
+    """
     recorded = annotation(obj, objects.FIELD_MANAGER) or plain(state.get("__fieldManager"))
     return recorded or f"{CREATOR}-{hashlib.sha256(urn.encode()).hexdigest()[:8]}"
 

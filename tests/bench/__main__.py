@@ -37,7 +37,10 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def pairs(ours: Callable[[], object], theirs: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Medians of two actions after a warm-up round. They alternate, so a noisy machine slows down both."""
+    """Medians of two actions after a warm-up round.
+
+    They alternate, so a noisy machine slows down both.
+    """
     times = [(seconds(ours), seconds(theirs)) for _ in range(rounds + 1)][1:]
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
@@ -185,7 +188,10 @@ def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[
 
 
 def clean_by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
-    """Undoes `by_hand`. Kueue goes after the objects that it manages, and before its namespace."""
+    """Undoes `by_hand`.
+
+    Kueue goes after the objects that it manages, and before its namespace.
+    """
     first, queues, workloads = stages
 
     def delete(stage: list[dict[str, Any]]) -> None:

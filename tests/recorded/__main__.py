@@ -48,7 +48,10 @@ def version(root: Path) -> str:
 
 
 def of(root: Path, file: Path) -> str:
-    """Returns the record of a system. The checkout deploys it to a new emulator, which is deleted afterwards."""
+    """Returns the record of a system.
+
+    The checkout deploys it to a new emulator, which is deleted afterwards.
+    """
     with tempfile.TemporaryDirectory(prefix="gke-ai-") as state:
 
         def run(*command: str) -> str:
