@@ -26,7 +26,7 @@ from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.network import Network, Subnetwork
 from emulator.gcp_plugin.resource import Cloud, Properties
-from emulator.gcp_plugin.secrets import delete_secret, create_secret
+from emulator.gcp_plugin.secrets import create_secret, delete_secret
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import Refused
 

@@ -41,9 +41,7 @@ def operations(before: State, after: Record, folder: Path) -> dict[str, str]:
     """The operations on Google Cloud's resources and on the Kubernetes provider, except `same`."""
     engine = Engine(folder)
     new_resources = {
-        (resource.type, resource.name): resource
-        for resource in after.resources.values()
-        if concerns(resource.type)
+        (resource.type, resource.name): resource for resource in after.resources.values() if concerns(resource.type)
     }
     planned = {}
     for (type_, name), new in new_resources.items():

@@ -79,9 +79,7 @@ def test_schema_accepts_configurations_that_the_program_can_read(
 
 
 @pytest.mark.parametrize("values", in_form(mistakes=True))
-def test_schema_refuses_mistakes_in_form(
-    values: dict[str, Any], validator: jsonschema.protocols.Validator
-) -> None:
+def test_schema_refuses_mistakes_in_form(values: dict[str, Any], validator: jsonschema.protocols.Validator) -> None:
     assert not validator.is_valid(stack_file(values))
 
 

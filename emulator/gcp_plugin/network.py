@@ -65,7 +65,10 @@ def in_use(identity: str, by: str) -> Refused:
 def _name_problems(inputs: Properties, resource_type: str) -> Iterator[Problem]:
     if not _NAME.fullmatch(inputs.get("name", "")):
         text = f"Invalid value for field 'resource.name': '{inputs.get('name')}'. Must be a match of regex "
-        yield "name", f"googleapi: Error 400: {text}'(?:[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)' ({resource_type}), invalid"
+        yield (
+            "name",
+            f"googleapi: Error 400: {text}'(?:[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)' ({resource_type}), invalid",
+        )
 
 
 def _conflict(identity: str) -> Refused:

@@ -1,4 +1,4 @@
-"""`emulator/run chart`: the folder that stands for a chart of a registry."""
+"""`emulator/run chart` prints the folder of a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration expects to exist: named with the command that creates it, and created by that command."""
+"""Resources that a configuration expects to exist are reported with the command that creates them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
         ({}, None),
     ],
 )
-def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
+def test_missing_cluster_is_reported_with_the_command_that_creates_it(
     config: dict[str, object], command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
@@ -62,7 +62,7 @@ def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
         (None, None),
     ],
 )
-def test_secret_that_a_configuration_counts_on_is_made_by_one_command(
+def test_missing_secret_is_reported_with_the_command_that_creates_it(
     named: str | None, command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))

@@ -1,4 +1,4 @@
-"""The emulated kubernetes plugin: where it is stricter than the official one, Helm, secrets, its end."""
+"""The emulated kubernetes plugin: stricter checks than in the official one, Helm, secrets, the end of its process."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_mistake_is_refused_before_anything_is_created(
         plugin.check(token, "mistake", inputs)
 
 
-def test_every_mistake_of_an_object_is_told_at_once(plugin: Engine) -> None:
+def test_all_mistakes_of_an_object_are_reported_together(plugin: Engine) -> None:
     with pytest.raises(Rejected) as rejected:
         plugin.check(JOB, "j", {"metadata": {"name": 1}, "spec": {"suspend": 1, "parallel": 2}})
     assert rejected.value.message.count("\n") == 3
@@ -109,7 +109,7 @@ def test_every_mistake_of_an_object_is_told_at_once(plugin: Engine) -> None:
         ({"helmReleaseSettings": '{"driver": "sql"}'}, "the emulator doesn't support helmReleaseSettings"),
     ],
 )
-def test_an_argument_of_the_provider_that_would_do_nothing_is_refused(
+def test_an_unsupported_argument_of_the_provider_is_refused(
     plugin: Engine, cluster: Cluster, arguments: Inputs, complaint: str
 ) -> None:
     assert any(complaint in reason for reason in plugin.check_config(arguments))
@@ -139,7 +139,7 @@ def test_a_custom_resource_with_an_unknown_field_is_refused(plugin: Engine, clus
 
 
 def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Created:
-    """A definition is served a moment after it was made; until then a preview knows only the inputs."""
+    """A definition is served shortly after its creation. Until then a preview knows only the inputs."""
     for _ in range(20):
         made = plugin.create(WIDGET, "w", inputs, preview=preview)
         time.sleep(0.2)
@@ -169,7 +169,7 @@ def test_no_message_shows_a_secret(plugin: Engine, namespace: str, chart: str) -
         assert CANARY not in str(failure.value), token
 
 
-def test_what_is_secret_in_the_inputs_is_secret_in_the_state(plugin: Engine, namespace: str) -> None:
+def test_secret_inputs_are_secret_in_the_state(plugin: Engine, namespace: str) -> None:
     inputs = queued(namespace) | {
         "metadata": {"name": "j", "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}}
     }
@@ -184,7 +184,7 @@ def test_what_is_secret_in_the_inputs_is_secret_in_the_state(plugin: Engine, nam
 
 
 # ---------------------------------------------------------------------------------------------------- cluster and login
-def test_an_unreachable_cluster_is_told_with_its_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_unreachable_cluster_is_reported_with_a_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
     made = plugin.create(CONFIG_MAP, "c", inputs)
     nobody = cluster.kubeconfig.replace("https://127.0.0.1:", "https://127.0.0.2:")
@@ -202,7 +202,7 @@ def test_an_unreachable_cluster_is_told_with_its_remedy(plugin: Engine, cluster:
         away.delete(made)
 
 
-def test_a_login_that_is_not_installed_is_told(cluster: Cluster) -> None:
+def test_a_missing_login_plugin_is_reported(cluster: Cluster) -> None:
     missing = cluster.kubeconfig.replace("gke-gcloud-auth-plugin", "no-such-login")
     with cluster.plugin(kubeconfig=missing) as engine, pytest.raises(Rejected, match="no-such-login, which isn't inst"):
         engine.create(CONFIG_MAP, "c", {"metadata": {"name": "c"}})
@@ -259,7 +259,7 @@ def test_an_atomic_release_that_failed_leaves_nothing(
     assert "app" not in cluster.kubectl("get", "deployment,secret", "-n", namespace, "-o", "name")
 
 
-def test_a_release_may_make_its_namespace_and_not_be_awaited(
+def test_a_release_may_create_its_namespace_and_skip_the_wait(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     inputs = release(chart, f"{namespace}-own", createNamespace=True, skipAwait=True, **NOWHERE)
@@ -276,7 +276,7 @@ def helm_of(engine: Engine) -> list[int]:
 
 
 def killed_while(cluster: Cluster, state: str, namespace: str, act: Callable[[Engine], Any]) -> None:
-    """Kills the plugin once helm has recorded the release in a state; its helm must go with it."""
+    """Kills the plugin once helm has recorded this state of the release. Its helm must end too."""
     with cluster.plugin() as engine:
         outcome: list[BaseException] = []
 
@@ -305,7 +305,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_release_that_was_killed_half_way_is_refused_until_helms_record_of_it_is_gone(
+def test_an_interrupted_release_is_refused_until_helms_record_is_deleted(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     def settle(state: str) -> None:

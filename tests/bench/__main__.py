@@ -225,7 +225,9 @@ def first_registration(emulator: Emulator) -> float:
 
 def main() -> None:
     """Measures everything and prints the table."""
-    table = Table("measurement", "ours", "compared with", "ratio", "goal", title="Speed", title_justify="left", box=None)
+    table = Table(
+        "measurement", "ours", "compared with", "ratio", "goal", title="Speed", title_justify="left", box=None
+    )
     progress = Console(stderr=True)
 
     def row(title: str, medians: tuple[float, float], goal: str) -> None:

@@ -1,7 +1,8 @@
 """Recorded states of stacks that earlier versions of this project deployed.
 
 `VERSION/SYSTEM.json` has the configuration of a stack and its resources, one per line. A resource has the values that
-Pulumi's engine and providers compare a program with, and nothing about the machine or the time. Secrets are placeholders.
+Pulumi's engine and providers compare a program with, and nothing about the machine or the time. Secrets are
+placeholders.
 """
 
 from __future__ import annotations
@@ -73,9 +74,7 @@ def read(version: str, system: str, stack: str) -> tuple[dict[str, Any], list[Re
     record = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
     resources: list[Resource] = record["resources"]
     # A configuration may omit the project. Then the record has the default of that version's emulator.
-    (project,) = {
-        resource["inputs"]["project"] for resource in resources if resource["type"] == "pulumi:providers:gcp"
-    }
+    (project,) = {resource["inputs"]["project"] for resource in resources if resource["type"] == "pulumi:providers:gcp"}
     return {"gcp:project": project, **record["config"]}, [_restored(resource) for resource in resources]
 
 
