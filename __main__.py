@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def configuration() -> dict[str, object]:
-    """Every key of this program in the stack's configuration, without its prefix, so that a misspelt one is noticed."""
+    """Every key of this program in the stack's configuration, without its prefix, so that a misspelled key is noticed."""
     prefix = f"{pulumi.get_project()}:"
     found = pulumi.runtime.get_config_env()
     return {key.removeprefix(prefix): parsed(text) for key, text in found.items() if key.startswith(prefix)}

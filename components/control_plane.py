@@ -1,7 +1,8 @@
 """Waits until a cluster's control plane answers.
 
-The official kubernetes plugin looks at its cluster once, when it is configured; one that does not answer then counts as
-unreachable until the update ends (https://github.com/pulumi/pulumi-kubernetes, Configure in provider.go).
+The official kubernetes plugin checks its cluster once, when it is configured. If the cluster does not answer then, the
+plugin treats it as unreachable until the update ends (https://github.com/pulumi/pulumi-kubernetes, Configure in
+provider.go).
 """
 
 import asyncio
@@ -23,9 +24,9 @@ SAY_AFTER_SECONDS = 5.0
 
 
 async def wait_for_control_plane(host: str, ca_certificate: str | None) -> None:
-    """Returns once the API server at `host` answers; after five minutes warns and leaves the rest to the plugin.
+    """Return once the API server at `host` answers. After five minutes log a warning and return.
 
-    `host` without a scheme; `ca_certificate` in base64, or none where the host's certificate is publicly trusted.
+    `host` has no scheme. `ca_certificate` is base64, or None if the host's certificate is publicly trusted.
     """
     begun, said, pause = time.monotonic(), False, FIRST_PAUSE_SECONDS
     while reason := await in_thread(failure, host, ca_certificate):
@@ -45,14 +46,14 @@ async def wait_for_control_plane(host: str, ca_certificate: str | None) -> None:
 
 
 def failure(host: str, ca_certificate: str | None) -> str | None:
-    """Why the API server at `host` does not answer; None if it does, also where it asks for a login first."""
+    """Why the API server at `host` does not answer. None if it answers, even with a request to log in."""
     try:
         authority = base64.b64decode(ca_certificate).decode() if ca_certificate else None
         handlers: list[urllib.request.BaseHandler] = [
             urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=authority))
         ]
         if host.startswith(("127.", "localhost")):
-            handlers.append(urllib.request.ProxyHandler({}))  # as the plugin's own client: no proxy to this machine
+            handlers.append(urllib.request.ProxyHandler({}))  # like the plugin's client: no proxy to this machine
         with urllib.request.build_opener(*handlers).open(f"https://{host}/healthz", timeout=REQUEST_SECONDS):
             return None
     except urllib.error.HTTPError as error:

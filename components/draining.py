@@ -19,7 +19,7 @@ from catalog.nodes import GKE_NODEPOOL, POOL
 from components.cluster_client import connection, in_thread
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
-# The longest that GKE gives a node to drain, too.
+# GKE's own limit for draining a node is the same.
 DRAIN_SECONDS = 3600
 REFUSED, GONE = 429, 404
 
@@ -27,7 +27,7 @@ REFUSED, GONE = 429, 404
 def drain_old_pool(
     pool: str, new_pool: pulumi.CustomResource, kubeconfig: pulumi.Input[str] | None
 ) -> pulumi.Output[bool]:
-    """An output that is known once no pod runs on nodes of `pool` except those of `new_pool`.
+    """An output that is known once pods of `pool` run only on nodes of `new_pool`.
 
     False in a preview and without a kubeconfig, where nothing is drained. Raises RunError after an hour, with the pods
     that are left and the remedy.
@@ -94,7 +94,7 @@ class OldNodes:
 
     @staticmethod
     def _evict_pod(core: Any, pod: Any) -> str | None:
-        """Evict one pod. Returns its name and why it is still there; none if it needs no eviction or is gone."""
+        """Evict one pod. Returns its name and why it is still there, or None if it is gone or needs no eviction."""
         from kubernetes import client
 
         owners = [owner.kind for owner in pod.metadata.owner_references or []]

@@ -1,6 +1,6 @@
-"""The arguments of each component of a stack: its section of the settings, and what follows from the others.
+"""The arguments of each component: its section of the settings, and what follows from other sections.
 
-Pure but for the values that only the cloud knows, which pass through.
+Pure, except that values from the cloud pass through.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ from settings.model import (
 
 
 def cluster_arguments(stack: Settings, project: str) -> Any:
-    """Arguments of the stack's `GkeCluster`: its section, and what its tenants and images need of it."""
+    """Arguments of the `GkeCluster`: its section, and features that other sections need."""
     further: dict[str, object] = {"project": project}
     if policy := plan.network_policy(stack):
         further["network_policy"] = policy
@@ -53,7 +53,7 @@ def pool_arguments(
     kubeconfig: pulumi.Output[str],
     cluster_zones: pulumi.Output[list[str]],
 ) -> Any:
-    """Arguments of a pool's component: its section, and what the cluster says of all nodes."""
+    """Arguments of a pool's component: its section, and the cluster's settings for all nodes."""
     further: dict[str, object] = {"project": project, "cluster": cluster, "location": stack.cluster.location}
     if account is not None:
         further["node_service_account"] = account
@@ -68,13 +68,13 @@ def pool_arguments(
 
 
 def class_arguments(compute_class: ComputeClass, stack: Settings, account: str | None) -> Any:
-    """Arguments of a `ComputeClass`: its section, and whom nodes run as. In Autopilot the cluster sets that."""
+    """Arguments of a `ComputeClass`: its section, and the nodes' account unless the cluster sets it."""
     cluster_sets_account = account is None or plan.is_autopilot(stack.cluster)
     return arguments(compute_class) if cluster_sets_account else arguments(compute_class, node_service_account=account)
 
 
 def server_arguments(server: Server, stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
-    """Arguments of a server's component: its section, and what follows from the rest of the stack."""
+    """Arguments of a server's component: its section, and what follows from other sections."""
     chips: dict[str, int] = {"chips": plan.accelerators(server, stack)[1]} if isinstance(server, TpuWorkload) else {}
     return arguments(
         server,
@@ -98,12 +98,12 @@ def run_arguments(run: FineTune | Multislice | TpuBatch, stack: Settings, kubeco
         further["only_pools"] = plan.only_pools(run, stack)
     if isinstance(run, Multislice):
         further["pool_of_slice"] = plan.pool_of_slice(run, stack)
-    # What the section leaves out stays out: the name of a run is made of what its configuration states.
+    # Omitted keys stay omitted: the name of a run contains a hash of the keys that its configuration sets.
     return {**run.model_dump(exclude_unset=True), **further}
 
 
 def adapter_arguments(stack: Settings, project: str, workload_pool: pulumi.Output[str]) -> Any:
-    """Arguments of the cluster's one `MetricsAdapter`: every autoscaler goes through the same."""
+    """Arguments of the cluster's only `MetricsAdapter`, which all autoscalers share."""
     return {
         "adapter": stack.autoscaling[0].adapter,
         "project": project,
@@ -127,12 +127,12 @@ def autoscaler_arguments(autoscaler: Autoscaler, stack: Settings) -> Any:
 
 
 def queue_arguments(stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
-    """Arguments of `KueueStack`: queues as configured, with quotas derived and flavors described by node labels."""
+    """Arguments of the `KueueStack`: the queues, with derived quotas and node labels of flavors."""
     queues = stack.queues or Queues()
     return {
         "kubeconfig": kubeconfig,
         "namespaces": plan.namespaces(stack),
-        "jobset": bool(plan.multislices(stack) or stack.tenants),  # a tenant may bring a JobSet of its own
+        "jobset": bool(plan.multislices(stack) or stack.tenants),  # a tenant may submit JobSets
         "quota_metrics": stack.monitoring is not None,
         "flavors": [
             {
@@ -160,7 +160,7 @@ def queue_arguments(stack: Settings, kubeconfig: pulumi.Output[str]) -> Any:
 def token_arguments(
     stack: Settings, project: str, token: pulumi.Output[str] | None, workload_pool: pulumi.Output[str]
 ) -> dict[str, Any]:
-    """How a namespace gets the token: through this program, or past it from Secret Manager."""
+    """How a namespace gets the token: from this program, or directly from Secret Manager."""
     named = stack.hf_token_secret
     if named is None:
         return {"token": token}
@@ -169,11 +169,11 @@ def token_arguments(
 
 
 def namespace_arguments(name: str, stack: Settings, token: dict[str, Any]) -> Any:
-    """Arguments of a `WorkloadNamespace`: what the workloads in it need, the token as `token_arguments` has it."""
+    """Arguments of a `WorkloadNamespace`: what its workloads need. `token` is from `token_arguments`."""
     inside = [one for one in plan.workloads(stack) if one.namespace == name]
     local_queues = stack.queues.local_queues if stack.queues else []
     tenant = tenancy.tenant_of(name, stack)
-    # A tenant makes its own.
+    # A tenant creates its own.
     made = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
     return {
         "name": name,
@@ -188,7 +188,7 @@ def namespace_arguments(name: str, stack: Settings, token: dict[str, Any]) -> An
 
 
 def pod_security(tenant: Tenant) -> dict[str, str]:
-    """Labels by which the API server refuses pods below the level, and warns of a Job or Deployment of such pods.
+    """Labels that make the API server refuse pods below the level, and warn about their Jobs and Deployments.
 
     https://kubernetes.io/docs/concepts/security/pod-security-admission/
     """
@@ -196,7 +196,7 @@ def pod_security(tenant: Tenant) -> dict[str, str]:
 
 
 def tenant_arguments(tenant: Tenant, stack: Settings) -> Any:
-    """Arguments of a `Tenant`: its section, and what follows from queues, grants and workloads of its namespace."""
+    """Arguments of a `Tenant`: its section, and the queues, grants and workloads of its namespace."""
     return arguments(
         tenant,
         priority_classes=tenancy.priority_classes(tenant, stack),
@@ -207,7 +207,7 @@ def tenant_arguments(tenant: Tenant, stack: Settings) -> Any:
 
 
 def monitoring_arguments(stack: Settings, project: str) -> Any:
-    """Arguments of a `SystemMonitoring`: its section, and what of the stack there is to watch."""
+    """Arguments of a `SystemMonitoring`: its section, and the parts of the stack to monitor."""
     assert stack.monitoring is not None
     return arguments(
         stack.monitoring,

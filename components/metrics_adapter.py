@@ -1,4 +1,4 @@
-"""What makes metrics of Cloud Monitoring visible to the HorizontalPodAutoscaler: one adapter in a cluster."""
+"""The metrics adapter, which serves metrics of Cloud Monitoring to the HorizontalPodAutoscaler."""
 
 import hashlib
 from collections.abc import Sequence
@@ -32,16 +32,16 @@ EXTERNAL_METRICS = "v1beta1.external.metrics.k8s.io"
 
 STACKDRIVER_NAMESPACE, STACKDRIVER_NAME = STACKDRIVER_ADAPTER, "custom-metrics-stackdriver-adapter"
 
-# Where the source document puts frontend and adapter, and what it calls them; the adapter's names are those that its
-# Helm chart gives to the release example-release.
+# Namespace and names of frontend and adapter in the source document. The adapter's names are those of the Helm release
+# example-release.
 PROMETHEUS_NAMESPACE = "default"
 FRONTEND, FRONTEND_SERVICE, FRONTEND_PORT = "frontend", "prometheus", 9090
 FRONTEND_ACCOUNT = "prom-frontend-sa"
 CHART, RELEASE = "prometheus-adapter", "example-release"
 PROMETHEUS_NAME = f"{RELEASE}-{CHART}"
 ADAPTER_PORT = 6443
-# How soon a metric that is new can be scaled by. What has not been seen for the second is forgotten; it is longer than
-# data of Managed Service for Prometheus may be late, or metrics would come and go.
+# How often the adapter looks for new metrics, and how long it keeps one without samples. MAX_AGE must exceed the delay
+# of Managed Service for Prometheus, or metrics would disappear and reappear.
 RELIST, MAX_AGE = "15s", "5m"
 
 
@@ -53,25 +53,25 @@ class MetricsAdapterArgs(TypedDict):
     project: str
     """Id of the Google Cloud project."""
     cluster: str
-    """Name of the cluster, by which metrics are selected."""
+    """Name of the cluster, which selects the metrics."""
     workload_pool: pulumi.Input[str]
-    """The project's identity pool, from the cluster that brings it: grants wait for it."""
+    """The project's workload identity pool, an output of the cluster. Grants wait for it."""
     tpu_metrics: NotRequired[bool]
-    """Collect the metrics of the TPU device plugin too."""
+    """Also collect the metrics of the TPU device plugin."""
 
 
 class MetricsAdapter(Component):
-    """A metrics adapter, with what it needs to read Cloud Monitoring, and the permission of the HPA controller.
+    """A metrics adapter that reads Cloud Monitoring, with its permissions and those of the HPA controller.
 
-    Through `stackdriver`: the Custom Metrics Stackdriver Adapter, which reads as its own workload identity. Through
-    `prometheus`: a frontend that answers Prometheus queries from Cloud Monitoring, and prometheus-adapter with a rule
-    for each metric of a JetStream server. The frontend reads as a Google service account of its own, made and bound
-    here. Every query selects by cluster, and by the namespace of the autoscaler that asks.
+    `stackdriver` installs the Custom Metrics Stackdriver Adapter, which reads with its workload identity. `prometheus`
+    installs a frontend that answers Prometheus queries from Cloud Monitoring, and prometheus-adapter with a rule for
+    each metric of a JetStream server. The frontend reads as its own Google service account, which the component
+    creates and binds. Every query selects the cluster and the namespace of the autoscaler.
 
-    A cluster has one adapter, as each registers the same APIs.
+    A cluster has only one adapter, because each registers the same APIs.
 
-    Refused: ValueError for another adapter; RunError in a project that can't be read; by the API, a second adapter,
-    which an error then explains.
+    Refused: ValueError for an unknown adapter; RunError in a project that can't be read; by the API, a second adapter,
+    which the component explains in an error.
 
     Sources: https://github.com/GoogleCloudPlatform/k8s-stackdriver/tree/master/custom-metrics-stackdriver-adapter,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
@@ -79,19 +79,19 @@ class MetricsAdapter(Component):
     """
 
     external_api: pulumi.Output[str]
-    """Name of the APIService by which external metrics are read; known when it is there."""
+    """Name of the APIService of external metrics, known once it exists."""
 
     def __init__(self, name: str, args: MetricsAdapterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         if args["adapter"] not in (STACKDRIVER, PROMETHEUS):
-            raise ValueError(f"{name}: adapter {args['adapter']} is neither {STACKDRIVER} nor {PROMETHEUS}")
+            raise ValueError(f"{name}: unknown adapter {args['adapter']}. Use {STACKDRIVER} or {PROMETHEUS}")
         self._args = args
         self._hooks = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: explain", explain)])
 
         api = self._stackdriver() if args["adapter"] == STACKDRIVER else self._prometheus()
         if args.get("tpu_metrics"):
             self._tpu_metrics()
-        self.external_api = api.metadata.name.apply(lambda found: found or EXTERNAL_METRICS)
+        self.external_api = api.metadata.name.apply(lambda registered: registered or EXTERNAL_METRICS)
         self.register_outputs({"externalApi": self.external_api})
 
     def _inside(self, *after: pulumi.Resource) -> pulumi.ResourceOptions:
@@ -268,7 +268,7 @@ class MetricsAdapter(Component):
                 "template": {
                     "metadata": {
                         "labels": labels,
-                        # The adapter reads its rules once: changed ones need new pods.
+                        # The adapter reads its rules once, so changed rules need new pods.
                         "annotations": {"checksum/config": hashlib.sha256(configuration.encode()).hexdigest()},
                     },
                     "spec": pod,
@@ -366,7 +366,7 @@ class MetricsAdapter(Component):
         )
 
     def _frontend_identity(self) -> str:
-        """The Google service account that the frontend reads as; its address is known beforehand."""
+        """Create the Google service account of the frontend. Returns its e-mail address."""
         project = self._args["project"]
         opts = pulumi.ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
@@ -391,7 +391,7 @@ class MetricsAdapter(Component):
 
     # ----------------------------------------------------------------------------------------------------------- both
     def _reader_of_external_metrics(self, role: str, binding: str) -> list[pulumi.Resource]:
-        """The HPA controller may read external metrics."""
+        """Let the HPA controller read external metrics."""
         rules: list[k8s.rbac.v1.PolicyRuleArgsDict] = [
             {"api_groups": ["external.metrics.k8s.io"], "resources": ["*"], "verbs": ["list", "get", "watch"]}
         ]
@@ -400,7 +400,7 @@ class MetricsAdapter(Component):
     def _adapter_permissions(
         self, account: str, namespace: str, delegator: str, auth_reader: str, resource_reader: str, resources: list[str]
     ) -> list[pulumi.Resource]:
-        """The adapter may ask the API server who calls and what they may, and read what its metrics are of."""
+        """Let the adapter authenticate and authorize callers, and read the objects that its metrics describe."""
         subject: k8s.rbac.v1.SubjectArgsDict = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
         rules: list[k8s.rbac.v1.PolicyRuleArgsDict] = [
             {"api_groups": [""], "resources": resources, "verbs": ["get", "list", "watch"]}
@@ -445,7 +445,7 @@ class MetricsAdapter(Component):
     def _api_service(
         self, group: str, version: str, priority: int, service: tuple[str, str], after: Sequence[pulumi.Resource]
     ) -> k8s.apiregistration.v1.APIService:
-        # After what serves it, and deleted before that: an API that nobody answers holds up the deletion of namespaces.
+        # Created after its server and deleted before it: an API without a server blocks the deletion of namespaces.
         return k8s.apiregistration.v1.APIService(
             f"{version}.{group}",
             metadata={"name": f"{version}.{group}"},
@@ -477,15 +477,15 @@ class MetricsAdapter(Component):
 
 
 def frontend_url() -> str:
-    """Where the adapter finds the frontend."""
+    """URL at which the adapter queries the frontend."""
     return f"http://{FRONTEND_SERVICE}.{PROMETHEUS_NAMESPACE}.svc:{FRONTEND_PORT}/"
 
 
 def external_rules(cluster: str) -> list[dict[str, Any]]:
-    """prometheus-adapter's rules: each metric of METRICS under its name, averaged over an autoscaler's namespace.
+    """prometheus-adapter's rules: each metric of METRICS, averaged over the autoscaler's namespace.
 
-    The adapter adds the namespace of the autoscaler that asks to the query, under the label that stands for namespaces
-    in `resources`: the server's own metrics carry `namespace`, those of its TPUs `exported_namespace`.
+    The adapter adds the autoscaler's namespace to the query, under the namespace label of `resources`: the server's
+    metrics have `namespace`, those of its TPUs `exported_namespace`.
     """
     return [
         {
@@ -501,19 +501,19 @@ def external_rules(cluster: str) -> list[dict[str, Any]]:
 
 
 def explain(args: pulumi.ErrorHookArgs) -> bool:
-    """Says what it means that something is there already; trying again would not help."""
+    """Explain an object that already exists. Never retry: it would not help."""
     latest = args.errors[0]
     if args.type.startswith("gcp:") and "lready exists" in latest:
         pulumi.log.error(
-            f"There is a Google service account {args.name} in this project already, and this stack did not make it: "
-            "another stack may scale through prometheus in the same project. Take that stack down first, or give this "
-            "one a project of its own."
+            f"The project already has a Google service account {args.name} that this stack did not "
+            "create. Another stack of the project may scale through prometheus. Destroy that stack first, or give this "
+            "stack a project of its own."
         )
     elif "already exists" in latest:
         pulumi.log.error(
-            f"There is a {args.type.rpartition(':')[2]} {args.name} in the cluster already, and this stack did not "
-            "make it: another metrics adapter is installed, and a cluster has one. See who answers by "
-            f"kubectl get apiservice {EXTERNAL_METRICS} -o jsonpath={{.spec.service}}; remove it, or leave "
-            "`autoscaling` out of this stack."
+            f"The cluster already has a {args.type.rpartition(':')[2]} {args.name} that this stack did not "
+            "create. Another metrics adapter is installed, and a cluster can have only one. Find it with kubectl get "
+            f"apiservice {EXTERNAL_METRICS} -o jsonpath={{.spec.service}}. Remove it, or remove `autoscaling` from "
+            "this stack."
         )
     return False

@@ -7,7 +7,7 @@ import pulumi
 
 from components.cluster_client import connection, in_thread, workloads
 
-# Kueue may be starting. A run without a Workload after this time goes on without its place in the queue.
+# Kueue may be starting. After this time a run without a Workload continues without its place in the queue.
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.3
 

@@ -28,9 +28,9 @@ def wait_for_rollout(
         while known and not await in_thread(rolled_out, known, namespace, deployment):
             if time.monotonic() > end:
                 raise pulumi.RunError(
-                    f"{deployment} still runs in its earlier form after {PATIENCE_SECONDS / 60:.0f} minutes, so "
-                    f"nothing was made that counts on the new one. Look at `kubectl -n {namespace} get pods` and at "
-                    "their logs, then run up again."
+                    f"{deployment} has not rolled out after {PATIENCE_SECONDS / 60:.0f} minutes. Resources that depend "
+                    f"on it were not created. Look at `kubectl -n {namespace} get pods` and their logs, then run up "
+                    "again."
                 )
             await asyncio.sleep(PAUSE_SECONDS)
 

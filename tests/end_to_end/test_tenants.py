@@ -357,10 +357,10 @@ def test_a_member_may_what_the_deployer_may(who: list[str], shared: Emulator) ->
 
 # --- what it is refused -----------------------------------------------------------------------------------------------
 
-NO_QUEUE, NOT_ITS_QUEUE = "under no queue", "under a queue that team-a has not"
-NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers write"
-PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that is not for team-a", "a bucket that is not for team-a"
-ACCOUNT, NODE, CLAIMS = "a service account that is not for workloads", "names its node", "claims devices"
+NO_QUEUE, NOT_ITS_QUEUE = "without a queue", "uses a queue that team-a does not have"
+NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
+PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
+ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
 RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
 ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
@@ -446,12 +446,12 @@ REFUSED: list[tuple[str, Object, str]] = [
         EXCEEDED,
     ),
     (
-        "a credential that never ends",
+        "a credential that never expires",
         {
             **plain("Secret", "x", type="kubernetes.io/service-account-token"),
             "metadata": {"name": "x", "annotations": {"kubernetes.io/service-account.name": "deployer"}},
         },
-        "never ends",
+        "never expires",
     ),
 ]
 
@@ -483,7 +483,7 @@ CHANGED: list[tuple[str, str, str, Object, str]] = [
     ("take a JobSet from its queue", "JobSet", "slices", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
     ("take a server from its queue", "Deployment", "server", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
     ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NOT_ITS_QUEUE),
-    ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "Kueue alone starts it"),
+    ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "only Kueue may start it"),
     (
         "forge an owner later",
         "Job",
@@ -581,7 +581,7 @@ def test_a_team_may_not(group: str, resource: str, verb: str, team_a: Credential
 
 def test_a_name_of_a_queue_in_another_namespace_is_no_way_in(team_b: Credential) -> None:
     answer = team_b.create(job(queue=OWN))
-    assert "under a queue that team-b has not" in answer.message
+    assert "uses a queue that team-b does not have" in answer.message
     assert OTHERS in answer.message  # what to write instead
 
 
