@@ -84,8 +84,8 @@ class WorkloadNamespace(Component):
         token, token_from = args.get("token"), args.get("token_from")
         sources = sum(source is not None and source != "" for source in (token, token_from))
         if secrets and sources != 1:
-            count = "both are set" if sources else "neither is"
-            raise ValueError(f"namespace {name}: token_secrets needs token or token_from, and {count}. Set one of them")
+            count = "Both are set" if sources else "Neither is set"
+            raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
 
         created: list[pulumi.CustomResource] = []
         if args["name"] != DEFAULT_NAMESPACE:

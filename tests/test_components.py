@@ -405,7 +405,7 @@ def test_secrets_of_two_workloads_under_one_name_are_one_secret(build: Build) ->
 
 
 def test_secret_without_a_token_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="there is no token"):
+    with pytest.raises(ValueError, match="Neither is set"):
         build(WorkloadNamespace, {"name": "llm", "token_secrets": [{"name": "hf", "key": "k"}]})
 
 
@@ -519,7 +519,7 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch
     assert explain(failed('jobs.batch "r" already exists')) is False
     assert explain(failed("forbidden")) is False
     assert len(said) == fixed
-    assert all("give it another `name`" in text for text in said)
+    assert all("change its `name`" in text for text in said)
 
 
 def variable(job: Any, name: str) -> str:
@@ -685,7 +685,7 @@ def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
     pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
     rolling = deployment(1, revision="2", updatedReplicas=1)
     said = readiness.waits_for(rolling, [old, new], pods, [])
-    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas go on serving"
+    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
     assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
 
 

@@ -203,7 +203,7 @@ def test_control_plane_has_the_ways_that_are_asked_for_and_says_of_each_whether_
 
 
 def test_cluster_that_nobody_reaches_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="nobody reaches the control plane"):
+    with pytest.raises(ValueError, match="no client can reach the control plane"):
         build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
 
 
@@ -260,7 +260,7 @@ def test_existing_cluster_that_holds_no_tenant_back_is_told_before_anything_is_m
     given = configuration(STANDARD)
     given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     given["gke-ai:tenants"] = [{"name": "research"}]
-    with pytest.raises(pulumi.RunError, match=r"enforces no NetworkPolicy.*--enable-network-policy"):
+    with pytest.raises(pulumi.RunError, match=r"does not enforce NetworkPolicies.*--enable-network-policy"):
         run_program(given, True, monkeypatch)
 
 
@@ -289,7 +289,7 @@ def test_existing_cluster_that_lets_nobody_in_by_its_dns_name_is_told_before_any
     given["gke-ai:cluster"] |= {"dnsEndpoint": True}
     run_program(given, True, monkeypatch)
     monkeypatch.setattr(Mocks, "by_name", {"endpoint": "gke-1.example.com", "allowExternalTraffic": False})
-    with pytest.raises(pulumi.RunError, match=r"lets nobody in by its DNS name.*--enable-dns-access"):
+    with pytest.raises(pulumi.RunError, match=r"refuses clients at its DNS name.*--enable-dns-access"):
         run_program(given, True, monkeypatch)
 
 
@@ -449,7 +449,7 @@ def test_authorized_networks_that_the_cloud_keeps_are_warned_of_with_the_command
     recorded(STANDARD, monkeypatch, cluster)
     assert bool(said) == warned
     for text in said:
-        assert text.startswith("gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach")
+        assert text.startswith("gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach")
         assert (
             "gcloud container clusters update llm-cluster --location us-central1 --project my-project "
             "--no-enable-master-authorized-networks" in text

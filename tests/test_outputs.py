@@ -319,14 +319,14 @@ def test_too_old_a_stack_is_named_with_the_version_that_it_needs(read: Callable[
     with pytest.raises(MissingOutput) as error:
         seen(read, OLD)
     said = str(error.value)
-    assert f"organization/gke-ai/dev has no output {key}:" in said
+    assert f"organization/gke-ai/dev has no output {key}." in said
     assert "version 1.1" in said, "the version that has it"
     assert "was deployed with 1." in said, "the version of the stack"
     assert "pulumi up" in said, "the remedy"
 
 
 def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> None:
-    with pytest.raises(MissingOutput, match="has no output autoscalers, though its outputs are of version"):
+    with pytest.raises(MissingOutput, match="has no output autoscalers, although its outputs have version"):
         seen(lambda dev: dev.autoscalers, NEW)
 
 

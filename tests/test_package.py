@@ -124,7 +124,7 @@ def test_output_where_a_value_must_be_known_is_told_by_its_path(
     inside[at[-1]] = output
     where, why = refusal(package, kind, given)
     assert where == path
-    assert "must be known before" in why
+    assert "needs the value before Pulumi creates anything" in why
     assert "Write the value itself, or take it from the configuration" in why
 
 
@@ -137,7 +137,7 @@ def test_output_where_a_component_takes_one_is_no_mistake(package: Any) -> None:
     ("change", "message"),
     [
         ({"topology": "5x5"}, "5x5 is no topology of TPU v6e"),
-        ({"capacity": {"mode": "spot"}}, "spot capacity is that of a TpuNodePool"),
+        ({"capacity": {"mode": "spot"}}, "a FlexStartTpuPool has no spot capacity. Use a TpuNodePool"),
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
 )

@@ -150,7 +150,7 @@ def test_namespace_takes_one_token_or_the_other(monkeypatch: pytest.MonkeyPatch)
         "token_from": token_from,
         "token_secrets": [{"name": "hf-secret", "key": "k"}],
     }
-    with pytest.raises(ValueError, match="there are two tokens"):
+    with pytest.raises(ValueError, match="Both are set"):
         record(lambda: WorkloadNamespace("llm", both_given), False, monkeypatch)
     nothing_to_hold: WorkloadNamespaceArgs = {"name": "llm", "token_from": token_from}
     made = record(lambda: WorkloadNamespace("llm", nothing_to_hold), False, monkeypatch)

@@ -96,7 +96,7 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
 
     config = full.configure(EXAMPLE, **queues())
     said = full.make("preview", config)
-    assert f"JobSet goes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in said
+    assert f"JobSet changes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in said
     assert "python -m ops.crds" in said
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {
