@@ -320,7 +320,7 @@ def test_too_old_a_stack_is_named_with_the_version_that_it_needs(read: Callable[
         seen(read, OLD)
     said = str(error.value)
     assert f"organization/gke-ai/dev has no output {key}." in said
-    assert "version 1.1" in said, "the version that has it"
+    assert "Version 1.1 of the outputs added it" in said, "the version that has it"
     assert "was deployed with 1." in said, "the version of the stack"
     assert "pulumi up" in said, "the remedy"
 

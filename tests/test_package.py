@@ -125,7 +125,7 @@ def test_output_where_a_value_must_be_known_is_told_by_its_path(
     where, why = refusal(package, kind, given)
     assert where == path
     assert "needs the value before Pulumi creates anything" in why
-    assert "Write the value itself, or take it from the configuration" in why
+    assert "Write the value itself, or read it from the configuration" in why
 
 
 def test_output_where_a_component_takes_one_is_no_mistake(package: Any) -> None:
