@@ -5,18 +5,27 @@ from typing import NotRequired, TypedDict
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
-import yaml
 
-from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity, update
-from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
 from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
-from catalog.zones import chooses_zones, is_zone, node_zones, region_of
-from components.base import Component, look_up, read
+from catalog.zones import is_zone, region_of
+from components.base import Component, read
+from components.cluster_fields import (
+    addons,
+    authorized,
+    default_zones,
+    endpoints,
+    identifier,
+    maintenance,
+    monitoring,
+    vpc_name,
+)
 from components.control_plane import wait_for_control_plane
+from components.existing_cluster import dns_names, look_up_cluster
+from components.kubeconfig import kubeconfig
 from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
 from components.node_account import NodeAccount
-from settings.model import Cluster, Maintenance, SystemPool
+from settings.model import Cluster, SystemPool
 
 # GKE recommends this scope for nodes: IAM then decides what they may do.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
@@ -209,81 +218,25 @@ class GkeCluster(Component):
                 )
 
         if cluster.mode == "existing":
-            found = look_up(
-                lambda: gcp.container.get_cluster(
-                    name=cluster.name,
-                    location=cluster.location,
-                    project=project,
-                    opts=pulumi.InvokeOptions(parent=self),
-                ),
-                f"There must be a cluster {cluster.name} in {cluster.location} of project {project}, and you must be "
-                "allowed to see it. Check `name` and `location` in gke-ai:cluster, and gcp:project. To create the "
-                "cluster, remove `mode: existing`.",
-            )
-            where = (cluster.name, cluster.location, project)
-            if args.get("workload_identity") and not identifies(found):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} has no Workload Identity. GKE would refuse its pools, and grants on "
-                    "buckets would fail if the project has no workload identity pool yet. Turn it on for the cluster "
-                    f"and its node pools: {enable_workload_identity(*where)}"
-                )
-            if args.get("bucket_volumes") and not mounts_buckets(found):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} has no Cloud Storage FUSE driver. Pods of runs with a volume would wait "
-                    f"for it forever. Run: {enable_bucket_volumes(*where)}"
-                )
-            if args.get("managed_prometheus") and not collects(found):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus. Dashboards "
-                    "and alerts would have no data. Remove gke-ai:monitoring, or run: gcloud container clusters "
-                    f"update {cluster.name} --location {cluster.location} --project {project} "
-                    "--enable-managed-prometheus"
-                )
-            group = args.get("security_group")
-            if group and not any(config.security_group == group for config in found.authenticator_groups_configs or []):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} does not use {group} for Google Groups in RBAC. A group among the members "
-                    "of gke-ai:tenants would get no rights. List users instead, or run: gcloud container clusters "
-                    f"update {cluster.name} --location {cluster.location} --project {project} --security-group={group}"
-                )
-            if args.get("network_policy") == "existing" and not enforces(found):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} does not enforce NetworkPolicies. Pods of one tenant of gke-ai:tenants "
-                    "would reach pods of another. Remove gke-ai:tenants, or run this, which recreates every node: "
-                    f"{update(*where)} --update-addons=NetworkPolicy=ENABLED && "
-                    f"{update(*where)} --enable-network-policy"
-                )
-            if args.get("secret_sync") and not any(one.enabled for one in found.secret_sync_configs or []):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} does not sync secrets of Secret Manager. The secret of "
-                    "gke-ai:hfTokenSecret would never arrive. Use gke-ai:hfToken, or run: gcloud container clusters "
-                    f"update {cluster.name} --location {cluster.location} --project {project} "
-                    "--enable-secret-sync --enable-secret-sync-rotation"
-                )
-            by_name = [name for ways in found.control_plane_endpoints_configs for name in ways.dns_endpoint_configs]
-            if cluster.dns_endpoint and not any(name.allow_external_traffic for name in by_name):
-                raise pulumi.RunError(
-                    f"Cluster {cluster.name} refuses clients at its DNS name. Remove dnsEndpoint from gke-ai:cluster, "
-                    f"or run: gcloud container clusters update {cluster.name} --location {cluster.location} --project "
-                    f"{project} --enable-dns-access"
-                )
-            self.cluster_name = pulumi.Output.from_input(found.name)
-            ca_certificate = pulumi.Output.from_input(found.master_auths[0].cluster_ca_certificate)
-            self.endpoint = pulumi.Output.from_input(by_name[0].endpoint if cluster.dns_endpoint else found.endpoint)
+            existing = look_up_cluster(cluster, project, args, self)
+            by_name = dns_names(existing)
+            self.cluster_name = pulumi.Output.from_input(existing.name)
+            ca_certificate = pulumi.Output.from_input(existing.master_auths[0].cluster_ca_certificate)
+            self.endpoint = pulumi.Output.from_input(by_name[0].endpoint if cluster.dns_endpoint else existing.endpoint)
             # The list of a zonal cluster lacks its own zone.
             own = [cluster.location] if is_zone(cluster.location) else []
-            self.node_zones = pulumi.Output.from_input([*own, *found.node_locations])
+            self.node_zones = pulumi.Output.from_input([*own, *existing.node_locations])
         else:
-            made = self._make(cluster, args)
-            self.cluster_name = made.name
+            created = self._create(cluster, args)
+            self.cluster_name = created.name
             if cluster.public_endpoint and not cluster.authorized_networks:
-                made.master_authorized_networks_config.apply(
-                    lambda kept: warn_of_kept_networks(made, kept, cluster, project)
+                created.master_authorized_networks_config.apply(
+                    lambda kept: warn_of_kept_networks(created, kept, cluster, project)
                 )
-            ca_certificate = made.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
-            self.endpoint = made.endpoint
+            ca_certificate = created.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
+            self.endpoint = created.endpoint
             if cluster.dns_endpoint:
-                endpoint = made.control_plane_endpoints_config.dns_endpoint_config.endpoint
+                endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)
@@ -318,7 +271,7 @@ class GkeCluster(Component):
             }
         )
 
-    def _make(self, cluster: Cluster, args: GkeClusterArgs) -> gcp.container.Cluster:
+    def _create(self, cluster: Cluster, args: GkeClusterArgs) -> gcp.container.Cluster:
         project, autopilot = args["project"], cluster.mode == "autopilot"
         before: list[pulumi.Resource] = [self.node_account] if self.node_account else []
         network: pulumi.Input[str] | None = cluster.network
@@ -433,99 +386,8 @@ class GkeCluster(Component):
         )
 
 
-def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
-    """The maintenance policy: when GKE upgrades, and when it does not."""
-    if settings is None:
-        return None
-    policy: gcp.container.ClusterMaintenancePolicyArgsDict = {
-        "maintenance_exclusions": [
-            {
-                "exclusion_name": exclusion.name,
-                "start_time": exclusion.start_time,
-                "end_time": exclusion.end_time,
-                "exclusion_options": {"scope": exclusion.scope},
-            }
-            for exclusion in settings.exclusions
-        ]
-    }
-    if settings.window is not None:
-        policy["recurring_window"] = {
-            "start_time": settings.window.start_time,
-            "end_time": settings.window.end_time,
-            "recurrence": settings.window.recurrence,
-        }
-    return policy
-
-
-def enforces(found: "gcp.container.GetClusterResult") -> bool:
-    """Whether NetworkPolicies hold in a cluster that is there."""
-    calico = any(one.enabled for one in found.network_policies or [])
-    return calico or found.datapath_provider == "ADVANCED_DATAPATH"
-
-
-def identifies(found: "gcp.container.GetClusterResult") -> bool:
-    """Whether a cluster that is there has Workload Identity; one of Autopilot always does."""
-    return found.enable_autopilot or any(one.workload_pool for one in found.workload_identity_configs or [])
-
-
-def mounts_buckets(found: "gcp.container.GetClusterResult") -> bool:
-    """Whether a cluster that is there has the Cloud Storage FUSE driver; one of Autopilot always does."""
-    drivers = [one for addons in found.addons_configs or [] for one in addons.gcs_fuse_csi_driver_configs or []]
-    return found.enable_autopilot or any(one.enabled for one in drivers)
-
-
-def vpc_name(cluster: Cluster) -> str:
-    """Name of the cluster's own network."""
-    return (cluster.vpc.name if cluster.vpc else None) or cluster.name
-
-
-def identifier(cluster: Cluster, project: str, network_policy: str | None) -> str:
-    """Identifies the cluster: everything whose change replaces it, and nothing that changes in place.
-
-    An unset setting adds nothing, so a setting of a later release changes no existing cluster.
-    """
-    network = vpc_name(cluster) if cluster.vpc else cluster.network
-    parts = [project, cluster.location, cluster.name, cluster.mode, network, cluster.subnetwork]
-    further = {
-        "pods": cluster.pods_range,
-        "services": cluster.services_range,
-        "dataplane": "v2" if network_policy == "dataplaneV2" else None,
-    }
-    if cluster.vpc is not None:
-        vpc = cluster.vpc
-        further["vpc"] = f"{vpc.nodes_cidr},{vpc.pods_cidr},{vpc.services_cidr}"
-    return "/".join(
-        [*(part or "default" for part in parts), *(f"{key}={text}" for key, text in further.items() if text)]
-    )
-
-
-def default_zones(location: str, cluster: gcp.container.Cluster) -> pulumi.Output[list[str]]:
-    """Zones of a pool without `zones`: known at plan time, unless GKE chooses among more than three."""
-    if chooses_zones(location):
-        return cluster.node_locations.apply(list)
-    return pulumi.Output.from_input(list(node_zones(location)))
-
-
-def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict:
-    """Endpoints of the control plane: its DNS name and its public address."""
-    return {
-        "dns_endpoint_config": {"allow_external_traffic": cluster.dns_endpoint},
-        "ip_endpoints_config": {"enabled": cluster.public_endpoint},
-    }
-
-
-def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict | None:
-    """IP ranges that may reach the control plane, without the public addresses of Google Cloud that GKE adds."""
-    if not cluster.authorized_networks:
-        return None
-    return {
-        "cidr_blocks": [{"cidr_block": cidr} for cidr in cluster.authorized_networks],
-        "gcp_public_cidrs_access_enabled": False,
-    }
-
-
 def warn_of_kept_networks(
-    made: gcp.container.Cluster,
+    resource: gcp.container.Cluster,
     kept: "gcp.container.outputs.ClusterMasterAuthorizedNetworksConfig | None",
     cluster: Cluster,
     project: str,
@@ -539,59 +401,5 @@ def warn_of_kept_networks(
         "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
         f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
         "then pulumi refresh.",
-        resource=made,
-    )
-
-
-def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
-    """Add-ons of a Standard cluster."""
-    config: gcp.container.ClusterAddonsConfigArgsDict = {"gcs_fuse_csi_driver_config": {"enabled": True}}
-    if calico:
-        config["network_policy_config"] = {"disabled": False}
-    return config
-
-
-def monitoring(packages: bool) -> "gcp.container.ClusterMonitoringConfigArgsDict":
-    """Metrics that a Standard cluster collects: GKE's system metrics, and those of `PACKAGES` for monitoring."""
-    return {
-        "managed_prometheus": {"enabled": True},
-        "enable_components": list(PACKAGES if packages else SYSTEM_PACKAGES),
-    }
-
-
-def collects(found: "gcp.container.GetClusterResult") -> bool:
-    """Whether Managed Service for Prometheus runs in a cluster; in one of Autopilot it always does."""
-    return found.enable_autopilot or any(
-        prometheus.enabled for config in found.monitoring_configs for prometheus in config.managed_prometheuses
-    )
-
-
-def kubeconfig(context: str, host: str, ca_certificate: str | None) -> str:
-    """A kubeconfig that authenticates through `gke-gcloud-auth-plugin`.
-
-    `host` has no scheme. `ca_certificate` is base64, or None if the host's certificate is publicly trusted.
-    https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-access-for-kubectl
-    """
-    cluster = {"server": f"https://{host}"}
-    if ca_certificate:
-        cluster["certificate-authority-data"] = ca_certificate
-    user = {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1beta1",
-            "command": "gke-gcloud-auth-plugin",
-            "installHint": "https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-access-for-kubectl",
-            "interactiveMode": "Never",
-            "provideClusterInfo": True,
-        }
-    }
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": context,
-            "clusters": [{"name": context, "cluster": cluster}],
-            "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
-            "users": [{"name": context, "user": user}],
-        },
-        sort_keys=False,
+        resource=resource,
     )

@@ -5,22 +5,21 @@ plugin treats it as unreachable until the update ends (https://github.com/pulumi
 provider.go).
 """
 
-import asyncio
 import base64
 import http.client
 import ssl
-import time
 import urllib.error
 import urllib.request
 
 import pulumi
 
 from components.cluster_client import in_thread
+from components.polling import Pauses, poll_until
 
 PATIENCE_SECONDS = 300.0
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 REQUEST_SECONDS = 5.0
-SAY_AFTER_SECONDS = 5.0
+LOG_AFTER_SECONDS = 5.0
 
 
 async def wait_for_control_plane(host: str, ca_certificate: str | None) -> None:
@@ -28,21 +27,26 @@ async def wait_for_control_plane(host: str, ca_certificate: str | None) -> None:
 
     `host` has no scheme. `ca_certificate` is base64, or None if the host's certificate is publicly trusted.
     """
-    begun, said, pause = time.monotonic(), False, FIRST_PAUSE_SECONDS
-    while reason := await in_thread(failure, host, ca_certificate):
-        waited = time.monotonic() - begun
-        if waited >= PATIENCE_SECONDS:
-            pulumi.log.warn(
-                f"The control plane does not answer at https://{host} after {PATIENCE_SECONDS / 60:.0f} minutes: "
-                f"{reason}. Objects in the cluster can't be created from this machine. Check its network, and "
-                "authorizedNetworks, publicEndpoint and dnsEndpoint of gke-ai:cluster."
-            )
-            return
-        if waited >= SAY_AFTER_SECONDS and not said:
+    logged = False
+
+    def log_once(reason: str, waited: float) -> None:
+        nonlocal logged
+        if waited >= LOG_AFTER_SECONDS and not logged:
             pulumi.log.info(f"Waiting until the control plane answers at https://{host}: {reason}")
-            said = True
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, MAX_PAUSE_SECONDS)
+            logged = True
+
+    reason = await poll_until(
+        lambda: in_thread(failure, host, ca_certificate),
+        PATIENCE_SECONDS,
+        Pauses(FIRST_PAUSE_SECONDS, 1.5, MAX_PAUSE_SECONDS),
+        log_once,
+    )
+    if reason:
+        pulumi.log.warn(
+            f"The control plane does not answer at https://{host} after {PATIENCE_SECONDS / 60:.0f} minutes: "
+            f"{reason}. Objects in the cluster can't be created from this machine. Check its network, and "
+            "authorizedNetworks, publicEndpoint and dnsEndpoint of gke-ai:cluster."
+        )
 
 
 def failure(host: str, ca_certificate: str | None) -> str | None:

@@ -1,11 +1,11 @@
 """Keeps the order in which runs were submitted to a queue."""
 
 import asyncio
-import time
 
 import pulumi
 
 from components.cluster_client import connection, in_thread, workloads
+from components.polling import Pauses, poll_until
 
 # Kueue may be starting. After this time a run without a Workload continues without its place in the queue.
 PATIENCE_SECONDS = 60.0
@@ -27,12 +27,13 @@ def wait_for_workload(
         uid = (args.new_outputs or {}).get("metadata", {}).get("uid")
         if not known or not uid:
             return
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not await in_thread(has_workload, known, namespace, uid):
-            if time.monotonic() > end:
-                pulumi.log.warn(f"Kueue has created no Workload for {args.name} yet. Later runs may be admitted first.")
-                return
-            await asyncio.sleep(PAUSE_SECONDS)
+
+        async def check() -> str | None:
+            return None if await in_thread(has_workload, known, namespace, uid) else "no Workload"
+
+        if await poll_until(check, PATIENCE_SECONDS, Pauses(PAUSE_SECONDS)):
+            pulumi.log.warn(f"Kueue has created no Workload for {args.name} yet. Later runs may be admitted first.")
+            return
         if not last:
             await asyncio.sleep(1)  # the next Workload then has a later creation time
 

@@ -6,8 +6,6 @@ program itself watches for the first replica, through the kubeconfig that it exp
 doesn't count: it keeps serving even if the new image can't be pulled.
 """
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +13,12 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.cluster_client import connection, in_thread, load_client, workloads
+from components.polling import Pauses, ProgressLog, poll_until
 from settings.model import Server
 
 FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.3, 1.05, 5.0
-SAY_AGAIN_SECONDS = 60
+# The first second needs no message: most servers are ready already.
+QUIET_SECONDS, LOG_AGAIN_SECONDS = 1.0, 60.0
 REVISION = "deployment.kubernetes.io/revision"
 
 Json = Mapping[str, Any]
@@ -70,31 +70,32 @@ class Cluster:
 
 
 async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource) -> None:
-    """Returns once a replica of `server` is ready; says what it waits for when that changes and once a minute."""
+    """Return once a replica of `server` is ready. Logs the reason when it changes, and once a minute."""
     name = f"{server.namespace}/{server.name}"
-    begun = time.monotonic()
-    said, said_at, pause = "", begun, FIRST_PAUSE_SECONDS
-    while True:
+
+    async def check() -> str | None:
         try:
-            found = await in_thread(cluster.look, server)
-            reason = waits_for(*found)
-        except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
-            reason = f"the cluster to answer: {str(error).strip().splitlines()[0]}"
-        if reason is None:
-            return
-        now = time.monotonic()
-        if now - begun > server.ready_timeout_seconds:
-            raise pulumi.RunError(
-                f"{name} has no ready replica after {server.ready_timeout_seconds} s: it waits for {reason}.\n"
-                "Everything has been created, and goes on waiting. See to the reason and run up again; or give it more "
-                "time with `readyTimeoutSeconds`, or `replicas: 0` to go on without it."
-            )
-        # The first second is not worth a word: most servers are ready already.
-        if now - begun > 1 and (reason != said or now - said_at > SAY_AGAIN_SECONDS):
-            pulumi.log.info(f"{name} waits for {reason}", resource=deployment)
-            said, said_at = reason, now
-        await asyncio.sleep(pause)
-        pause = min(pause * GROWTH, MAX_PAUSE_SECONDS)
+            objects = await in_thread(cluster.look, server)
+            return waits_for(*objects)
+        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
+            return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+
+    reason = await poll_until(
+        check,
+        server.ready_timeout_seconds,
+        Pauses(FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS),
+        ProgressLog(
+            lambda reason: pulumi.log.info(f"{name} waits for {reason}", resource=deployment),
+            QUIET_SECONDS,
+            LOG_AGAIN_SECONDS,
+        ),
+    )
+    if reason is not None:
+        raise pulumi.RunError(
+            f"{name} has no ready replica after {server.ready_timeout_seconds} s: it waits for {reason}.\n"
+            "Everything is created and continues to wait. Fix the reason and run up again. Otherwise allow more time "
+            "with `readyTimeoutSeconds`, or continue without it with `replicas: 0`."
+        )
 
 
 def waits_for(

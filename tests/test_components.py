@@ -145,7 +145,7 @@ def test_nothing_that_google_writes_replaces_the_cluster(field: str, build: Buil
 
 
 def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
-    from components.cluster import kubeconfig
+    from components.kubeconfig import kubeconfig
 
     named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
     assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}
@@ -718,7 +718,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         now[0] += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr("components.readiness.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: said.append(text))
     return said
 

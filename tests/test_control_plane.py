@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from components import control_plane
+from components import control_plane, polling
 from tests.recorder import configuration, run_program
 
 
@@ -104,7 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
         return found.reasons.pop(0) if found.reasons else None
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(control_plane, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: found.now))
     monkeypatch.setattr(control_plane, "in_thread", in_thread)
     monkeypatch.setattr(pulumi.log, "info", found.said.append)
     monkeypatch.setattr(pulumi.log, "warn", found.warned.append)
