@@ -19,6 +19,7 @@ from components.cluster_fields import (
     maintenance,
     monitoring,
     vpc_name,
+    warn_of_kept_networks,
 )
 from components.control_plane import wait_for_control_plane
 from components.existing_cluster import dns_names, look_up_cluster
@@ -384,22 +385,3 @@ class GkeCluster(Component):
                 ignore_changes=["initialNodeCount"],
             ),
         )
-
-
-def warn_of_kept_networks(
-    resource: gcp.container.Cluster,
-    kept: "gcp.container.outputs.ClusterMasterAuthorizedNetworksConfig | None",
-    cluster: Cluster,
-    project: str,
-) -> None:
-    """Warn of authorized networks that the cloud keeps and the configuration no longer has."""
-    if kept is None or not kept.cidr_blocks:
-        return
-    networks = ", ".join(block.cidr_block for block in kept.cidr_blocks)
-    pulumi.log.warn(
-        f"gke-ai:cluster.authorizedNetworks is empty, but only {networks} can still reach the control plane's public "
-        "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
-        f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
-        "then pulumi refresh.",
-        resource=resource,
-    )

@@ -50,6 +50,25 @@ def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetwork
     }
 
 
+def warn_of_kept_networks(
+    resource: gcp.container.Cluster,
+    kept: "gcp.container.outputs.ClusterMasterAuthorizedNetworksConfig | None",
+    cluster: Cluster,
+    project: str,
+) -> None:
+    """Warn of authorized networks that the cloud keeps and the configuration no longer has."""
+    if kept is None or not kept.cidr_blocks:
+        return
+    networks = ", ".join(block.cidr_block for block in kept.cidr_blocks)
+    pulumi.log.warn(
+        f"gke-ai:cluster.authorizedNetworks is empty, but only {networks} can still reach the control plane's public "
+        "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
+        f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
+        "then pulumi refresh.",
+        resource=resource,
+    )
+
+
 def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
     """Add-ons of a Standard cluster."""
     config: gcp.container.ClusterAddonsConfigArgsDict = {"gcs_fuse_csi_driver_config": {"enabled": True}}
