@@ -1,4 +1,4 @@
-"""Settings of a cluster that are turned off, by the real engine: what is replaced, in which order, and what stays."""
+"""Turning off settings of a cluster with the real engine: replacements, their order, and what stays."""
 
 from __future__ import annotations
 
