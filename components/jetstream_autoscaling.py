@@ -42,7 +42,7 @@ class JetStreamAutoscalingArgs(TypedDict):
     """Name of the HorizontalPodAutoscaler."""
     deployment: ScaledDeploymentArgs
     cluster: str
-    """Name of the cluster, by which metrics are selected."""
+    """Name of the cluster, which selects the metrics."""
     adapter: str
     """Metrics adapter of the cluster: `stackdriver` or `prometheus`."""
     max_replicas: int

@@ -122,7 +122,7 @@ class SystemMonitoring(Component):
                 f"    kubectl get pods -n {server.namespace}\n"
                 f"    kubectl describe deployment -n {server.namespace} {server.name}\n\n"
                 "Pods that are Pending or SchedulingGated wait for nodes or for quota: see the dashboard of queues. "
-                "Where pods are ready, the cluster doesn't send metrics of Deployments: turn on the package "
+                "If pods are ready, the cluster does not send metrics of Deployments: turn on the package "
                 "DEPLOYMENT of kube state metrics.",
             )
 
@@ -142,18 +142,18 @@ class SystemMonitoring(Component):
         minutes = monitoring.queue_stuck_minutes
         self._alert(
             "queue-stuck",
-            f"{self._cluster}: a queue does not move",
+            f"{self._cluster}: a queue is stuck",
             "ERROR",
             [
-                ("Workloads wait and none is admitted", dashboards.stuck(self._cluster), minutes),
-                ("Nothing is heard of Kueue", dashboards.silent(self._cluster), minutes),
+                ("Workloads wait and Kueue admits none", dashboards.stuck(self._cluster), minutes),
+                ("Kueue sends no metrics", dashboards.silent(self._cluster), minutes),
             ],
             f"For {minutes} minutes workloads have waited in a cluster queue that admitted none, or Kueue has sent no "
-            "metrics. Why each one waits:\n\n"
+            "metrics. To see why each workload waits:\n\n"
             "    kubectl get workloads -A\n"
             "    kubectl describe clusterqueue\n"
             f"    kubectl logs -n {NAMESPACE} -l control-plane=controller-manager\n\n"
-            "Often something holds the quota that should have ended, or asks for more than the queue ever has.",
+            "Often a workload that should have ended holds the quota, or a workload requests more than all of it.",
         )
         self._alert(
             "preemption-storm",
@@ -166,9 +166,8 @@ class SystemMonitoring(Component):
                     0,
                 )
             ],
-            "Workloads of a queue are preempted again and again, and lose what they did since their last checkpoint. "
-            "The dashboard of queues says which queue preempts; raise the quota, or bring the priorities of what "
-            "competes closer together.",
+            "Workloads of a queue are preempted repeatedly, and lose their work since the last checkpoint. The "
+            "dashboard of queues shows which queue preempts. Raise the quota, or reduce the difference between priorities.",
         )
 
     def _alert(

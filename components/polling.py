@@ -43,7 +43,7 @@ async def poll_until(
 ) -> str | None:
     """Call `check` until it returns None. Returns None, or the last reason after `patience_seconds`.
 
-    `check` returns why the wait goes on. `progress` gets that reason and the seconds waited.
+    `check` returns why the wait continues. `progress` gets this reason and the seconds waited.
     """
     begun, pause = time.monotonic(), pauses.first
     while reason := await check():

@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.3
 def wait_for_workload(
     name: str, namespace: str, kubeconfig: pulumi.Input[str], last: bool = False
 ) -> pulumi.ResourceHookBinding:
-    """The hook by which creating a queued run waits for its Workload, so that a later run can't overtake it.
+    """The hook with which a new queued run waits for its Workload, so that no later run overtakes it.
 
     Of Workloads of the same priority Kueue admits the oldest first, by creation time in whole seconds
     (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#queueing-strategy). So there is a pause of a second, except

@@ -15,7 +15,7 @@ PAUSE_SECONDS = 1.0
 def wait_for_rollout(
     name: str, namespace: str, deployment: str, kubeconfig: pulumi.Input[str]
 ) -> pulumi.ResourceHookBinding:
-    """The hook by which an update waits until the Deployment has rolled out.
+    """The hook with which an update waits until the Deployment has rolled out.
 
     Helm returns earlier, and the old pods still answer webhooks with their old configuration. An update that is killed
     while it waits does not wait again at the next one. `name` is unique in the program.

@@ -65,7 +65,7 @@ def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str
     account = [cluster.node_account] if cluster.node_account else []
     return {
         pool.name: POOLS[type(pool), MODES[pool.capacity.mode].elastic](
-            pool.name, pool_arguments(pool, stack, project, cluster), ResourceOptions(depends_on=account)
+            pool.name, pool_arguments(pool, stack, project, cluster), ResourceOptions(depends_on=[*account])
         )
         for pool in plan.pools(stack)
     }

@@ -287,7 +287,7 @@ def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], que
 
 def test_a_query_that_needs_so_much_asks_for_so_long(monitored: Record) -> None:
     durations = {name.partition(": ")[2]: one["duration"] for name, one in conditions(monitored).items()}
-    assert durations["a queue does not move: Workloads wait and none is admitted"] == "3600s"
+    assert durations["a queue is stuck: Workloads wait and Kueue admits none"] == "3600s"
     assert durations["server llm/gemma has no ready replica: No ready replica"] == "300s"
     assert all(one["disableMetricValidation"] for one in conditions(monitored).values()), (
         "the metrics come after the alerts"
@@ -310,14 +310,14 @@ STUCK = [
 def test_alert_fires_for_a_stuck_queue(
     case: str, pending: list[float], admitted: list[float | None], fires: bool, monitored: Record, tmp_path: Path
 ) -> None:
-    condition = conditions(monitored)["ai: a queue does not move: Workloads wait and none is admitted"]
+    condition = conditions(monitored)["ai: a queue is stuck: Workloads wait and Kueue admits none"]
     with running(tmp_path) as prometheus:
         prometheus.take(kueue(pending, admitted))
         assert prometheus.fires(condition) == fires, case
 
 
 def test_alert_fires_when_kueue_sends_no_metrics(monitored: Record, tmp_path: Path) -> None:
-    condition = conditions(monitored)["ai: a queue does not move: Nothing is heard of Kueue"]
+    condition = conditions(monitored)["ai: a queue is stuck: Kueue sends no metrics"]
     with running(tmp_path) as prometheus:
         assert prometheus.fires(condition)
         prometheus.take(kueue([0.0] * N, [None] * N))

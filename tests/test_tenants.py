@@ -73,7 +73,7 @@ def test_a_tenant_without_grants_gets_none(build: Build) -> None:
     expressions = [one["expression"] for one in checks(record)]
     assert sum("in []" in one for one in expressions) == 1  # buckets
     assert sum('in [""]' in one for one in expressions) == 2  # without a queue, without a priority class
-    assert "as it has none" in "".join(one["message"] for one in checks(record))
+    assert "because it has none" in "".join(one["message"] for one in checks(record))
 
 
 def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_not_judge(build: Build) -> None:
