@@ -106,7 +106,7 @@ def makes_accounts(settings: Settings) -> bool:
 def uses_workload_identity(settings: Settings) -> bool:
     """Whether pods of the stack act as their Kubernetes service accounts in Google Cloud, or its pools offer that."""
     granted = any(bucket.grants for bucket in settings.buckets)
-    stackdriver = any(one.adapter == "stackdriver" for one in settings.autoscaling)
+    stackdriver = any(autoscaler.adapter == "stackdriver" for autoscaler in settings.autoscaling)
     return granted or stackdriver or bool(pools(settings)) or settings.hf_token_secret is not None
 
 
@@ -124,7 +124,9 @@ def internet(settings: Settings) -> dict[str, str]:
     Google's registries are not of the Internet: nodes without external addresses reach them by Private Google Access.
     """
     managers = ["Kueue"] if settings.queues else ["JobSet"] if multislices(settings) else []
-    adapters = ["metrics adapter"] if any(one.adapter == "prometheus" for one in settings.autoscaling) else []
+    adapters = (
+        ["metrics adapter"] if any(autoscaler.adapter == "prometheus" for autoscaler in settings.autoscaling) else []
+    )
     wanted = [("registry.k8s.io", whose) for whose in (*managers, *adapters)]
     for workload in workloads(settings):
         wanted += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
@@ -150,7 +152,7 @@ def workloads(settings: Settings) -> list[Workload]:
 
 def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
     """Those of the workloads that run on GPUs."""
-    return [one for one in workloads(settings) if isinstance(one, GpuServer | FineTune)]
+    return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune)]
 
 
 def token_secret_of(workload: Workload) -> TokenSecret | None:
@@ -160,12 +162,12 @@ def token_secret_of(workload: Workload) -> TokenSecret | None:
 
 def token_workloads(settings: Settings) -> list[Workload]:
     """Those of the workloads that read the Hugging Face token."""
-    return [one for one in workloads(settings) if token_secret_of(one) is not None]
+    return [workload for workload in workloads(settings) if token_secret_of(workload) is not None]
 
 
 def fine_tunes(settings: Settings) -> list[FineTune]:
     """The fine-tuning runs among the training."""
-    return [one for one in settings.training if isinstance(one, FineTune)]
+    return [run for run in settings.training if isinstance(run, FineTune)]
 
 
 def volume_of(workload: Workload) -> FuseVolume | None:
@@ -187,7 +189,7 @@ def namespaces(settings: Settings) -> list[str]:
     """Every namespace that a workload or a local queue lives in or that is a tenant's, by first use."""
     queues = settings.queues.local_queues if settings.queues else []
     used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
-    return list(dict.fromkeys([*(one.namespace for one in used), *(one.name for one in settings.tenants)]))
+    return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
 
 
 def gpus(pool: GpuPool) -> tuple[str, int]:
@@ -213,7 +215,7 @@ def pool_slice(pool: TpuPool | TpuSlice) -> Slice:
 
 
 def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
-    """A node of the pool in that zone, as the catalogue describes nodes."""
+    """A node of the pool in that zone, as the catalog describes nodes."""
     accelerator, count = gpus(pool) if isinstance(pool, GpuPool) else (None, 0)
     return NodeShape(
         pool=pool.name,
@@ -424,7 +426,7 @@ def runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
 def is_last_in_queue(run: FineTune | Multislice | TpuBatch, settings: Settings) -> bool:
     """Whether no run is created after this one in its cluster queue."""
     queue = cluster_queue_of(run, settings)
-    same = [one for one in runs(settings) if queue is not None and cluster_queue_of(one, settings) is queue]
+    same = [run for run in runs(settings) if queue is not None and cluster_queue_of(run, settings) is queue]
     return bool(same) and same[-1] is run
 
 
@@ -436,9 +438,11 @@ def priority(workload: Workload, settings: Settings) -> int:
     """The priority of the workload's pods: its class's, else the global default's, else 0 as in Kubernetes."""
     if workload.priority_class in BUILT_IN_PRIORITIES:
         return BUILT_IN_PRIORITIES[workload.priority_class]
-    for one in settings.queues.priority_classes if settings.queues else []:
-        if one.name == workload.priority_class or (workload.priority_class is None and one.global_default):
-            return one.value
+    for priority_class in settings.queues.priority_classes if settings.queues else []:
+        if priority_class.name == workload.priority_class or (
+            workload.priority_class is None and priority_class.global_default
+        ):
+            return priority_class.value
     return 0
 
 
@@ -464,7 +468,7 @@ _FAILURES_PER_POD = 4
 
 
 def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
-    """Whether disruptions of its pods don't count as failures. A Job of a fixed name stays as it was made."""
+    """Whether disruptions of its pods do not count as failures. A Job of a fixed name stays as it was made."""
     return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
 
 
@@ -562,7 +566,7 @@ def pods_at_once(workload: Workload, settings: Settings) -> int:
 
 def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
     """What decides the server's replicas; none where the configuration does."""
-    return next((one for one in settings.autoscaling if one.server == server.name), None)
+    return next((autoscaler for autoscaler in settings.autoscaling if autoscaler.server == server.name), None)
 
 
 def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[str, dict[str, Fraction]]]:
@@ -571,7 +575,7 @@ def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[st
         total = {}
         for resource, text in quota(own, settings).items():
             lent = sum(
-                (lendable(each, resource, settings) for each in lenders(cluster_queue, own, settings)), Fraction(0)
+                (lendable(lender, resource, settings) for lender in lenders(cluster_queue, own, settings)), Fraction(0)
             )
             if resource in own.borrowing_limit:
                 lent = min(lent, parse_quantity(own.borrowing_limit[resource]))
@@ -590,7 +594,7 @@ def pods_ready_timeout(settings: Settings) -> int:
         return stated
     if any(waits_for_flex_start(settings)):
         return 0
-    return max([_PODS_READY_SECONDS, *(one.ready_timeout_seconds for one in settings.serving if one.queue)])
+    return max([_PODS_READY_SECONDS, *(server.ready_timeout_seconds for server in settings.serving if server.queue)])
 
 
 def waits_for_flex_start(settings: Settings) -> Iterator[str]:
@@ -601,11 +605,11 @@ def waits_for_flex_start(settings: Settings) -> Iterator[str]:
     for flavor in settings.queues.flavors if settings.queues else []:
         if flavor.tpu is not None and flavor.tpu.capacity == "flexStart":
             yield f"flavor {flavor.name}"
-        yield from (f"pool {one.name}" for one in flavor_pools(flavor, settings) if one.capacity.mode == "flexStart")
+        yield from (f"pool {pool.name}" for pool in flavor_pools(flavor, settings) if pool.capacity.mode == "flexStart")
     for workload in workloads(settings):
         if workload.queue is None:
             continue
-        yield from (f"pool {one.name}" for one in pools_of(workload, settings) if one.capacity.mode == "flexStart")
+        yield from (f"pool {pool.name}" for pool in pools_of(workload, settings) if pool.capacity.mode == "flexStart")
         for compute_class in settings.compute_classes if isinstance(workload, GpuWorkload) else []:
             modes = [priority.capacity.mode for priority in compute_class.priorities]
             if compute_class.name == getattr(workload, "compute_class", None) and "flexStart" in modes:
@@ -615,8 +619,12 @@ def waits_for_flex_start(settings: Settings) -> Iterator[str]:
 def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> list[FlavorQuota]:
     """Quotas of the same flavor in the other cluster queues of the borrower's cohort."""
     queues = settings.queues.cluster_queues if settings.queues and borrower.cohort else []
-    others = [one for one in queues if one is not borrower and one.cohort == borrower.cohort]
-    return [each for queue in others for each in queue.flavors if each.flavor == own.flavor]
+    others = [
+        cluster_queue
+        for cluster_queue in queues
+        if cluster_queue is not borrower and cluster_queue.cohort == borrower.cohort
+    ]
+    return [flavor_quota for queue in others for flavor_quota in queue.flavors if flavor_quota.flavor == own.flavor]
 
 
 def lendable(lender: FlavorQuota, resource: str, settings: Settings) -> Fraction:

@@ -197,7 +197,9 @@ class _Reader:
         key, by_name = _discriminator(sections)
         name = str(value.get(key, next(iter(by_name))))
         if name not in by_name:
-            self.problems.append(Problem(f"{path}.{key}", f"{_quoted(name)} is not a known {key}", nearest(name, by_name)))
+            self.problems.append(
+                Problem(f"{path}.{key}", f"{_quoted(name)} is not a known {key}", nearest(name, by_name))
+            )
             # Read the item as the closest known type, to report its other mistakes too.
             name = next(iter(get_close_matches(name, by_name, n=1)), next(iter(by_name)))
             value = {**value, key: name}
@@ -272,12 +274,16 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     if error_type == "union_tag_not_found":
         return Problem(f"{where}.mode", "mode is missing, and capacity needs it", f"Write {_modes(owner, key)}")
     if error_type == "union_tag_invalid":
-        return Problem(f"{where}.mode", f"{context['tag']} is not a capacity mode of GKE", f"Write {_modes(owner, key)}")
+        return Problem(
+            f"{where}.mode", f"{context['tag']} is not a capacity mode of GKE", f"Write {_modes(owner, key)}"
+        )
     if error_type == "literal_error":
         return Problem(where, f"{_quoted(value)} is not a value of {key}", f"Write {context['expected']}")
     if error_type == "string_pattern_mismatch":
         words = _PATTERNS[context["pattern"]]
-        return Problem(where, f"{_quoted(value)} is not a valid name. Kubernetes or Google Cloud would refuse it", f"Use {words}")
+        return Problem(
+            where, f"{_quoted(value)} is not a valid name. Kubernetes or Google Cloud would refuse it", f"Use {words}"
+        )
     if error_type == "string_too_long":
         length = f"{key} has {len(str(value))} characters, and the maximum is {context['max_length']}"
         return Problem(where, length, f"Shorten it to {context['max_length']} characters")
