@@ -305,7 +305,7 @@ def test_names_that_clash_are_told_beside_the_namespace_that_they_share() -> Non
     values["autoscaling"][1]["name"] = "jetstream-hpa"
     causes = [problem.cause for problem in problems_of(values)]
     assert len(causes) == 2
-    assert "autoscaler llm/jetstream-hpa is listed twice. The second could not be created" in causes
+    assert "autoscaler llm/jetstream-hpa is defined twice. The second could not be created" in causes
 
 
 @pytest.mark.parametrize("section", ["serving", "tpuPools", "cluster"])

@@ -1426,7 +1426,7 @@ def test_message_says_how_many_and_what_to_do_next() -> None:
     lines = str(caught.value).splitlines()
     assert lines[0] == "The configuration of this stack has 1 problem; nothing was changed."
     assert lines[2] == (
-        "  - gke-ai:gpuPools[0].gpusPerNode: 3 GPUs do not fit g2-standard-24, which has 2 — "
-        "the pool would be refused by GKE. Set it to 2, or choose g2-standard-48 (4)."
+        "  - gke-ai:gpuPools[0].gpusPerNode: g2-standard-24 has 2 GPUs, not 3. "
+        "GKE would refuse the pool. Set it to 2, or choose g2-standard-48 (4)."
     )
     assert "run the command again" in lines[-1]

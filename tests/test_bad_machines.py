@@ -130,8 +130,8 @@ MISTAKES = [
         "a run over two nodes of B200",
         both(put("gpuPools.1.nodesPerZone", 2), put("training", [run(pods=2)])),
         "gke-ai:training[0].pods",
-        "2 pods of 8 GPUs need several nodes of a4-highgpu-8g, which reach each other by GPUDirect-RDMA; "
-        "this program does not set it up yet",
+        "2 pods of 8 GPUs need several nodes of a4-highgpu-8g, which communicate over GPUDirect-RDMA. "
+        "This program does not set it up yet",
         "Use up to 8 GPUs in all, on one node",
         good,
     ),
@@ -168,7 +168,7 @@ EXCLUSION = {"name": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "202
     ("maintenance", "key", "cause"),
     [
         ({"window": {**WINDOW, "endTime": "2026-01-03T03:59:59Z"}}, "window.endTime", "less than 4 hours"),
-        ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "no recurrence rule"),
+        ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "not a recurrence rule"),
         ({"exclusions": [{**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}]}, "exclusions[0].endTime", "ends before"),
         ({"exclusions": [{**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}]}, "exclusions[0].endTime", "31 days"),
     ],

@@ -354,7 +354,7 @@ def test_account_of_an_existing_autopilot_clusters_nodes_is_refused() -> None:
     }
     (problem,) = problems_of(values)
     assert problem.path == f"{PATH}.nodeServiceAccount"
-    assert "Google makes the nodes of an Autopilot cluster" in problem.cause
+    assert "GKE creates the nodes of an existing Autopilot cluster" in problem.cause
 
 
 @pytest.mark.parametrize(

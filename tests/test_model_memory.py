@@ -578,7 +578,7 @@ def test_what_cannot_be_told_is_listed_and_not_refused(values: Configuration, te
 def test_engine_whose_use_of_memory_is_unknown_is_not_checked() -> None:
     found = load_of(GpuServer(name="s", engine="new", model=LLAMA), load({}, PROJECT))
     assert isinstance(found, Unchecked)
-    assert found.reason == "nothing is known of how much memory new takes"
+    assert found.reason == "the memory needs of new are unknown"
 
 
 def test_known_and_described_models_are_not_listed() -> None:
@@ -601,7 +601,7 @@ def warnings(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPat
 def test_unknown_model_is_warned_of_once(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     (warning,) = warnings(vllm(**L4, model="acme/unknown"), preview, monkeypatch)
     assert warning == (
-        f"{UNKNOWN} Nothing says whether the model fits its accelerators. Describe it in gke-ai:serving[0].modelShape."
+        f"{UNKNOWN} Whether the model fits its accelerators is unknown. Describe it in gke-ai:serving[0].modelShape."
     )
 
 
