@@ -55,28 +55,28 @@ from settings.model import (
 )
 from settings.run_names import hash_of
 
-# Every cluster has it; all other namespaces that are not the system's are made by the stack.
+# Every cluster has this namespace. The stack creates all others, except those of the system.
 DEFAULT_NAMESPACE = "default"
 
 
 def max_stack_nodes(settings: Settings) -> int:
-    """Nodes of the stack with every pool at its largest; those that Google makes by itself not counted."""
+    """Nodes of the stack with every pool at its maximum, without nodes that GKE creates itself."""
     system, cluster = settings.cluster.system_pool, settings.cluster
     zones = len(system.zones or node_zones(cluster.location)) if cluster.mode == "standard" else 0
     return system.nodes_per_zone * zones + sum(max_nodes(pool, cluster) for pool in pools(settings))
 
 
 def is_autopilot(cluster: Cluster) -> bool:
-    """Whether GKE manages the nodes: a new Autopilot cluster, or an existing one that is said to be Autopilot."""
+    """Whether GKE manages the nodes: a new or an existing Autopilot cluster."""
     return cluster.mode == "autopilot" or (cluster.mode == "existing" and cluster.existing_mode == "autopilot")
 
 
 def network_policy(settings: Settings) -> str | None:
     """How the stack's cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, `existing`, or not at all.
 
-    Dataplane V2 is for the life of a cluster: one with a VPC of its own gets it from the first day on. Elsewhere a
-    tenant may come to a cluster that runs already, which must not be replaced for that; Calico can be turned on there.
-    Autopilot always has Dataplane V2. An existing cluster stays as it is, and with tenants must enforce them already.
+    Dataplane V2 can only be set when a cluster is created, so a cluster with its own VPC gets it at once. Other clusters
+    may get their first tenant later and must not be replaced for it: they use Calico, which can be turned on. Autopilot
+    always has Dataplane V2. An existing cluster with tenants must already enforce NetworkPolicies.
     """
     if is_autopilot(settings.cluster):
         return None
@@ -88,23 +88,23 @@ def network_policy(settings: Settings) -> str | None:
 
 
 def apis(settings: Settings) -> list[str]:
-    """The Google Cloud APIs that the stack needs, in the order of `catalog.apis`; those needed beforehand left out."""
-    wanted = {
+    """Google Cloud APIs that the stack enables, in the order of `catalog.apis`."""
+    needed = {
         google.STORAGE: bool(settings.buckets),
         google.IAM: makes_accounts(settings),
         google.SECRET_MANAGER: settings.hf_token_secret is not None,
     }
-    return [api for api in google.REASONS if wanted.get(api, True)]
+    return [api for api in google.REASONS if needed.get(api, True)]
 
 
 def makes_accounts(settings: Settings) -> bool:
-    """Whether the stack makes Google service accounts, or grants them roles on the project."""
+    """Whether the stack creates Google service accounts, or grants them roles on the project."""
     account = settings.cluster.node_service_account
     return bool(settings.autoscaling) or (account is not None and "@" not in account)
 
 
 def uses_workload_identity(settings: Settings) -> bool:
-    """Whether pods of the stack act as their Kubernetes service accounts in Google Cloud, or its pools offer that."""
+    """Whether the stack's pods or pools use Workload Identity Federation."""
     granted = any(bucket.grants for bucket in settings.buckets)
     stackdriver = any(autoscaler.adapter == "stackdriver" for autoscaler in settings.autoscaling)
     return granted or stackdriver or bool(pools(settings)) or settings.hf_token_secret is not None
@@ -119,83 +119,83 @@ def images(workload: Workload) -> list[str]:
 
 
 def internet(settings: Settings) -> dict[str, str]:
-    """What of the Internet pods of the stack get images and models from, by host, each with what needs it first.
+    """External hosts that pods download from, each with the first workload that needs it.
 
-    Google's registries are not of the Internet: nodes without external addresses reach them by Private Google Access.
+    Google's registries are not among them: nodes without external IP addresses reach them by Private Google Access.
     """
     managers = ["Kueue"] if settings.queues else ["JobSet"] if multislices(settings) else []
     adapters = (
         ["metrics adapter"] if any(autoscaler.adapter == "prometheus" for autoscaler in settings.autoscaling) else []
     )
-    wanted = [("registry.k8s.io", whose) for whose in (*managers, *adapters)]
+    downloads = [("registry.k8s.io", user) for user in (*managers, *adapters)]
     for workload in workloads(settings):
-        wanted += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
+        downloads += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
         if token_secret_of(workload) is not None:
-            wanted.append(("huggingface.co", workload.name))
-    needed: dict[str, str] = {}
-    for host, whose in wanted:
-        needed.setdefault(host, whose)
-    return needed
+            downloads.append(("huggingface.co", workload.name))
+    first_users: dict[str, str] = {}
+    for host, user in downloads:
+        first_users.setdefault(host, user)
+    return first_users
 
 
 def reads_registry(settings: Settings, project: str) -> bool:
-    """Whether an image of the stack is in Artifact Registry of the project itself, which may not be public."""
+    """Whether an image of the stack is in the project's own Artifact Registry, which may not be public."""
     # https://cloud.google.com/artifact-registry/docs/docker/names
     own = re.compile(rf"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/{re.escape(project)}/.+")
     return any(own.fullmatch(image) for workload in workloads(settings) for image in images(workload))
 
 
 def workloads(settings: Settings) -> list[Workload]:
-    """Servers, then training, then batch Jobs, in the order of the configuration."""
+    """All servers, training runs and batch Jobs, in the order of the configuration."""
     return [*settings.serving, *settings.training, *settings.batch]
 
 
 def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
-    """Those of the workloads that run on GPUs."""
+    """Workloads that run on GPUs."""
     return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune)]
 
 
 def token_secret_of(workload: Workload) -> TokenSecret | None:
-    """The Secret with the Hugging Face token that the workload reads; none where it reads none."""
+    """The Secret with the Hugging Face token of the workload, if it reads one."""
     return workload.token_secret if isinstance(workload, GpuServer | FineTune | Multislice | TpuBatch) else None
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
-    """Those of the workloads that read the Hugging Face token."""
+    """Workloads that read the Hugging Face token."""
     return [workload for workload in workloads(settings) if token_secret_of(workload) is not None]
 
 
 def fine_tunes(settings: Settings) -> list[FineTune]:
-    """The fine-tuning runs among the training."""
+    """Fine-tuning runs, in the order of the configuration."""
     return [run for run in settings.training if isinstance(run, FineTune)]
 
 
 def volume_of(workload: Workload) -> FuseVolume | None:
-    """The bucket that the workload mounts."""
+    """The bucket volume of the workload, if it has one."""
     return workload.volume if isinstance(workload, FineTune | Multislice | TpuBatch) else None
 
 
 def bucket_runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
-    """The runs that mount a bucket, in the order of the configuration."""
+    """Runs that mount a bucket, in the order of the configuration."""
     return [run for run in runs(settings) if run.volume is not None]
 
 
 def multislices(settings: Settings) -> list[Multislice]:
-    """The runs over several slices among the training: those that are JobSets."""
+    """Multislice runs, which are JobSets, in the order of the configuration."""
     return [run for run in settings.training if isinstance(run, Multislice)]
 
 
 def namespaces(settings: Settings) -> list[str]:
-    """Every namespace that a workload or a local queue lives in or that is a tenant's, by first use."""
+    """All namespaces of workloads, local queues and tenants, in the order of first use."""
     queues = settings.queues.local_queues if settings.queues else []
     used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
     return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
 
 
 def gpus(pool: GpuPool) -> tuple[str, int]:
-    """GPU type and GPUs of one node: those that the pool states, else those that its machine type has.
+    """GPU type and number of GPUs per node: those of the pool's section, else those of its machine type.
 
-    Raises ValueError where neither says so; `settings.rules` refuses such a pool.
+    Raises ValueError if neither has GPUs; `settings.rules` refuses such a pool.
     """
     machine_type = machine(pool.machine_type)
     accelerator, count = pool.accelerator or machine_type.gpu, pool.gpus_per_node or machine_type.gpus
@@ -210,12 +210,12 @@ def pool_zones(pool: GpuPool | TpuPool, cluster: Cluster) -> tuple[str, ...]:
 
 
 def pool_slice(pool: TpuPool | TpuSlice) -> Slice:
-    """The slice that a TPU pool is, or whose nodes it has. Raises NoSuchSlice; `settings.rules` refuses such a pool."""
+    """The slice of a TPU pool. Raises NoSuchSlice; `settings.rules` refuses such a pool."""
     return slice_of(pool.version, pool.topology, pool.machine_type)
 
 
 def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
-    """A node of the pool in that zone, as the catalog describes nodes."""
+    """Shape of the pool's nodes in that zone."""
     accelerator, count = gpus(pool) if isinstance(pool, GpuPool) else (None, 0)
     return NodeShape(
         pool=pool.name,
@@ -233,17 +233,17 @@ def shape(pool: GpuPool | TpuPool, zone: str) -> NodeShape:
 
 
 def labels_of(pool: GpuPool | TpuPool) -> dict[str, str]:
-    """The labels that the pool itself gives its nodes, beside GKE's own."""
+    """Node labels that the pool sets, without GKE's own."""
     return {**pool.labels, POOL: pool.name} if isinstance(pool, GpuPool) and pool.create_before_delete else pool.labels
 
 
 def of_pool(pool: GpuPool | TpuPool) -> dict[str, str]:
-    """The label by which the pool's nodes are told from those of all others; it stays when the pool is replaced."""
+    """The label that selects the pool's nodes, including those of its replacement."""
     return {POOL if POOL in labels_of(pool) else GKE_NODEPOOL: pool.name}
 
 
 def grows(pool: TpuPool) -> bool:
-    """Whether the autoscaler sizes the pool, from zero or from its minimum."""
+    """Whether the cluster autoscaler sizes the pool."""
     return pool.autoscaling is not None or MODES[pool.capacity.mode].elastic
 
 
@@ -267,12 +267,12 @@ def max_nodes(pool: GpuPool | TpuPool, cluster: Cluster) -> int:
 
 
 def pools(settings: Settings) -> list[GpuPool | TpuPool]:
-    """Every pool of the stack with accelerators, GPUs first."""
+    """All GPU pools, then all TPU pools of the stack."""
     return [*settings.gpu_pools, *settings.tpu_pools]
 
 
 def pools_of(workload: Workload, settings: Settings) -> list[GpuPool | TpuPool]:
-    """Pools of this stack that the workload can run on: those it names, or all with what it asks for."""
+    """Pools of this stack that the workload can run on: those it names, or all with its accelerator."""
     if isinstance(workload, Multislice) and workload.pools:
         return [pool for pool in settings.tpu_pools if pool.name in workload.pools]
     if isinstance(workload, GpuWorkload):
@@ -288,7 +288,7 @@ def pools_of(workload: Workload, settings: Settings) -> list[GpuPool | TpuPool]:
 
 
 def workload_slice(workload: JetStream | TpuBatch | Multislice, settings: Settings) -> Slice:
-    """The slice that the workload runs on, or each of its slices. Raises LookupError where it names none."""
+    """The slice of the workload, or each of its equal slices. Raises LookupError if it names none."""
     if workload.tpu is not None:
         return pool_slice(workload.tpu)
     for pool in pools_of(workload, settings):
@@ -298,7 +298,7 @@ def workload_slice(workload: JetStream | TpuBatch | Multislice, settings: Settin
 
 
 def node_selector(workload: Workload, settings: Settings) -> dict[str, str]:
-    """Labels of the nodes that the workload wants: the accelerator, and the pool's own where several pools have it."""
+    """Node labels that the workload selects: its accelerator, and its pool if several pools have that."""
     if isinstance(workload, JetStream | TpuBatch | Multislice):
         return _tpu_selector(workload, settings)
     assert isinstance(workload, GpuWorkload)
@@ -328,7 +328,7 @@ def _tpu_selector(workload: JetStream | TpuBatch | Multislice, settings: Setting
 
 
 def _alike(tpu_slice: Slice, settings: Settings) -> list[TpuPool]:
-    """Pools whose nodes carry the same labels of accelerator and topology: other machines can have them too."""
+    """Pools whose nodes have the same accelerator and topology labels; their machine types may differ."""
     return [
         pool
         for pool in settings.tpu_pools
@@ -337,7 +337,7 @@ def _alike(tpu_slice: Slice, settings: Settings) -> list[TpuPool]:
 
 
 def only_pools(workload: TpuBatch | Multislice, settings: Settings) -> list[str]:
-    """Pools that the workload must be kept on by name: several, where further pools have the same labels."""
+    """Names of the pools that the workload must be restricted to, as other pools have the same labels."""
     own = pools_of(workload, settings)
     others = [pool for pool in _alike(workload_slice(workload, settings), settings) if pool not in own]
     named = isinstance(workload, Multislice) and pool_of_slice(workload, settings)
@@ -345,15 +345,15 @@ def only_pools(workload: TpuBatch | Multislice, settings: Settings) -> list[str]
 
 
 def pool_of_slice(run: Multislice, settings: Settings) -> list[str]:
-    """The pool of each slice of a run whose pools grow; none where they are there, and JobSet finds free ones."""
+    """The pool of each slice of a run, if its pools grow. Otherwise JobSet finds free pools."""
     own = [pool for pool in pools_of(run, settings) if isinstance(pool, TpuPool)]
     return [pool.name for pool in own[: run.slices]] if any(grows(pool) for pool in own) else []
 
 
 def queued_seconds(run: FineTune | Multislice | TpuBatch, settings: Settings) -> int | None:
-    """Bound in seconds of a run on nodes that queued provisioning brings; none on other nodes.
+    """Maximum duration in seconds of a run with queued provisioning; None on other nodes.
 
-    It is what the run says, else the shortest that its pools allow.
+    It is the run's own, else the shortest of its pools.
     """
     modes = [pool.capacity for pool in pools_of(run, settings)]
     allowed = [mode.max_run_duration_seconds for mode in modes if isinstance(mode, QueuedFlexStart)]
@@ -364,16 +364,16 @@ def queued_seconds(run: FineTune | Multislice | TpuBatch, settings: Settings) ->
 
 
 def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
-    """The pools whose nodes the flavor is, in the order of the flavor."""
+    """Pools of the flavor, in its order."""
     by_name = {pool.name: pool for pool in pools(settings)}
     return [by_name[name] for name in flavor.pools if name in by_name]
 
 
 def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
-    """Node labels of the flavor: none (any node), or the accelerator, and with a single pool that pool's own.
+    """Node labels of the flavor: its accelerator, and its pool if it has only one; empty for any node.
 
-    Of what a workload names Kueue looks only at what the flavor has: one with the pool's own alone would be taken for
-    nodes of any accelerator.
+    Kueue compares a workload's node selector only with labels that the flavor has. A flavor with only the pool's label
+    would match workloads for any accelerator.
     """
     if flavor.accelerator is not None:
         return {GKE_ACCELERATOR: flavor.accelerator}
@@ -386,7 +386,7 @@ def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
 
 
 def queued_resource(flavor: Flavor, settings: Settings) -> str | None:
-    """The resource of a flavor whose nodes queued provisioning brings; none where they come without a request."""
+    """The accelerator resource of a flavor with queued provisioning; None for other flavors."""
     own = flavor_pools(flavor, settings)
     if not own or not all(isinstance(pool.capacity, QueuedFlexStart) for pool in own):
         return None
@@ -394,12 +394,12 @@ def queued_resource(flavor: Flavor, settings: Settings) -> str | None:
 
 
 def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
-    """Nominal quota by resource: as stated, or derived from the flavor's pools at their largest."""
+    """Nominal quota by resource: as configured, or derived from the flavor's pools at their maximum size."""
     if not isinstance(flavor_quota.quota, str):
         return dict(flavor_quota.quota)
     flavors = settings.queues.flavors if settings.queues else []
     pools = [p for flavor in flavors if flavor.name == flavor_quota.flavor for p in flavor_pools(flavor, settings)]
-    # Zones differ in a label alone, so one shape stands for the whole pool.
+    # Nodes of different zones differ only in a label, so one shape represents the whole pool.
     return quotas.derive(
         ((shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools),
         settings.measured.room,
@@ -407,7 +407,7 @@ def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
 
 
 def cluster_queue_of(workload: Workload, settings: Settings) -> ClusterQueue | None:
-    """The cluster queue behind the workload's local queue; none if it is not under Kueue."""
+    """The cluster queue of the workload's local queue; None if Kueue does not manage the workload."""
     if workload.queue is None or settings.queues is None:
         return None
     for local in settings.queues.local_queues:
@@ -419,12 +419,12 @@ def cluster_queue_of(workload: Workload, settings: Settings) -> ClusterQueue | N
 
 
 def runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
-    """Training, then batch Jobs, in the order of the configuration, in which they are created."""
+    """All training runs and batch Jobs, in the order in which they are created."""
     return [*settings.training, *settings.batch]
 
 
 def is_last_in_queue(run: FineTune | Multislice | TpuBatch, settings: Settings) -> bool:
-    """Whether no run is created after this one in its cluster queue."""
+    """Whether this run is the last one created in its cluster queue."""
     queue = cluster_queue_of(run, settings)
     same = [run for run in runs(settings) if queue is not None and cluster_queue_of(run, settings) is queue]
     return bool(same) and same[-1] is run
@@ -435,7 +435,7 @@ BUILT_IN_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-criti
 
 
 def priority(workload: Workload, settings: Settings) -> int:
-    """The priority of the workload's pods: its class's, else the global default's, else 0 as in Kubernetes."""
+    """Priority of the workload's pods: that of its class, else of the global default, else 0 as in Kubernetes."""
     if workload.priority_class in BUILT_IN_PRIORITIES:
         return BUILT_IN_PRIORITIES[workload.priority_class]
     for priority_class in settings.queues.priority_classes if settings.queues else []:
@@ -447,33 +447,33 @@ def priority(workload: Workload, settings: Settings) -> int:
 
 
 def service_name(workload: Workload) -> str:
-    """The Service of the workload: the one it names, else its own name."""
-    named: str | None = getattr(workload, "service", None)
-    return named or workload.name
+    """Name of the workload's Service. Default: the workload's name."""
+    service: str | None = getattr(workload, "service", None)
+    return service or workload.name
 
 
 def run_name(run: FineTune | Multislice | TpuBatch) -> str:
-    """The Job's name: `name`, followed by six digits of the run's content unless the name is fixed.
+    """Name of the Job: `name`, followed by a hash of six hex digits unless the name is fixed.
 
-    The same configuration always has the same name, whatever the defaults of this version. A changed one has another
-    name, so that the changed run is made beside the old.
+    The same configuration always has the same name, independent of this version's defaults. A changed configuration has
+    another name, so that the changed run is created beside the old one.
     """
     if run.fixed_name:
         return run.name
     return f"{run.name}-{hash_of(run)}"
 
 
-# Failures of each pod that a Job of several pods lives through.
+# Failures per pod that a Job of several pods tolerates.
 _FAILURES_PER_POD = 4
 
 
 def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
-    """Whether disruptions of its pods do not count as failures. A Job of a fixed name stays as it was made."""
+    """Whether disruptions do not count as failures. A Job with a fixed name keeps its original behavior."""
     return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
 
 
 def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
-    """Failed pods before a Job of so many pods fails; none: Kubernetes' own default."""
+    """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
     if run.backoff_limit is not None:
         return run.backoff_limit
     if isinstance(run, TpuBatch) and pods == 1:
@@ -484,12 +484,12 @@ def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
 
 
 def grace_period(run: FineTune | Multislice | TpuBatch) -> int | None:
-    """Seconds that a pod of the run has to end by itself; none: Kubernetes' own default."""
+    """Grace period of the run's pods in seconds; None for the default of Kubernetes."""
     stated = run.termination_grace_period_seconds
     return 60 if stated is None and not run.fixed_name else stated
 
 
-# Where the checkpoints of a run with a fixed name are, below the bucket's folder: as in its source document.
+# Folder of the checkpoints of a run with a fixed name, below the mount path, as in its source document.
 _FIXED_FOLDER = "model-gemma2/experiment"
 
 
@@ -501,17 +501,17 @@ def model_path(run: FineTune) -> str:
 
 
 def removes_incomplete_checkpoints(run: FineTune) -> bool:
-    """Whether the run deletes incomplete checkpoints when it starts. A Job of a fixed name stays as it was made."""
+    """Whether the run deletes incomplete checkpoints at its start. A Job with a fixed name keeps its behavior."""
     return not run.fixed_name if run.remove_incomplete_checkpoints is None else run.remove_incomplete_checkpoints
 
 
-# What the webhook of the FUSE driver gives its sidecar unless told:
+# Default requests of the sidecar, set by the webhook of the FUSE driver:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-sidecar
 SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 
 
 def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
-    """The resource and the number of it that one pod of the workload asks for."""
+    """Accelerator resource of one pod of the workload, and its number."""
     match workload:
         case GpuServer():
             return NVIDIA_GPU, workload.gpus
@@ -523,14 +523,14 @@ def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
 
 
 def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """What one pod of the workload asks Kueue for, by resource: its containers' requests."""
+    """Requests of one pod's containers by resource, which Kueue counts."""
     stated = {
         "cpu": workload.resources.cpu,
         "memory": workload.resources.memory,
         "ephemeral-storage": workload.resources.ephemeral_storage,
     }
     request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
-    if isinstance(workload, JetStream):  # and the container that turns HTTP into gRPC
+    if isinstance(workload, JetStream):  # plus the container that translates HTTP to gRPC
         for resource in request.keys() & JETSTREAM_HTTP_REQUEST.keys():
             request[resource] += parse_quantity(JETSTREAM_HTTP_REQUEST[resource])
     resource, count = accelerators(workload, settings)
@@ -539,7 +539,7 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 
 
 def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """What one pod takes of its node: its container's requests and, with a volume, those of the FUSE sidecar."""
+    """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it has a volume."""
     request = pod_request(workload, settings)
     if (volume := volume_of(workload)) is not None:
         sidecar = dict(SIDECAR_DEFAULTS)
@@ -551,7 +551,7 @@ def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 
 
 def pods_at_once(workload: Workload, settings: Settings) -> int:
-    """Pods that must run at the same time for the workload to do anything: all of a Job, one of a server."""
+    """Pods that must run at the same time: all pods of a Job, one pod of a server."""
     match workload:
         case FineTune():
             return workload.pods
@@ -565,12 +565,12 @@ def pods_at_once(workload: Workload, settings: Settings) -> int:
 
 
 def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
-    """What decides the server's replicas; none where the configuration does."""
+    """The autoscaler of the server, if it has one."""
     return next((autoscaler for autoscaler in settings.autoscaling if autoscaler.server == server.name), None)
 
 
 def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[str, dict[str, Fraction]]]:
-    """For each flavor of the queue the maximum that it may use: its quota, and what it may borrow from its cohort."""
+    """Maximum use of each flavor of the queue: its quota, plus what it may borrow from its cohort."""
     for own in cluster_queue.flavors:
         total = {}
         for resource, text in quota(own, settings).items():
@@ -583,12 +583,12 @@ def limits(cluster_queue: ClusterQueue, settings: Settings) -> Iterator[tuple[st
         yield own.flavor, total
 
 
-# Kueue's shortest patience, unless the configuration says so: a node takes minutes, a large model longer.
+# Minimum time for pods to be ready, by default: a node needs minutes, a large model longer.
 _PODS_READY_SECONDS = 3600
 
 
 def pods_ready_timeout(settings: Settings) -> int:
-    """Seconds in which the pods of an admitted workload must be ready, as Kueue has it for all; 0: no limit."""
+    """Seconds in which the pods of any admitted workload must be ready; 0 for no limit."""
     stated = settings.queues.pods_ready_timeout_seconds if settings.queues else 0
     if stated is not None:
         return stated
@@ -598,9 +598,9 @@ def pods_ready_timeout(settings: Settings) -> int:
 
 
 def waits_for_flex_start(settings: Settings) -> Iterator[str]:
-    """What brings flex-start nodes to pods that Kueue has admitted already: they may wait for days.
+    """Flavors, pools and compute classes whose flex-start nodes may start days after Kueue admits their pods.
 
-    Nodes of queued provisioning come before Kueue admits.
+    With queued provisioning the nodes exist before Kueue admits the workload.
     """
     for flavor in settings.queues.flavors if settings.queues else []:
         if flavor.tpu is not None and flavor.tpu.capacity == "flexStart":
@@ -628,7 +628,7 @@ def lenders(borrower: ClusterQueue, own: FlavorQuota, settings: Settings) -> lis
 
 
 def lendable(lender: FlavorQuota, resource: str, settings: Settings) -> Fraction:
-    """The maximum of a resource that a quota lends to its cohort: the lending limit, else all of it."""
+    """Maximum amount of a resource that a quota lends to its cohort: the lending limit, else the whole quota."""
     nominal = parse_quantity(quota(lender, settings).get(resource, "0"))
     limit = lender.lending_limit.get(resource)
     return nominal if limit is None else min(nominal, parse_quantity(limit))
