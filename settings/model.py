@@ -626,6 +626,9 @@ class TokenSecret(Section):
 class Workload(Section):
     """Base of all servers and runs: their namespace, queue and pods."""
 
+    # What messages call the workload.
+    noun: ClassVar[str] = "training"
+
     name: DnsLabel = Field(description="Name of the workload.")
     namespace: DnsLabel = Field(default="llm", description="Namespace of the workload.")
     queue: str | None = Field(
@@ -641,6 +644,16 @@ class Workload(Section):
         default={}, description="Additional environment variables of the container.", examples=[{"LOG_LEVEL": "info"}]
     )
 
+    @property
+    def token(self) -> TokenSecret | None:
+        """The Secret with the Hugging Face token, if the workload reads one."""
+        return None
+
+    @property
+    def bucket_volume(self) -> FuseVolume | None:
+        """The bucket that the workload mounts, if any."""
+        return None
+
 
 class GpuWorkload(Workload):
     """A workload on GPUs: of a pool, of a compute class, or of a GPU type where Google manages the nodes."""
@@ -651,6 +664,10 @@ class GpuWorkload(Workload):
     )
     compute_class: str | None = Field(default=None, description="Compute class of this stack that provides the nodes.")
     token_secret: TokenSecret = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+
+    @property
+    def token(self) -> TokenSecret | None:
+        return self.token_secret
 
 
 class TpuWorkload(Workload):
@@ -705,6 +722,8 @@ class ModelShape(Section):
 
 class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
+
+    noun: ClassVar[str] = "server"
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -906,6 +925,10 @@ class FineTune(GpuWorkload):
         "name ends in a hash of the content, and a changed Job runs beside the old one.",
     )
 
+    @property
+    def bucket_volume(self) -> FuseVolume | None:
+        return self.volume
+
 
 class TpuRun(Section):
     """The container of a TPU Job or JobSet."""
@@ -953,6 +976,14 @@ class TpuRun(Section):
         "name ends in a hash of the content, and a changed run runs beside the old one.",
     )
 
+    @property
+    def token(self) -> TokenSecret | None:
+        return self.token_secret
+
+    @property
+    def bucket_volume(self) -> FuseVolume | None:
+        return self.volume
+
 
 class Multislice(TpuRun, Workload):
     """A JobSet over several equal multi-host TPU slices: one child Job for each slice and its node pool."""
@@ -973,6 +1004,8 @@ class Multislice(TpuRun, Workload):
 
 class TpuBatch(TpuRun, TpuWorkload):
     """A Job on one TPU slice: one pod, or one pod on each node of a multi-host slice."""
+
+    noun: ClassVar[str] = "batch Job"
 
     service: DnsLabel | None = Field(
         default=None, description="Name of the headless Service of a multi-host Job. Default: the name of the Job."

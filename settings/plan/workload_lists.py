@@ -32,7 +32,7 @@ def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
 
 def token_secret_of(workload: Workload) -> TokenSecret | None:
     """The Secret with the Hugging Face token of the workload, if it reads one."""
-    return workload.token_secret if isinstance(workload, GpuServer | FineTune | Multislice | TpuBatch) else None
+    return workload.token
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
@@ -47,7 +47,7 @@ def fine_tunes(settings: Settings) -> list[FineTune]:
 
 def volume_of(workload: Workload) -> FuseVolume | None:
     """The bucket volume of the workload, if it has one."""
-    return workload.volume if isinstance(workload, FineTune | Multislice | TpuBatch) else None
+    return workload.bucket_volume
 
 
 def bucket_runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:

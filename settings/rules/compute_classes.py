@@ -11,7 +11,6 @@ from settings.plan import gpu_workloads, is_autopilot
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
 from settings.rules.pools import RESERVATION, not_built, offered
-from settings.rules.workloads import noun_of
 
 # Prefixes that GKE reserves for its own classes:
 # https://cloud.google.com/kubernetes-engine/docs/concepts/about-built-in-compute-classes
@@ -124,7 +123,7 @@ def classes_exist(settings: Settings) -> Iterator[Problem]:
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
             if other is not None:
                 cause = (
-                    f"the {noun_of(workload)} names a compute class and {key} {other}. The class already decides "
+                    f"the {workload.noun} names a compute class and {key} {other}. The class already decides "
                     "which nodes it gets"
                 )
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")

@@ -29,7 +29,6 @@ from settings.plan import (
 )
 from settings.problems import Problem
 from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs
-from settings.rules.workloads import noun_of
 
 TpuRun = TpuBatch | Multislice
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
@@ -174,8 +173,7 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
                 yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
         if longest > _MAX_NAME_LENGTH:
             cause = (
-                f"names of the {noun_of(run)}'s pods would have {longest} characters, and the maximum is "
-                f"{_MAX_NAME_LENGTH}"
+                f"names of the {run.noun}'s pods would have {longest} characters, and the maximum is {_MAX_NAME_LENGTH}"
             )
             yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
 
