@@ -167,7 +167,7 @@ class SystemMonitoring(Component):
                 )
             ],
             "Workloads of a queue are preempted repeatedly, and lose their work since the last checkpoint. The "
-            "dashboard of queues shows which queue preempts. Raise the quota, or reduce the difference between priorities.",
+            "dashboard of queues shows which queue preempts. Raise the quota, or bring the priorities closer together.",
         )
 
     def _alert(

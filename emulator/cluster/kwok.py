@@ -229,6 +229,8 @@ def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]
                 ],
             },
             {"name": "kube-scheduler", "extraArgs": [no_leader_election]},
+            # A killed process loses nothing, and an emulated cluster need not survive a loss of power.
+            {"name": "etcd", "extraArgs": [{"key": "unsafe-no-fsync", "value": "true"}]},
         ],
     }
 
