@@ -617,7 +617,7 @@ def test_report_lists_what_is_not_checked_and_no_other_warning() -> None:
     written = page(plan(previewed("warning", f"{UNKNOWN}\n")), Verdict(), Options())
     assert "## Not checked\n\n- gke-ai:serving" in written
     assert written.count("acme/unknown") == 1
-    for other in (previewed("warning", "JobSet goes from 0.11 to 0.12"), previewed("info", UNKNOWN)):
+    for other in (previewed("warning", "JobSet changes from 0.11 to 0.12"), previewed("info", UNKNOWN)):
         assert other.events == ()
         assert "Not checked" not in page(plan(other), Verdict(), Options())
 
