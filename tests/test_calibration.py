@@ -85,7 +85,7 @@ def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
 
 
 def test_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match="none.yaml does not exist") as bad:
+    with pytest.raises(BadConfiguration, match=r"none\.yaml does not exist") as bad:
         load(calibrated(tmp_path / "none.yaml"), "my-project")
     assert "python -m ops.verify" in str(bad.value)
 
