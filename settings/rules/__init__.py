@@ -66,8 +66,8 @@ def check(settings: Settings) -> list[Problem]:
         impossible = [*tpu_pools.slice_exists(tpu_pool, tpu_pool), *pools.zones_are_of_the_region(tpu_pool, settings)]
         if impossible:
             problems += impossible
-            left = [other for other in settings.tpu_pools if other is not tpu_pool]
-            settings = _set_aside(settings, {tpu_pool.at("version")}, {tpu_pool.name}, tpu_pools=left)
+            others = [other for other in settings.tpu_pools if other is not tpu_pool]
+            settings = _set_aside(settings, {tpu_pool.at("version")}, {tpu_pool.name}, tpu_pools=others)
     problems += tpu_pools.workloads_have_a_slice(settings)
     settings = _without_unknown_slices(settings)
     for rule in RULES:

@@ -330,9 +330,9 @@ def _may_borrow(borrower: ClusterQueue, lender: ClusterQueue, settings: Settings
 def serving_outranks_training(settings: Settings) -> Iterator[Problem]:
     """In a cluster queue that preempts by priority, servers have a higher priority than runs."""
     servers: dict[str, list[Server]] = {}  # by cluster queue, collected once, as a large stack has many pairs
-    for server in settings.serving:
-        if shared := cluster_queue_of(server, settings):
-            servers.setdefault(shared.name, []).append(server)
+    for candidate in settings.serving:
+        if shared := cluster_queue_of(candidate, settings):
+            servers.setdefault(shared.name, []).append(candidate)
     for job in settings.training:
         queue = cluster_queue_of(job, settings)
         if queue is None or queue.preemption.within_cluster_queue == "Never":
