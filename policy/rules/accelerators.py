@@ -1,4 +1,4 @@
-"""GPUs and TPUs: who may take them, and whether there are as many as a queue gives out."""
+"""GPUs and TPUs: use of queues, quota within capacity, bounds of flex-start."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ PROJECT_FOLDER = Path(__file__).resolve().parent.parent.parent
 
 @of_stacks(
     "accelerators-under-a-queue",
-    "Pods with GPUs or TPUs that a queue rations are under a queue",
-    f"Put the label {QUEUE_LABEL} with a LocalQueue of the namespace on it, or let it run on a compute class or a pool "
-    "that no queue gives out",
+    "Pods that request GPUs or TPUs with quota are submitted to a queue",
+    f"Set the label {QUEUE_LABEL} to a LocalQueue of the namespace, or use a compute class or a pool that no "
+    "ClusterQueue covers",
 )
 def accelerators_under_a_queue(stack: Stack) -> Iterator[tuple[Resource, str]]:
-    """Without any queue in the stack its own capacity is its own business: its pools' bounds and its compute classes
-    limit what it can take. In a cluster that is somebody else's there is always a queue to ask."""
+    """A stack without queues may use its own pools and compute classes, whose bounds limit it.
+
+    In an existing cluster, which others share, the policy always requires a queue.
+    """
     queues = {(one.namespace, one.object_name) for one in stack.of_kind("LocalQueue")}
     guest = not any(stack.of_type(CLUSTER, NODE_POOL)) and not any(stack.of_kind("ComputeClass"))
     for pod in stack.pods:
@@ -58,13 +60,13 @@ def accelerators_under_a_queue(stack: Stack) -> Iterator[tuple[Resource, str]]:
             if guest or any(_rationed(pod, resource, stack) for resource in wanted):
                 yield (
                     pod.owner,
-                    f"its pods want {' and '.join(wanted)} and are under no queue — they take nodes that the queues "
-                    "have promised to others, and nothing preempts them",
+                    f"its pods request {' and '.join(wanted)} and have no queue. They use nodes that are quota of "
+                    "other workloads, and Kueue cannot preempt them",
                 )
         elif queues and (pod.owner.namespace, label) not in queues:
             yield (
                 pod.owner,
-                f"there is no LocalQueue {label} in namespace {pod.owner.namespace} — Kueue will never admit its pods",
+                f"there is no LocalQueue {label} in namespace {pod.owner.namespace}. Kueue never admits its pods",
             )
 
 
@@ -74,7 +76,7 @@ def _queue_of(pod: Pod) -> Any:
 
 
 def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
-    """Whether some ClusterQueue gives out this resource of nodes that the pod could be on."""
+    """Whether a ClusterQueue has quota for this resource on nodes that the pod can select."""
     selected = mapping(pod.spec, "nodeSelector")
     flavors = {one.object_name: mapping(one.props, "spec", "nodeLabels") for one in stack.of_kind("ResourceFlavor")}
     return any(
@@ -87,7 +89,7 @@ def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
 
 
 def _may_be_on(selected: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-    # Nodes of a compute class are tainted for its pods: no flavor without that label is made of them.
+    # GKE taints the nodes of a compute class for its pods, so only a flavor with that label has such nodes.
     if COMPUTE_CLASS in selected and COMPUTE_CLASS not in labels:
         return False
     return all(selected.get(key, wanted) in (wanted, Hidden.UNKNOWN) for key, wanted in labels.items())
@@ -95,11 +97,11 @@ def _may_be_on(selected: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
 
 @of_stacks(
     "quota-within-capacity",
-    "Queues give out no more than their nodes can have",
-    "Lower the quota (gke-ai: quota: derive), or let the pools grow further",
+    "Quota of queues does not exceed the capacity of their nodes",
+    "Lower the quota (gke-ai: quota: derive), or raise the maximum size of the pools",
 )
 def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
-    """Quota of all ClusterQueues together, against what pods can get of the flavor's pools at their largest."""
+    """Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size."""
     granted: dict[tuple[str, str], Fraction] = {}
     for queue in stack.of_kind("ClusterQueue"):
         for group in items(queue.props, "spec", "resourceGroups"):
@@ -123,14 +125,14 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
                 names = ", ".join(sorted({shape.pool for shape, _ in pools}))
                 yield (
                     flavor_resource,
-                    f"queues give out {readable(resource, quota)} {resource} of it, and its pools ({names}) have "
-                    f"{readable(resource, have)} for pods at their largest — Kueue admits what no node can take, and "
-                    "it stays Pending with the quota in its hands",
+                    f"queues have quota for {readable(resource, quota)} {resource} of it, and its pools ({names}) have "
+                    f"{readable(resource, have)} for pods at maximum size. Kueue admits pods that stay Pending and "
+                    "hold the quota",
                 )
 
 
 def _calibration(stack: Stack) -> calibration.Calibration:
-    """What was measured on the stack's cluster; nothing where no file is named, or one that the program refuses."""
+    """Returns the calibration of the stack's cluster; an empty one without a valid file."""
     names = [text for key, text in stack.configuration.items() if key.endswith(":calibration")]
     try:
         return calibration.read(PROJECT_FOLDER / str(names[0])) if names else calibration.Calibration()
@@ -212,9 +214,9 @@ def _amount(text: object) -> Fraction:
 
 @of_resources(
     "flex-start-is-bounded",
-    "Flex-start nodes say when they go",
-    f"Say how long a node may run: maxRunDuration, {MIN_RUN_SECONDS}s to {MAX_RUN_SECONDS}s, of a pool; "
-    "maxRunDurationSeconds, or a successor by flexStart.nodeRecycling, of a compute class",
+    "Flex-start nodes have a maximum run duration",
+    f"On a pool, set maxRunDuration ({MIN_RUN_SECONDS}s to {MAX_RUN_SECONDS}s). On a compute class, set "
+    "maxRunDurationSeconds or flexStart.nodeRecycling",
 )
 def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
@@ -224,17 +226,17 @@ def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
             return
         stated = re.fullmatch(r"([0-9]+)s", str(duration or ""))
         if not stated:
-            yield "its flex-start nodes have no maximum run duration — they are kept, and paid for, up to seven days"
+            yield "its flex-start nodes have no maximum run duration. You pay for them for up to seven days"
         elif not MIN_RUN_SECONDS <= int(stated[1]) <= MAX_RUN_SECONDS:
-            yield f"a run of {duration} is outside what flex-start has — Google refuses the pool"
+            yield f"maxRunDuration {duration} is outside the range of flex-start. Google Cloud refuses the pool"
     if resource.is_kubernetes and resource.kind == "ComputeClass":
         for index, priority in enumerate(items(resource.props, "spec", "priorities")):
             flex = mapping(priority, "flexStart")
             bounded = not is_unset(priority.get("maxRunDurationSeconds")) or not is_unset(flex.get("nodeRecycling"))
             if flex.get("enabled") is True and not bounded:
                 yield (
-                    f"priority {index} is flex-start without a bound or a successor — after seven days the node goes, "
-                    "and the server on it with it"
+                    f"priority {index} is flex-start without a maximum run duration or node recycling. After seven "
+                    "days GKE deletes the node and its pods"
                 )
 
 
