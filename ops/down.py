@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from catalog.versions import JOBSET_API
-from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, list_objects, run
+from ops.stack import Stack, Stop, arguments, kubectl, list_objects, run
+from resources.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

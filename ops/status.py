@@ -17,17 +17,17 @@ from rich.text import Text
 from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
-from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
+from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
+from resources.pools import node_bounds
+from resources.types import HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from resources.workloads import ACCELERATORS
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
-HPA = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
-ACCELERATORS = (labels.NVIDIA_GPU, GOOGLE_TPU)
 # What GKE's autoscaler says of pods that wait: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
@@ -79,7 +79,9 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
         workloads=list_objects(api, f"{KUEUE}/workloads"),
         jobsets=list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
-        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
+        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers")
+        if HORIZONTAL_POD_AUTOSCALER in has
+        else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
     )
@@ -147,10 +149,9 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def max_nodes(pool: Mapping[str, Any]) -> int:
-    """Nodes that the autoscaler may make of a pool, from the pool's inputs; 0 of one that it doesn't size."""
-    bounds = pool.get("autoscaling") or {}
-    zones = len(pool.get("nodeLocations") or [None])
-    return int(bounds.get("totalMaxNodeCount") or bounds.get("maxNodeCount", 0) * zones)
+    """Returns the maximum size of an autoscaled pool, from its inputs; 0 without autoscaling."""
+    bounds = node_bounds(pool)
+    return bounds.maximum if bounds.autoscaled else 0
 
 
 def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:

@@ -25,13 +25,16 @@ from catalog.nodes import (
 )
 from catalog.quantities import format_quantity, parse_quantity, readable
 from catalog.versions import KUEUE_CHART
-from ops.stack import CLUSTER, NODE_POOL, Object, kubectl
-from ops.status import ACCELERATORS, condition, label
-from ops.verify_live import BUCKET_GRANT, Grant, Live, bucket_command, images, releases, seconds_between, secrets
+from ops.stack import Object, kubectl
+from ops.status import condition, label
+from ops.verify_live import Grant, Live, bucket_command, images, releases, seconds_between, secrets
 from ops.verify_nodes import NodeGroup, allocatable_of, amounts, daemon_requests, free_of, groups, is_ready
-from policy.resources import Resource, items, mapping, selects, value
-from policy.resources import Stack as Recorded
-from policy.rules.accelerators import flavor_pools, node_and_max_nodes
+from resources.pools import flavor_pools, node_shape
+from resources.stack import Resource, selects
+from resources.stack import Stack as Recorded
+from resources.types import BUCKET_GRANT, CLUSTER, NODE_POOL
+from resources.values import items, mapping, value
+from resources.workloads import ACCELERATORS, nominal_quotas
 from settings.calibration import MEASURED, Calibration
 
 PASS, FAIL, UNSEEN, UNCHECKED = "pass", "fail", "not seen yet", "not checked"
@@ -304,10 +307,10 @@ class Verification:
     # ----------------------------------------------------------------------------------------------------------- queues
     def quotas(self) -> Iterator[Check]:
         """Quotas are the recorded ones, and no more than the real nodes of each flavor have for pods."""
-        live = {queue["metadata"]["name"]: nominal(queue) for queue in self.live.cluster_queues}
+        live = {queue["metadata"]["name"]: nominal_quotas(queue) for queue in self.live.cluster_queues}
         granted: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
         for queue in self.stack.of_kind("ClusterQueue"):
-            wanted, there = nominal(queue.props), live.get(queue.object_name, {})
+            wanted, there = nominal_quotas(queue.props), live.get(queue.object_name, {})
             wrong = [key for key in wanted if wanted[key] != there.get(key)]
             for key in wanted:
                 granted[key] += there.get(key, Fraction(0))
@@ -396,16 +399,6 @@ class Verification:
                     yield Check(state, "model load", deployment.path, relied_on, f"{slow:.0f} s")
 
 
-def nominal(queue: Mapping[str, Any]) -> dict[tuple[str, str], Fraction]:
-    """Nominal quota of a ClusterQueue by flavor and resource."""
-    return {
-        (str(flavor.get("name")), str(resource.get("name"))): parse_quantity(str(resource.get("nominalQuota")))
-        for group in items(queue, "spec", "resourceGroups")
-        for flavor in items(group, "flavors")
-        for resource in items(flavor, "resources")
-    }
-
-
 def _on(count: int, total: int) -> str:
     return f" (on {count} of {total} nodes)" if total > 1 else ""
 
@@ -468,9 +461,7 @@ def load_seconds(pod: Object, container: str) -> float | None:
 def features_of(stack: Recorded) -> list[str]:
     """Features among the recorded resources that not every version of GKE has."""
     pools = list(stack.of_type(NODE_POOL))
-    elastic = [
-        shape for pool in pools if (found := node_and_max_nodes(pool)) and MODES[(shape := found[0]).capacity].elastic
-    ]
+    elastic = [shape for pool in pools if (shape := node_shape(pool)) and MODES[shape.capacity].elastic]
     classes = list(stack.of_kind("ComputeClass"))
     metrics = [
         component

@@ -14,7 +14,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from catalog.capacity import MODES, mode_of
+from catalog.capacity import MODES
 from catalog.machines import MACHINES, Machine
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -22,16 +22,13 @@ from catalog.nodes import (
     GKE_TPU_ACCELERATOR,
     NVIDIA_GPU,
 )
-from catalog.tpus import GOOGLE_TPU
-from catalog.zones import ZONES, is_zone, node_zones
 from report.changes import Plan, Resource
 from report.prices import Prices
+from resources.pools import accelerators, capacity_mode, node_bounds
+from resources.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
+from resources.values import value
+from resources.workloads import accelerator_requests, class_choice, replica_bounds
 
-NODE_POOL = "gcp:container/nodePool:NodePool"
-CLUSTER = "gcp:container/cluster:Cluster"
-DEPLOYMENT = "kubernetes:apps/v1:Deployment"
-JOB = "kubernetes:batch/v1:Job"
-HPA = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
 # GKE uses the first capacity mode that is available.
 ELSE = ", else "
 # Capacity mode of nodes that this stack neither creates nor requests.
@@ -100,52 +97,19 @@ def accelerated(pool: Resource) -> bool:
 
 def of_pool(pool: Resource) -> Iterator[Supply]:
     """Yields the accelerators of a node pool by its bounds, if it has any."""
-    config = pool.inputs.get("nodeConfig") or {}
-    machine_type = MACHINES.get(config.get("machineType", ""))
-    attached = next(iter(config.get("guestAccelerators") or []), None)
-    accelerator = (attached or {}).get("type") or (machine_type and (machine_type.gpu or machine_type.tpu))
-    each = int((attached or {}).get("count") or 0) or (accelerators_of(machine_type) if machine_type else 0)
-    if machine_type is None or not accelerator or not each:
+    found, machine_type = accelerators(pool.inputs), value(pool.inputs, "nodeConfig", "machineType")
+    if found is None or machine_type not in MACHINES:
         return
-    min_count, max_count = (each * nodes for nodes in node_bounds(pool.inputs))
-    capacity = capacity_of_pool(pool.inputs)
-    yield Supply(accelerator, capacity, pool.title, min_count, max_count, ((machine_type.name, capacity),))
-
-
-def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
-    """Nodes of a pool at least and at most, in all zones."""
-    stated = pool.get("nodeLocations")  # not known yet of a cluster that is to be created where GKE chooses
-    zones = len(stated if stated and isinstance(stated, list) else zones_of(str(pool.get("location", ""))))
-    bounds = pool.get("autoscaling")
-    if not bounds:
-        nodes = int(pool.get("nodeCount") or pool.get("initialNodeCount") or 0) * zones
-        return nodes, nodes
-    if bounds.get("totalMaxNodeCount"):
-        return int(bounds.get("totalMinNodeCount") or 0), int(bounds["totalMaxNodeCount"])
-    return int(bounds.get("minNodeCount") or 0) * zones, int(bounds.get("maxNodeCount") or 0) * zones
-
-
-def zones_of(location: str) -> tuple[str, ...]:
-    """The zones that nodes are put in where a pool names none."""
-    return node_zones(location) if is_zone(location) or location in ZONES else (location,)
-
-
-def capacity_of_pool(pool: Mapping[str, Any]) -> str:
-    """The capacity mode that a pool's fields come to."""
-    config = pool.get("nodeConfig") or {}
-    affinity = (config.get("reservationAffinity") or {}).get("consumeReservationType")
-    return mode_of(
-        queued=(pool.get("queuedProvisioning") or {}).get("enabled"),
-        flex_start=config.get("flexStart"),
-        spot=config.get("spot"),
-        reservation=affinity == "SPECIFIC_RESERVATION",
-    )
+    bounds, capacity = node_bounds(pool.inputs), capacity_mode(pool.inputs)
+    count = found.per_node
+    choices = ((machine_type, capacity),)
+    yield Supply(found.name, capacity, pool.title, count * bounds.minimum, count * bounds.maximum, choices)
 
 
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
     """Yields the accelerators that a workload without a pool of the stack requests."""
     for min_count, max_count, pod in pods_of(workload, resources):
-        for resource, count in resource_requests(pod).items():
+        for resource, count in accelerator_requests(pod).items():
             selector = pod.get("nodeSelector") or {}
             choices = choices_of(selector, resources)
             label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR
@@ -169,15 +133,8 @@ def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[t
 
 def replicas(deployment: Resource, resources: Mapping[str, Resource]) -> tuple[int, int]:
     """Returns the minimum and maximum replicas of a Deployment, from its autoscaler if it has one."""
-    for resource in resources.values():
-        spec = resource.inputs.get("spec") or {}
-        metadata = resource.inputs.get("metadata") or {}
-        target = (spec.get("scaleTargetRef") or {}).get("name")
-        if resource.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
-            return int(spec.get("minReplicas") or 1), int(spec.get("maxReplicas") or 1)
-    stated = (deployment.inputs.get("spec") or {}).get("replicas")
-    count = 1 if stated is None else int(stated)
-    return count, count
+    scalers = [scaler.inputs for scaler in resources.values() if scaler.type == HORIZONTAL_POD_AUTOSCALER]
+    return replica_bounds(deployment.inputs, scalers)
 
 
 def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -186,42 +143,18 @@ def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def resource_requests(pod: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the accelerators that one pod requests, by resource."""
-    total: dict[str, int] = {}
-    for container in pod.get("containers") or []:
-        wanted = container.get("resources") or {}
-        for resource in (NVIDIA_GPU, GOOGLE_TPU):
-            count = int((wanted.get("limits") or {}).get(resource) or (wanted.get("requests") or {}).get(resource) or 0)
-            if count:
-                total[resource] = total.get(resource, 0) + count
-    return total
-
-
 def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -> tuple[tuple[str | None, str], ...]:
     """Returns machine types and capacity modes for pods with a node selector, by preference."""
     if name := selector.get(COMPUTE_CLASS):
         for one in resources.values():
             if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
-                return tuple(choice(priority) for priority in one.inputs["spec"]["priorities"])
+                return tuple(class_choice(priority) for priority in one.inputs["spec"]["priorities"])
         return ((None, THEIRS),)
     for mode in ("spot", "flexStart"):
         if MODES[mode].labels.items() <= selector.items():
             return ((None, mode),)
     own = [one.inputs for one in resources.values() if one.type == CLUSTER]
     return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)
-
-
-def choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Returns machine type and capacity mode of one priority of a compute class."""
-    mode = "onDemand"
-    if priority.get("spot"):
-        mode = "spot"
-    elif (priority.get("flexStart") or {}).get("enabled"):
-        mode = "flexStart"
-    elif priority.get("reservations"):
-        mode = "reservation"
-    return priority.get("machineType"), mode
 
 
 def accelerators_of(machine_type: Machine) -> int:

@@ -14,14 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from report.capacity import CLUSTER, DEPLOYMENT, JOB, NODE_POOL, node_bounds, pod_of, pools_of, resource_requests
+from report.capacity import pod_of, pools_of
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
+from resources.pools import node_bounds
+from resources.types import BUCKET, CLUSTER, DEPLOYMENT, JOB, NAMESPACE, NODE_POOL, RELEASE, SECRET, SERVICE_ACCOUNT
+from resources.workloads import accelerator_requests
 
-BUCKET = "gcp:storage/bucket:Bucket"
-ACCOUNT = "gcp:serviceaccount/account:Account"
-NAMESPACE = "kubernetes:core/v1:Namespace"
-SECRET = "kubernetes:core/v1:Secret"
-RELEASE = "kubernetes:helm.sh/v3:Release"
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)
 
@@ -48,7 +46,7 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield from of_cluster(change, plan)
     elif resource_type == NODE_POOL:
         yield from of_pool(change, plan)
-    elif resource_type == ACCOUNT:
+    elif resource_type == SERVICE_ACCOUNT:
         yield from of_account(change, plan)
     elif resource_type == BUCKET:
         yield from of_bucket(change)
@@ -99,7 +97,7 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
     elif change.operation == DELETE:
         yield Interruption(OUTAGE if on_it else NOTE, f"Node pool {name} is deleted with its nodes.{running}")
     elif change.operation == UPDATE and change.before and change.after:
-        (_, was), (_, now) = node_bounds(change.before.inputs), node_bounds(change.after.inputs)
+        was, now = (node_bounds(side.inputs).maximum for side in (change.before, change.after))
         if now < was:
             text = f"The maximum size of node pool {name} shrinks from {was} to {now} nodes. Pods move."
             yield Interruption(WORK, f"{text}{running}")
@@ -169,7 +167,7 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
     if not any(one.path.startswith("spec.template.") for one in change.differences):
         return
     surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
-    counts = ", ".join(f"{count} {resource}" for resource, count in resource_requests(pod_of(new)).items())
+    counts = ", ".join(f"{count} {resource}" for resource, count in accelerator_requests(pod_of(new)).items())
     replicas = 1 if now is None else int(now)
     if surge not in (0, "0", "0%"):
         text = f"Server {name} rolls out with one extra pod, which needs {counts or 'room'} free in its queue and on a "
@@ -247,7 +245,7 @@ def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
 
 def is_controller(workload: Resource) -> bool:
     """Whether a Deployment requests no accelerator, as adapters and frontends do."""
-    return workload.type == DEPLOYMENT and not resource_requests(pod_of(workload.inputs.get("spec") or {}))
+    return workload.type == DEPLOYMENT and not accelerator_requests(pod_of(workload.inputs.get("spec") or {}))
 
 
 def workload_names(resources: list[Resource]) -> str:

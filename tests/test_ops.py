@@ -17,7 +17,8 @@ from rich.console import Console
 
 from catalog.quota import QUEUE_LABEL
 from ops import down, recover, status
-from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, NODE_POOL, RELEASE, Stack, Stop
+from ops.stack import Stack, Stop
+from resources.types import BUCKET, CLUSTER, KUEUE_STACK, NODE_POOL, RELEASE
 
 URN = "urn:pulumi:dev::gke-ai::"
 

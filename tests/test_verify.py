@@ -19,7 +19,7 @@ from ops.stack import Answer
 from ops.verify_claims import FAIL, PASS, UNCHECKED, UNSEEN, Check, Verification
 from ops.verify_durations import measure
 from ops.verify_live import REVIEWS, bucket_command, recorded, take
-from policy.rules.accelerators import node_and_max_nodes
+from resources.pools import node_shape
 from settings import calibration
 from settings.calibration import Calibration, Duration, NodeFigures
 
@@ -108,9 +108,9 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Ob
 def pool_shape(resources: list[Object], name: str) -> NodeShape:
     """The shape of a recorded pool's nodes."""
     (pool,) = (one for one in recorded(resources).of_type("gcp:container/nodePool:NodePool") if one.object_name == name)
-    described = node_and_max_nodes(pool)
-    assert described
-    return described[0]
+    shape = node_shape(pool)
+    assert shape
+    return shape
 
 
 def empty(*paths: str) -> dict[str, Any]:

@@ -8,31 +8,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
-from catalog.machines import MACHINES
-from catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU, NodeShape, node_labels
-from catalog.quantities import parse_quantity, readable
+from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from catalog.nodes import COMPUTE_CLASS
+from catalog.quantities import readable
 from catalog.quota import QUEUE_LABEL
-from catalog.tpus import GOOGLE_TPU, slice_on
-from catalog.zones import ZONES, is_zone, node_zones
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import (
-    CLUSTER,
-    NODE_POOL,
-    Hidden,
-    Pod,
-    Resource,
-    Stack,
-    is_unset,
-    items,
-    list_at,
-    mapping,
-    number,
-    value,
-)
+from resources.pools import capacity_mode, flavor_pools
+from resources.stack import Pod, Resource, Stack
+from resources.types import CLUSTER, NODE_POOL
+from resources.values import Hidden, is_unset, items, list_at, mapping, value
+from resources.workloads import ACCELERATORS, amount, nominal_quotas
 from settings import calibration
 
-ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent.parent
 
 
@@ -104,11 +91,8 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
     """Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size."""
     granted: dict[tuple[str, str], Fraction] = {}
     for queue in stack.of_kind("ClusterQueue"):
-        for group in items(queue.props, "spec", "resourceGroups"):
-            for flavor in items(group, "flavors"):
-                for one in items(flavor, "resources"):
-                    key = (str(flavor.get("name")), str(one.get("name")))
-                    granted[key] = granted.get(key, Fraction(0)) + _amount(one.get("nominalQuota"))
+        for key, quota in nominal_quotas(queue.props).items():
+            granted[key] = granted.get(key, Fraction(0)) + quota
     measured = _calibration(stack)
     for flavor_resource in stack.of_kind("ResourceFlavor"):
         pools = flavor_pools(flavor_resource, stack)
@@ -118,7 +102,7 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
             if name != flavor_resource.object_name:
                 continue
             have = sum(
-                (_amount(measured.room(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools),
+                (amount(measured.room(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools),
                 Fraction(0),
             )
             if quota > have:
@@ -140,78 +124,6 @@ def _calibration(stack: Stack) -> calibration.Calibration:
         return calibration.Calibration()
 
 
-def flavor_pools(flavor: Resource, stack: Stack) -> list[tuple[NodeShape, int]] | None:
-    """The pools whose nodes a flavor is, with their largest sizes; None where the stack doesn't show them all."""
-    labels = mapping(flavor.props, "spec", "nodeLabels")
-    if not labels:
-        # Any node: all pools of a cluster that makes none by itself.
-        clusters = list(stack.of_type(CLUSTER))
-        makes_nodes = any(
-            value(one.props, "enableAutopilot") is True or value(one.props, "clusterAutoscaling", "enabled") is True
-            for one in clusters
-        )
-        if not clusters or makes_nodes or any(stack.of_kind("ComputeClass")):
-            return None
-    found = []
-    for pool in stack.of_type(NODE_POOL):
-        described = node_and_max_nodes(pool)
-        if described is None:
-            return None
-        if labels.items() <= node_labels(described[0]).items():
-            found.append(described)
-    return found or None
-
-
-def node_and_max_nodes(pool: Resource) -> tuple[NodeShape, int] | None:
-    """A node of the pool and the maximum number of nodes; None where the pool doesn't show them."""
-    config = mapping(pool.props, "nodeConfig")
-    location, machine_type = value(pool.props, "location"), value(config, "machineType")
-    zones = [zone for zone in list_at(pool.props, "nodeLocations") if isinstance(zone, str)]
-    if not isinstance(location, str) or machine_type not in MACHINES:
-        return None
-    zones = zones or list(node_zones(location)) if is_zone(location) or location in ZONES else zones
-    if not zones:
-        return None
-    machine = MACHINES[machine_type]
-    gpus = next(iter(items(config, "guestAccelerators")), {})
-    autoscaling = mapping(pool.props, "autoscaling")
-    whole, each = number(autoscaling.get("totalMaxNodeCount")), number(autoscaling.get("maxNodeCount"))
-    fixed = number(value(pool.props, "nodeCount")) or number(value(pool.props, "initialNodeCount"))
-    max_nodes = whole or (each or fixed or 0) * len(zones)
-    shape = NodeShape(
-        pool=pool.object_name,
-        machine_type=machine.name,
-        gpu=gpus.get("type") or machine.gpu,
-        gpus=number(gpus.get("count")) or machine.gpus,
-        driver="default",
-        capacity=_capacity(pool),
-        zone=zones[0],
-        disk_gb=number(config.get("diskSizeGb")) or 100,
-        labels={key: text for key, text in mapping(config, "labels").items() if isinstance(text, str)},
-        workload_identity=value(config, "workloadMetadataConfig", "mode") == "GKE_METADATA",
-        topology=value(pool.props, "placementPolicy", "tpuTopology")
-        or (slice_on(machine.name).topology if machine.tpu else None),
-    )
-    return shape, max_nodes
-
-
-def _capacity(pool: Resource) -> str:
-    affinity = value(pool.props, "nodeConfig", "reservationAffinity", "consumeReservationType")
-    return mode_of(
-        queued=value(pool.props, "queuedProvisioning", "enabled"),
-        flex_start=value(pool.props, "nodeConfig", "flexStart"),
-        spot=value(pool.props, "nodeConfig", "spot"),
-        reservation=affinity == "SPECIFIC_RESERVATION",
-    )
-
-
-def _amount(text: object) -> Fraction:
-    try:
-        return parse_quantity(str(number(text) if isinstance(text, float) else text))
-    except ValueError:
-        return Fraction(0)
-
-
 @of_resources(
     "flex-start-is-bounded",
     "Flex-start nodes have a maximum run duration",
@@ -220,7 +132,7 @@ def _amount(text: object) -> Fraction:
 )
 def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
-    if resource.type == NODE_POOL and _capacity(resource) in ("flexStart", "queuedFlexStart"):
+    if resource.type == NODE_POOL and capacity_mode(resource.props) in ("flexStart", "queuedFlexStart"):
         duration = value(resource.props, "nodeConfig", "maxRunDuration")
         if isinstance(duration, Hidden):
             return

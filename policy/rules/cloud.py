@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import (
-    CLUSTER,
-    FIREWALL,
-    NODE_POOL,
-    Hidden,
-    Resource,
-    Stack,
-    is_unset,
-    items,
-    list_at,
-    mapping,
-    value,
-)
+from resources.pools import accelerators
+from resources.stack import Resource, Stack
+from resources.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL
+from resources.values import Hidden, is_unset, items, list_at, mapping, value
 
 ANYWHERE = {"0.0.0.0/0", "::/0"}
 DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
@@ -148,7 +139,8 @@ def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]
         if not autopilot(cluster) and dataplane not in ("ADVANCED_DATAPATH", Hidden.UNKNOWN) and enabled is not True:
             yield (
                 cluster,
-                "the stack has NetworkPolicies, and nothing in this cluster enforces them. All pods can reach each other",
+                "the stack has NetworkPolicies, and nothing in this cluster enforces them. All pods can reach each "
+                "other",
             )
 
 
@@ -191,20 +183,16 @@ def what_matters_is_protected(resource: Resource) -> Iterator[str]:
             yield "Pulumi can delete it, with everything that runs in it. A changed name or mode is enough"
         if value(resource.props, "deletionProtection") is False:
             yield "Google Cloud can delete it. One command in a console is enough"
-    elif resource.type == "gcp:storage/bucket:Bucket":
+    elif resource.type == BUCKET:
         if not resource.protect:
             yield "Pulumi can delete it, with its models and checkpoints. A changed name is enough"
     elif (
-        resource.type == NODE_POOL and not resource.protect and resource.delete_before_replace and accelerated(resource)
+        resource.type == NODE_POOL
+        and not resource.protect
+        and resource.delete_before_replace
+        and accelerators(resource.props)
     ):
         yield "Pulumi deletes it before it creates the replacement. Meanwhile its servers have no nodes"
-
-
-def accelerated(pool: Resource) -> bool:
-    """Whether a pool has GPUs or TPUs, which may not be available again at once."""
-    machine = value(pool.props, "nodeConfig", "machineType")
-    tpu = isinstance(machine, str) and machine.startswith(("ct", "tpu"))
-    return tpu or bool(items(pool.props, "nodeConfig", "guestAccelerators"))
 
 
 POLICIES: tuple[Policy, ...] = (

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import (
-    Hidden,
-    Resource,
-    Stack,
-    is_unset,
-    items,
-    list_at,
-    mapping,
-    number,
-    pods_of,
-    resource_request,
-    selects,
-    value,
-)
+from resources.stack import Resource, Stack, pods_of, resource_request, selects
+from resources.values import is_unset, items, list_at, mapping, value
+from resources.workloads import replica_bounds
 
 # Tags that registries move to newer images.
 MOVING_TAGS = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}
@@ -123,7 +112,9 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
     for pod in stack.pods:
         if pod.owner.kind not in SERVERS:
             continue
-        replicas = _replicas(pod.owner, stack)
+        replicas, _ = replica_bounds(
+            pod.owner.props, [scaler.props for scaler in stack.of_kind("HorizontalPodAutoscaler")]
+        )
         own = [
             one
             for one in budgets
@@ -146,19 +137,6 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
                 budget,
                 "it allows no disruption at all. A node upgrade waits one hour per node, then deletes the pod",
             )
-
-
-def _replicas(server: Resource, stack: Stack) -> int:
-    """Returns the minimum number of replicas of a server: its own, or that of its autoscaler."""
-    for scaler in stack.of_kind("HorizontalPodAutoscaler"):
-        target = mapping(scaler.props, "spec", "scaleTargetRef")
-        if scaler.namespace == server.namespace and (target.get("kind"), target.get("name")) == (
-            server.kind,
-            server.object_name,
-        ):
-            return number(value(scaler.props, "spec", "minReplicas")) or 1
-    stated = value(server.props, "spec", "replicas")
-    return 1 if stated is None or isinstance(stated, Hidden) else number(stated) or 0
 
 
 POLICIES: tuple[Policy, ...] = (
