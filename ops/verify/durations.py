@@ -16,9 +16,9 @@ from catalog.nodes import INSTANCE_TYPE
 from catalog.quantities import format_quantity, round_up
 from ops.stack import Object
 from ops.status import condition, label
-from ops.verify_claims import load_seconds, pods_of, startup_probes
-from ops.verify_live import Live, moment, seconds_between
-from ops.verify_nodes import amounts, daemon_requests, groups
+from ops.verify.live import Live, moment, seconds_between
+from ops.verify.nodes import amounts, daemon_requests, groups
+from ops.verify.pod_claims import load_seconds, pods_of, startup_probes
 from resources.stack import Stack as Recorded
 from resources.types import CLUSTER, NODE_POOL
 from resources.values import items, mapping, value
