@@ -18,9 +18,10 @@ import settings
 from catalog import apis, features, project_quotas
 from docs import repository
 from emulator.gcp_plugin import rest
-from ops import doctor
-from ops import doctor_needs as needs
-from ops.doctor import ADVICE, GOOD, MISSING, UNCHECKED, Doctor, Finding
+from ops.doctor import command as doctor
+from ops.doctor import needs, requests
+from ops.doctor.command import Doctor
+from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from ops.stack import Answer, Stop
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
@@ -796,8 +797,8 @@ def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path
 
 # --------------------------------------------------------------------------------------------------------------- calls
 def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
-    assert doctor.call("no-such-command-anywhere --version").code == doctor.NOT_THERE
-    assert doctor.call("python3 --version").body.startswith("Python 3")
+    assert requests.call("no-such-command-anywhere --version").code == requests.NOT_THERE
+    assert requests.call("python3 --version").body.startswith("Python 3")
 
 
 @pytest.fixture
@@ -832,13 +833,13 @@ def google() -> Iterator[str]:
 
 
 def test_google_is_asked_with_the_credential(google: str) -> None:
-    assert doctor.call(f"GET {google}", token="t") == Answer(200, {"name": "x"})
-    assert doctor.call(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
-    refused = doctor.call(f"GET {google}", token="other")
+    assert requests.call(f"GET {google}", token="t") == Answer(200, {"name": "x"})
+    assert requests.call(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
+    refused = requests.call(f"GET {google}", token="other")
     assert (refused.code, refused.error) == (403, "Not you.")
-    assert doctor.call(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
-    assert "Not you" not in repr(doctor.call(f"GET {google}", token="t"))
-    assert doctor.call("GET http://127.0.0.1:9/").code == 0
+    assert requests.call(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
+    assert "Not you" not in repr(requests.call(f"GET {google}", token="t"))
+    assert requests.call("GET http://127.0.0.1:9/").code == 0
 
 
 # ------------------------------------------------------------------------------------------------------- the command

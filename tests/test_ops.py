@@ -388,7 +388,11 @@ def test_status_reads_only_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -
     assert "/api/v1/events" in paths
     waits["status"]["conditions"][0]["status"] = "True"
     paths.clear()
-    Known.resources = [{"type": status.JOBSET}, {"type": HORIZONTAL_POD_AUTOSCALER}, {"type": NODE_POOL, "inputs": {"name": "p"}}]
+    Known.resources = [
+        {"type": status.JOBSET},
+        {"type": HORIZONTAL_POD_AUTOSCALER},
+        {"type": NODE_POOL, "inputs": {"name": "p"}},
+    ]
     assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
     assert len([path for path in paths if "jobset" in path or "autoscal" in path]) == 2
     assert "/api/v1/events" not in paths

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
-from ops import doctor
+from ops.doctor import requests
 from ops.stack import Answer, Object, objects_of, request
 from resources.stack import Pod, Resource
 from resources.stack import Stack as Recorded
@@ -156,7 +156,7 @@ def caller(api: ApiClient) -> Call:
     def call(line: str, body: Mapping[str, Any] | None = None) -> Answer:
         method, _, path = line.partition(" ")
         if not path.startswith("/"):
-            return doctor.call(line)
+            return requests.call(line)
         path, _, query = path.partition("?")
         return request(api, method, path, dict(parse_qsl(query)), body)
 
