@@ -20,12 +20,12 @@ class ClusterChecks(Visit):
     """Checks of the cluster and its network."""
 
     def versions(self) -> Iterator[Finding]:
-        """GKE is new enough for what the stack uses."""
+        """The version of GKE has all features that the stack uses."""
         cluster, wanted = self.settings.cluster, needs.gke_features(self.settings)
         if cluster.mode == "existing":
             found = self._existing_cluster()
             if found is None:
-                text = f"there is no cluster {cluster.name} in {cluster.location}, and the stack is to use it"
+                text = f"there is no cluster {cluster.name} in {cluster.location}, which the stack uses"
                 yield Finding(MISSING, "cluster", text, f"gcloud container clusters list --project {self.project}")
                 return
             current = str(found["currentMasterVersion"])
@@ -41,7 +41,7 @@ class ClusterChecks(Visit):
             channels = (self.google(f"{parent}/serverConfig") or {}).get("channels", [])
             defaults = {one["channel"].lower(): str(one["defaultVersion"]) for one in channels}
             if cluster.release_channel not in defaults:
-                raise NotCheckedError(f"Google names no version of the channel {cluster.release_channel}")
+                raise NotCheckedError(f"GKE reports no version for channel {cluster.release_channel}")
             current = defaults[cluster.release_channel]
             quicker = next(
                 (name for name in ("regular", "rapid") if not self._lacking(wanted, defaults.get(name))), None
@@ -49,18 +49,18 @@ class ClusterChecks(Visit):
             command = (
                 self._config(f"--path gke-ai:cluster.releaseChannel {quicker}")
                 if quicker
-                else "leave out what needs it until GKE has it in a channel"
+                else "remove the features from the configuration until a channel has the version"
             )
-            yield from self._too_old(wanted, current, f"channel {cluster.release_channel} begins with", command)
+            yield from self._too_old(wanted, current, f"channel {cluster.release_channel} has version", command)
 
     def _existing_cluster(self) -> Any:
-        """The cluster that the stack is to use, as Google describes it; None where there is none of that name."""
+        """Returns the existing cluster that the stack uses; None if it does not exist."""
         cluster = self.settings.cluster
         parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
         return self.google(f"{parent}/clusters/{cluster.name}")
 
     def cluster_features(self) -> Iterator[Finding]:
-        """An existing cluster has what pods of the stack reach Google Cloud by; one of Autopilot always does."""
+        """An existing cluster has the features by which pods reach Google Cloud. Autopilot always does."""
         cluster = self.settings.cluster
         found = self._existing_cluster() if cluster.mode == "existing" else None
         if found is None or found.get("autopilot", {}).get("enabled"):
@@ -68,8 +68,8 @@ class ClusterChecks(Visit):
         identity = found.get("workloadIdentityConfig", {})
         if plan.uses_workload_identity(self.settings) and not identity.get("workloadPool"):
             text = (
-                f"cluster {cluster.name} has no Workload Identity: pools would be refused, and grants would fail; "
-                "its node pools need --workload-metadata=GKE_METADATA too"
+                f"cluster {cluster.name} has no Workload Identity: GKE would refuse pools, and grants would fail; "
+                "its node pools also need --workload-metadata=GKE_METADATA"
             )
             command = enable_workload_identity(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Workload Identity", text, command)
@@ -77,14 +77,14 @@ class ClusterChecks(Visit):
         runs = ", ".join(run.name for run in plan.bucket_runs(self.settings))
         if runs and not driver.get("enabled"):
             text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
-            text += "volume for ever"
+            text += "volume forever"
             command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Cloud Storage FUSE", text, command)
 
     def _webhooks_reached(self, found: Mapping[str, Any]) -> Iterator[Finding]:
-        """The control plane of an older private cluster reaches nodes by VPC peering, on ports 443 and 10250 alone.
+        """In an older private cluster, a firewall rule lets the control plane reach webhooks on the nodes.
 
-        That of a newer one reaches every port through Konnectivity.
+        It reaches nodes by VPC peering, on ports 443 and 10250 only. Newer clusters reach every port by Konnectivity.
         https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters#add_firewall_rules
         """
         private = found.get("privateClusterConfig", {})
@@ -99,9 +99,9 @@ class ClusterChecks(Visit):
             f"--rules {','.join(f'tcp:{port}' for port in ports)}"
         )
         text = (
-            "its control plane reaches nodes by VPC peering, on ports 443 and 10250 alone: without a firewall rule it "
+            "its control plane reaches nodes by VPC peering, on ports 443 and 10250 only: without a firewall rule it "
         )
-        text += f"calls no webhook and no metrics adapter of this stack (ports {', '.join(ports)})"
+        text += f"cannot call webhooks and metrics adapters of this stack (ports {', '.join(ports)})"
         yield Finding(ADVICE, "firewall", text, command)
 
     def _lacking(self, wanted: Sequence[str], current: str | None) -> list[str]:
@@ -115,7 +115,7 @@ class ClusterChecks(Visit):
             yield Finding(MISSING, "GKE version", f"{what} {current}, and {each}", command)
 
     def network(self) -> Iterator[Finding]:
-        """The network of a new cluster is there: the one that it names, else the project's default network."""
+        """The network of a new cluster exists: the configured one, else the default network of the project."""
         cluster = self.settings.cluster
         if cluster.vpc is not None or cluster.mode == "existing":
             return
@@ -125,11 +125,11 @@ class ClusterChecks(Visit):
             command = f"gcloud compute networks list --project {self.project}"
             if cluster.network is None:
                 # Many organizations forbid it: https://cloud.google.com/vpc/docs/vpc#default-network
-                command = self._config("--path gke-ai:cluster.vpc.nat true  # a network of the cluster's own")
+                command = self._config("--path gke-ai:cluster.vpc.nat true  # a separate network for the cluster")
             yield Finding(MISSING, "network", f"there is no network {name}", command)
 
     def nat(self) -> Iterator[Finding]:
-        """Private nodes in a network that the stack doesn't make have Cloud NAT there, if pods need the Internet."""
+        """Private nodes in an existing network have Cloud NAT, if pods need the Internet."""
         cluster, needed = self.settings.cluster, plan.internet(self.settings)
         if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
             return
@@ -149,7 +149,7 @@ class ClusterChecks(Visit):
             yield Finding(MISSING, "Cloud NAT", text, command)
 
     def node_account(self) -> Iterator[Finding]:
-        """A service account that nodes are to run as, and that the stack doesn't make, is there and enabled."""
+        """The service account of nodes exists and is enabled, unless the stack creates it."""
         account = self.settings.cluster.node_service_account
         if account is None and self.settings.cluster.mode != "existing":
             yield from self._default_account()
@@ -160,7 +160,7 @@ class ClusterChecks(Visit):
             yield Finding(MISSING, "node service account", f"there is no {account}", command)
 
     def _default_account(self) -> Iterator[Finding]:
-        """Compute Engine's default account, as which nodes run where none is named.
+        """Compute Engine's default account exists and is enabled. Nodes run as it by default.
 
         https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
         """
@@ -170,7 +170,5 @@ class ClusterChecks(Visit):
         if found is None or found.get("disabled"):
             state = "is disabled" if found else "does not exist"
             text = f"nodes run as Compute Engine's default account, and {account} {state}"
-            command = self._config(
-                "--path gke-ai:cluster.nodeServiceAccount gke-nodes  # an account of the stack's own"
-            )
+            command = self._config("--path gke-ai:cluster.nodeServiceAccount gke-nodes  # a separate account for nodes")
             yield Finding(MISSING, "node service account", text, command)

@@ -45,25 +45,25 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
     """All checks of a stack before its first `up`."""
 
     def examine(self) -> Iterator[Finding]:
-        """Every finding, those of this machine first."""
+        """Yields all findings, those of this machine first."""
         yield from self._all(
             self.pulumi, self.plugins, self.login, self.python, self.hugging_face, self.models, self.kubectl
         )
         tools = [*self._all(self.gcloud)]
         yield from tools
         if any(one.state == MISSING for one in tools):
-            yield Finding(UNCHECKED, "Google Cloud", "gcloud has to be there first")
+            yield Finding(UNCHECKED, "Google Cloud", "install gcloud first")
             return
         yield from self._all(self.auth_plugin, self.account)
         found = [*self._all(self.credentials)]
         yield from found
         if any(one.state == MISSING for one in found):
-            yield Finding(UNCHECKED, "Google Cloud", "it takes application default credentials to ask")
+            yield Finding(UNCHECKED, "Google Cloud", "log in with application default credentials first")
             return
         found = [*self._all(self.project_is_there)]
         yield from found
         if any(one.state != GOOD for one in found):
-            yield Finding(UNCHECKED, "what is in the project", f"{self.project} has to be there first")
+            yield Finding(UNCHECKED, "resources of the project", f"create {self.project} first")
             return
         yield from self._all(
             *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
@@ -92,10 +92,10 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
 
 
 def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
-    """Prints what is missing; ends with 1 where something is."""
+    """Prints what is missing. The exit code is 1 if something is missing."""
     parser = argparse.ArgumentParser(prog="ops.doctor", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--stack", default="", help="name of the stack (dev, or the configuration's name)")
-    parser.add_argument("--config", default="", help="its configuration (Pulumi.<stack>.yaml)")
+    parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
+    parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
     options = parser.parse_args(argv)
     stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
     doctor = admitted(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
@@ -103,14 +103,14 @@ def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
 
 
 def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
-    """The visit of a stack whose configuration stands in a file; Stop where it is wrong in itself."""
+    """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
     if not file.exists():
-        raise Stop(f"There is no configuration {file}. Give one: CONFIG=examples/mixed-training-inference.yaml")
+        raise Stop(f"There is no configuration {file}. Set one: CONFIG=examples/mixed-training-inference.yaml")
     config: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
     project = str(config.get("gcp:project") or "")
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     try:
-        # That there is no token is one finding among the others.
+        # A missing token is a finding, not an error of the configuration.
         loaded = settings.load(
             values,
             project,
@@ -124,7 +124,7 @@ def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
 
 
 def token_of(values: Mapping[str, Any]) -> tuple[str | None, bool]:
-    """The token as far as the file shows it, and whether Pulumi has encrypted it; the ciphertext stands for it then."""
+    """Returns the token in the file, or its ciphertext, and whether Pulumi encrypted it."""
     stated = values.get("hfToken")
     if isinstance(stated, Mapping) and "secure" in stated:
         return "".join(str(stated["secure"]).split()), True
@@ -132,7 +132,7 @@ def token_of(values: Mapping[str, Any]) -> tuple[str | None, bool]:
 
 
 def report_findings(findings: Sequence[Finding], stack: str) -> int:
-    """Prints the findings; 1 where something is missing."""
+    """Prints the findings. Returns 1 if something is missing, else 0."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = LOG_WIDTH
@@ -147,16 +147,16 @@ def report_findings(findings: Sequence[Finding], stack: str) -> int:
             advice = " (advice)" if finding.state == ADVICE else ""
             table.add_row(str(number), Text(finding.subject + advice), Text(finding.text))
         console.print(table)
-        console.print("The commands that mend it:")
+        console.print("Commands that fix it:")
         for number, finding in enumerate(shown, 1):
-            # Whole on its line, to be copied.
+            # Unwrapped, so that it can be copied.
             console.print(Text(f"{number:3}  {finding.command}"), soft_wrap=True)
     for finding in unchecked:
         console.print(Text(f"not checked: {finding.subject}: {finding.text}"), soft_wrap=True)
         if finding.command:
             console.print(Text(f"     {finding.command}"), soft_wrap=True)
     good = sum(finding.state == GOOD for finding in findings)
-    console.print(f"{missing} missing, {len(unchecked)} not checked, {good} as they should be.")
+    console.print(f"{missing} missing, {len(unchecked)} not checked, {good} passed.")
     if not missing:
         console.print(f"Next: pulumi preview --stack {stack}", soft_wrap=True)
     return 1 if missing else 0

@@ -19,7 +19,7 @@ class MachineChecks(Visit):
     """Checks of the machine that runs Pulumi."""
 
     def pulumi(self) -> Iterator[Finding]:
-        """The CLI is there, and no older than the SDK."""
+        """The CLI is installed, and not older than the SDK."""
         wanted = version("pulumi")
         answer = self.call("pulumi version")
         install = "curl -fsSL https://get.pulumi.com | sh"
@@ -29,10 +29,10 @@ class MachineChecks(Visit):
             yield Finding(MISSING, "Pulumi", f"{answer.body} is older than the SDK's {wanted}", install)
 
     def plugins(self) -> Iterator[Finding]:
-        """The plugins are there in the versions of their SDKs."""
+        """The plugins are installed in the versions of their SDKs."""
         answer = self.call("pulumi plugin ls --json")
         if answer.code:
-            raise NotCheckedError("Pulumi has to be there first" if answer.code == NOT_THERE else answer.error)
+            raise NotCheckedError("install Pulumi first" if answer.code == NOT_THERE else answer.error)
         there = {(one["name"], one.get("version")) for one in answer.body}
         for name, package in (("gcp", "pulumi-gcp"), ("kubernetes", "pulumi-kubernetes")):
             wanted = version(package)
@@ -41,16 +41,16 @@ class MachineChecks(Visit):
                 yield Finding(MISSING, f"Pulumi's {name} plugin", f"version {wanted} is not installed", command)
 
     def login(self) -> Iterator[Finding]:
-        """Pulumi knows where to keep its state."""
+        """Pulumi is logged in to a backend for its state."""
         answer = self.call("pulumi whoami --json")
         if answer.code == NOT_THERE:
-            raise NotCheckedError("Pulumi has to be there first")
+            raise NotCheckedError("install Pulumi first")
         if answer.code:
             command = "pulumi login gs://BUCKET  # a bucket for the state; or pulumi login, for Pulumi Cloud"
-            yield Finding(MISSING, "Pulumi's state", "Pulumi is not logged in to where its state is kept", command)
+            yield Finding(MISSING, "Pulumi's state", "Pulumi is not logged in to a backend for its state", command)
 
     def python(self) -> Iterator[Finding]:
-        """The Python that Pulumi would start is new enough."""
+        """The Python that Pulumi starts is new enough."""
         answer = self.call("python3 --version")
         wanted = ".".join(map(str, OLDEST_PYTHON))
         install = "sudo apt-get install python3 python3-venv  # or https://www.python.org/downloads/"
@@ -60,46 +60,44 @@ class MachineChecks(Visit):
             yield Finding(MISSING, "Python", f"{answer.body} is older than {wanted}", install)
 
     def hugging_face(self) -> Iterator[Finding]:
-        """There is a token where models are downloaded with one."""
+        """There is a Hugging Face token if workloads download models with one."""
         if plan.token_workloads(self.settings) and not self.token_given and self.settings.hf_token_secret is None:
-            text = "no Hugging Face token is given, and servers and runs download their models with one"
+            text = "there is no Hugging Face token, and servers and runs download their models with one"
             yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
 
     def models(self) -> Iterator[Finding]:
-        """Every model is known well enough to tell whether it fits its accelerators."""
+        """The catalog has every model, so the program can check that it fits its accelerators."""
         for found in model_memory.unchecked(self.settings):
             yield Finding(UNCHECKED, "model", f"{found.path}: {found.reason}. {found.remedy}")
 
     def kubectl(self) -> Iterator[Finding]:
-        """What error messages and alerts tell people to use."""
+        """kubectl is installed, which error messages and alerts refer to."""
         if self.call("kubectl version --client --output=json").code:
-            text = "messages and alerts name kubectl commands; the program itself does without"
+            text = "messages and alerts contain kubectl commands; the program itself does not use kubectl"
             yield Finding(ADVICE, "kubectl", text, "gcloud components install kubectl")
 
     def gcloud(self) -> Iterator[Finding]:
-        """Google's command line is there."""
+        """The gcloud CLI is installed."""
         if self.call("gcloud version --format=json").code:
-            text = (
-                "the gcloud command is not on PATH; by it you log in, and so does everything that reaches the cluster"
-            )
+            text = "the gcloud command is not on PATH; you, Pulumi and kubectl log in with it"
             yield Finding(MISSING, "gcloud", text, "open https://cloud.google.com/sdk/docs/install")
 
     def auth_plugin(self) -> Iterator[Finding]:
-        """What Pulumi and kubectl start to get into the cluster."""
+        """The plugin is installed by which Pulumi and kubectl authenticate to the cluster."""
         if self.call("gke-gcloud-auth-plugin --version").code:
-            text = "not on PATH; without it nothing in the cluster can be made"
+            text = "not on PATH; without it Pulumi cannot create objects in the cluster"
             yield Finding(MISSING, "gke-gcloud-auth-plugin", text, "gcloud components install gke-gcloud-auth-plugin")
 
     def account(self) -> Iterator[Finding]:
-        """Somebody is logged in: the auth plugin uses it."""
+        """An account is logged in to gcloud, which the auth plugin uses."""
         if not self.member:
             yield Finding(MISSING, "gcloud's account", "nobody is logged in to gcloud", "gcloud auth login")
 
     def credentials(self) -> Iterator[Finding]:
-        """There are application default credentials, and they are good."""
+        """Application default credentials exist and are valid."""
         answer = self.call("gcloud auth application-default print-access-token")
         if answer.code or not answer.body:
-            text = "there are none, or they are no longer good; Pulumi asks Google Cloud with them"
+            text = "there are none, or they have expired; Pulumi calls Google Cloud with them"
             command = f"gcloud auth application-default login --project {self.project}"
             yield Finding(MISSING, "application default credentials", text, command)
         self.credential = str(answer.body or "")

@@ -18,10 +18,10 @@ class ProjectChecks(Visit):
     """Checks of the Google Cloud project."""
 
     def project_is_there(self) -> Iterator[Finding]:
-        """The project exists and can be seen."""
+        """The project exists and is visible."""
         answer = self.answer(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}")
         if answer.code in (403, 404) and not switched_off(answer):
-            text = f"there is no project {self.project}, or you may not see it"
+            text = f"there is no project {self.project}, or you have no access to it"
             command = f"gcloud projects create {self.project}  # or {self._config('gcp:project PROJECT_ID')}"
             yield Finding(MISSING, "project", text, command)
         elif answer.code != 200:
@@ -31,14 +31,14 @@ class ProjectChecks(Visit):
             yield Finding(MISSING, "project", text, f"gcloud projects undelete {self.project}")
 
     def billing(self) -> Iterator[Finding]:
-        """Somebody pays for the project."""
+        """The project has a billing account."""
         found = self.google(f"cloudbilling.googleapis.com/v1/projects/{self.project}/billingInfo")
         if not (found or {}).get("billingEnabled"):
             command = f"gcloud billing projects link {self.project} --billing-account=ACCOUNT_ID"
             yield Finding(MISSING, "billing", f"{self.project} has no billing account", command)
 
     def services(self) -> Iterator[Finding]:
-        """The APIs are on that the program does not turn on itself."""
+        """The APIs are enabled that the program does not enable itself."""
         wanted = [*apis.BEFOREHAND, *([] if self.settings.enable_apis else plan.apis(self.settings))]
         names = "&".join(f"names=projects/{self.project}/services/{name}" for name in wanted)
         found = self.google(f"serviceusage.googleapis.com/v1/projects/{self.project}/services:batchGet?{names}")
@@ -48,12 +48,12 @@ class ProjectChecks(Visit):
         off = [name for name in wanted if name not in on]
         if off:
             reasons = {**apis.BEFOREHAND, **apis.REASONS}
-            text = "; ".join(f"{name} is off ({reasons[name]})" for name in off)
+            text = "; ".join(f"{name} is disabled ({reasons[name]})" for name in off)
             command = f"gcloud services enable {' '.join(off)} --project {self.project}"
             yield Finding(MISSING, "APIs", text, command)
 
     def permissions(self) -> Iterator[Finding]:
-        """Whoever deploys may do what the stack does."""
+        """The account that deploys has the permissions that the stack needs."""
         wanted = needs.permissions(self.settings)
         every = sorted({one for several in wanted.values() for one in several})
         url = f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}:testIamPermissions"
@@ -63,14 +63,14 @@ class ProjectChecks(Visit):
             if lacking:
                 member = self.member or "user:YOU"
                 command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
-                yield Finding(MISSING, "permissions", f"you may not: {', '.join(lacking)}", command)
+                yield Finding(MISSING, "permissions", f"you lack: {', '.join(lacking)}", command)
 
     def quotas(self) -> Iterator[Finding]:
-        """Each region lets the project have as many accelerators as the stack at its largest."""
+        """Each region has quota for the accelerators of the stack at maximum size."""
         for one in needs.quotas(self.settings):
             if one.metric is None:
                 text = (
-                    f"quota of {one.of}: {one.count}, of a family's quota, which Compute Engine does not tell by region"
+                    f"quota of {one.of}: {one.count}, from a family quota that Compute Engine does not report by region"
                 )
                 command = (
                     f"gcloud beta quotas info list --service=compute.googleapis.com --project {self.project} "
@@ -82,17 +82,17 @@ class ProjectChecks(Visit):
             yield from self._enough(found, one.metric, one.count, f"{one.of} takes up to {one.count}", one.region)
 
     def class_quotas(self) -> Iterator[Finding]:
-        """The choices of compute classes have quota for all that uses the class; advice, as the next choice may do."""
+        """Each choice of a compute class has quota for its users. Advice only: GKE may use the next choice."""
         for one in needs.class_quotas(self.settings):
             if one.metric is None:
                 continue
             found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{one.region}")
-            what = f"what asks for the class of {one.of} takes up to {one.count}; GKE would go on to the next choice"
+            what = f"the workloads with the class of {one.of} take up to {one.count}; GKE would try the next choice"
             for finding in self._enough(found, one.metric, one.count, what, one.region):
                 yield Finding(ADVICE, "quota of a compute class", finding.text, finding.command)
 
     def all_gpus(self) -> Iterator[Finding]:
-        """The project may have so many GPUs in all."""
+        """The project has quota for the total number of GPUs."""
         if count := needs.gpus_everywhere(self.settings):
             found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}")
             what = f"the stack takes up to {count} GPUs"
@@ -121,7 +121,7 @@ class ProjectChecks(Visit):
         )
 
     def machines(self) -> Iterator[Finding]:
-        """Each zone has the machine type that is wanted there."""
+        """Each zone offers the machine types of its pools."""
         for one in needs.machines(self.settings):
             query = quote(f"name={one.machine_type}")
             url = f"compute.googleapis.com/compute/v1/projects/{self.project}/aggregated/machineTypes?filter={query}"
@@ -133,10 +133,10 @@ class ProjectChecks(Visit):
             near = [zone for zone in there if zone.startswith(f"{needs.region(self.settings)}-")]
             text = f"{one.of}: no {one.machine_type} in {', '.join(lacking)}"
             if one.any_zone or not near:
-                where = f"it is in {', '.join(there)}" if there else "it is nowhere"
+                where = f"available in {', '.join(there)}" if there else "not available anywhere"
                 command = self._config(f"--path '{one.path}' …  # another machine type, or move the cluster")
                 yield Finding(MISSING, "machine type", f"{text}; {where}", command)
             else:
-                text = f"{text}; this region has it in {', '.join(near)}"
+                text = f"{text}; available in {', '.join(near)}"
                 index = one.zones.index(lacking[0]) if one.stated else 0
                 yield Finding(MISSING, "machine type", text, self._config(f"--path '{one.path}[{index}]' {near[0]}"))

@@ -17,7 +17,7 @@ MISSING, ADVICE, UNCHECKED, GOOD = "missing", "advice", "not checked", "good"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found, in the words of whoever is to mend it; `command` mends it."""
+    """The result of a check; `command` fixes it."""
 
     state: str
     subject: str
@@ -26,7 +26,7 @@ class Finding:
 
 
 class NotCheckedError(Exception):
-    """A check that can't be made, with the reason."""
+    """A check that is not possible, with the reason."""
 
 
 Call = Callable[..., Answer]
@@ -34,7 +34,7 @@ Call = Callable[..., Answer]
 
 @dataclass
 class Visit:
-    """One visit: the stack that is to be deployed, its project, and how commands and APIs are called."""
+    """The stack to deploy, its project, and access to commands and APIs."""
 
     stack: str
     project: str
@@ -46,14 +46,14 @@ class Visit:
 
     @cached_property
     def member(self) -> str:
-        """Who is logged in, as roles name it; nothing where nobody is."""
+        """The IAM member that is logged in to gcloud, or an empty text."""
         answer = self.call("gcloud auth list --filter=status:ACTIVE --format=json")
         who = next((str(one["account"]) for one in answer.body or []), "") if not answer.code else ""
         member_type = "serviceAccount" if who.endswith(".gserviceaccount.com") else "user"
         return f"{member_type}:{who}" if who else ""
 
     def google(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What Google answers; None for what isn't there."""
+        """Returns the response of an API; None if the resource does not exist."""
         answer = self.answer(url, body)
         if answer.code == 200:
             return answer.body
@@ -62,10 +62,10 @@ class Visit:
         raise NotCheckedError(refusal(answer, url))
 
     def answer(self, url: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """Google's answer, whatever it is; asked once."""
+        """Returns the response of an API, also an error. Sends each request once."""
         if url not in self._heard:
             request = f"{'GET' if body is None else 'POST'} https://{url}"
-            # A person's questions count for a project that has to be named; a service account's for its own.
+            # Requests of a user need a quota project; those of a service account use its own project.
             # https://cloud.google.com/docs/quotas/quota-project
             payer = self.project if self.member.startswith("user:") else ""
             self._heard[url] = self.call(request, body, self.credential, payer)
@@ -82,11 +82,11 @@ def switched_off(answer: Answer) -> bool:
 
 
 def refusal(answer: Answer, url: str) -> str:
-    """Why a question of Google had no answer."""
+    """Explains why an API call failed."""
     host = url.partition("/")[0]
     if switched_off(answer):
-        return f"{host} is off in the project"
+        return f"{host} is disabled in the project"
     if not answer.code:
-        return f"{host} does not answer: {answer.error}"
+        return f"{host} does not respond: {answer.error}"
     reason = re.sub(r"\s+", " ", answer.error)[:200]
     return f"{host} answers {answer.code}{f': {reason}' if reason else ''}"
