@@ -253,7 +253,7 @@ def test_status_says_what_waits_and_why() -> None:
     assert "UID" not in text
     assert "path:" not in text
     assert "insufficient unused quota for nvidia.com/gpu" in text
-    assert "not looked at by Kueue yet" in text
+    assert "Kueue has not processed it yet" in text
     assert "SchedulingGated: its queue has not admitted it" in text
     assert "make down STACK=dev" in text
 
