@@ -27,7 +27,7 @@ class CapacityMode:
 
     `provisioning` is the value of the label `cloud.google.com/gke-provisioning`; `labels` and `taints` come on top of
     those of every node; `elastic` says that such a pool starts at zero nodes and is sized by the autoscaler alone.
-    `surge` is the number of nodes that GKE adds while it upgrades such a pool: none where there may be none to be had.
+    `surge` is the number of nodes that GKE adds while it upgrades such a pool: 0 if none may be available.
     https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies
     """
 

@@ -74,7 +74,7 @@ def selector(cluster: str, **labels: str) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- charts
 def queue_charts(cluster: str) -> list[Chart]:
-    """Of cluster queues: who waits, who runs, who was evicted, and what of the quota is used."""
+    """Of cluster queues: who waits, who runs, who was evicted, and used quota."""
     here = selector(cluster)
     wait = f"sum by (cluster_queue, le) (rate(kueue_admission_wait_time_seconds_bucket{here}[1h]))"
 

@@ -48,7 +48,7 @@ class Engine:
 
     `image` is the one that serves; `health_path` answers 200 on the serving port once the engine can be asked;
     `metrics_port` is the port of its metrics (none: the serving port); `burst` how many requests at once try it;
-    `quantize` has the quantisation methods that it knows by name (none: it takes none). `newest_kernels` is the highest
+    `quantize` has the quantization methods that it knows by name (none: it takes none). `newest_kernels` is the highest
     compute capability that its image has kernels for (none: every GPU type of the catalog).
     """
 

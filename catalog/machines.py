@@ -48,7 +48,7 @@ class Machine:
 
 
 class UnknownMachine(KeyError):
-    """No machine type of this name in the catalogue; `nearest` has the names that look like it."""
+    """No machine type of this name in the catalog; `nearest` has the names that look like it."""
 
     def __init__(self, name: str, nearest: list[str]) -> None:
         super().__init__(name)

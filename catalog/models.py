@@ -239,7 +239,7 @@ _QUANTIZED: tuple[tuple[str, float], ...] = (
 
 
 def find_model(name: str) -> Model | None:
-    """The model of that id, a quantized copy of a model of the catalogue included; None if the catalogue lacks it."""
+    """The model of that id, a quantized copy of a model of the catalog included; None if the catalog lacks it."""
     wanted = name.lower()
     if wanted in _BY_NAME:
         return _BY_NAME[wanted]

@@ -1,6 +1,6 @@
 """Registries of container images.
 
-Source: https://github.com/distribution/reference (what of an image's name is its registry)
+Source: https://github.com/distribution/reference (which part of an image name is the registry)
 """
 
 from __future__ import annotations

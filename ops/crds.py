@@ -31,7 +31,7 @@ def main() -> None:
 def crds(stack: Stack, chart: str | None = None) -> None:
     """Applies the CRDs of JobSet's chart, of the version that the stack's configuration asks for.
 
-    `chart` is where the chart lies; none: its registry.
+    `chart` is the location of the chart. Default: its registry.
     """
     api = stack.api()
     if not jobset_release(stack.resources) or api is None:

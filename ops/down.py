@@ -1,4 +1,4 @@
-"""`make down STACK=…`: takes a stack down, each step awaited, and names what stays."""
+"""`make down STACK=…`: deletes a stack, waits for each step, and lists what it keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from catalog.versions import JOBSET_API
-from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, RELEASE, Stack, Stop, arguments, kubectl, list_objects, run
+from ops.stack import Stack, Stop, arguments, kubectl, list_objects, run
+from resources.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -27,13 +28,13 @@ def main() -> None:
 
 
 def down(stack: Stack) -> None:
-    """Destroys `stack`; refuses before anything is deleted when a resource of it is protected."""
+    """Destroys `stack`. Refuses before it deletes anything if a resource is protected."""
     if guarded := protected(stack.resources):
         names = "\n".join(f"  {line}" for line in guarded)
         raise Stop(
             f"{stack.name} is protected, and nothing was deleted:\n{names}\n"
-            "To take it down: set `protect: false` there in the configuration (and `gke-ai:policies: advisory`, should "
-            "it be mandatory: a policy demands the protection), run up, then down again."
+            "To delete it, set `protect: false` there in the configuration, run up, then down again. If "
+            "`gke-ai:policies` is mandatory, set it to advisory first, because a policy requires the protection."
         )
     release, api = jobset_release(stack.resources), stack.api()
     outlives = not any(stack.of_type(CLUSTER))
@@ -41,8 +42,8 @@ def down(stack: Stack) -> None:
     done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)
     if done.returncode:
         raise Stop(
-            f"{stack.name} is not wholly down; what is left is still recorded.\n"
-            f"Mend what is said above and run down again; after a kill, {stack.next('recover')} first."
+            f"{stack.name} is not completely deleted. The state still has the remaining resources.\n"
+            f"Fix the error above and run down again. If down was killed, run {stack.next('recover')} first."
         )
     if release and outlives and api is not None:
         delete_crd(api)
@@ -51,7 +52,7 @@ def down(stack: Stack) -> None:
 
 
 def jobset_release(resources: list[dict[str, Any]]) -> bool:
-    """Whether the stack's own `KueueStack` has installed JobSet by Helm."""
+    """Whether the `KueueStack` of the stack has installed JobSet with Helm."""
     kueue = {resource["urn"] for resource in resources if resource["type"] == KUEUE_STACK}
     return any(
         resource["type"] == RELEASE
@@ -62,7 +63,7 @@ def jobset_release(resources: list[dict[str, Any]]) -> bool:
 
 
 def delete_crd(api: ApiClient) -> None:
-    """Deletes JobSet's CRD, which Helm leaves in a cluster that outlives the stack, unless others use it there."""
+    """Deletes JobSet's CRD from an existing cluster, where Helm leaves it, unless others use it."""
     from kubernetes.client import ApiextensionsV1Api
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -70,23 +71,25 @@ def delete_crd(api: ApiClient) -> None:
     crds, by_hand = ApiextensionsV1Api(api), f"{kubectl()} delete crd {JOBSET_CRD}"
     try:
         if list_objects(api, f"/apis/{JOBSET_API}/jobsets"):
-            console.print(f"Kept the CRD {JOBSET_CRD}: JobSets that are not of this stack are still there.")
+            console.print(f"Kept the CRD {JOBSET_CRD}: the cluster has JobSets that are not of this stack.")
             return
         crds.delete_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
-        for _ in range(GONE_SECONDS):  # else a next install would find it while it goes
+        for _ in range(GONE_SECONDS):  # else the next install finds it while it is deleted
             time.sleep(1)
             crds.read_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
-        raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion and does not go; all else has gone.")
+        raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion, but still exists. Everything else is deleted.")
     except ApiException as error:
         if error.status != 404:
-            raise Stop(f"All has gone but the CRD {JOBSET_CRD} ({error.reason}). Next: {by_hand}") from None
-        console.print(f"The CRD {JOBSET_CRD}, which Helm leaves behind, has gone too.")
+            raise Stop(f"Everything is deleted except the CRD {JOBSET_CRD} ({error.reason}). Next: {by_hand}") from None
+        console.print(f"The CRD {JOBSET_CRD}, which Helm keeps, is deleted too.")
     except HTTPError as error:
-        raise Stop(f"All has gone but the CRD {JOBSET_CRD} ({type(error).__name__}). Next: {by_hand}") from None
+        raise Stop(
+            f"Everything is deleted except the CRD {JOBSET_CRD} ({type(error).__name__}). Next: {by_hand}"
+        ) from None
 
 
 def protected(resources: list[dict[str, Any]]) -> list[str]:
-    """What must not be deleted, each with the key that says so."""
+    """Returns the protected resources, each with the key that protects it."""
     lines = []
     for resource in resources:
         name = resource.get("inputs", {}).get("name") or resource["urn"].rpartition("::")[2]

@@ -21,8 +21,9 @@ from typing import Any
 import yaml
 
 from catalog.versions import JOBSET_CHART
-from ops import crds, down, recover, smoke, status, verify
+from ops import crds, down, recover, smoke, status
 from ops.stack import ROOT, Stack, Stop, on_emulator, run
+from ops.verify import command as verify
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")]
 # Commands for which all that the configuration expects to exist must be there.

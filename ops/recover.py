@@ -1,8 +1,8 @@
-"""`make recover STACK=…`: brings a stack whose `up` was killed to where the next `up` converges.
+"""`make recover STACK=…`: repairs a stack whose `up` was killed, so that the next `up` converges.
 
-A killed `up` leaves three things behind: the lock of the state, creations that were begun and not recorded, and perhaps
-a Helm release that Helm holds for unfinished. Every name of this program is known at plan time, so what was being
-created can be looked up under its name: what exists is adopted, the rest is forgotten, and the next `up` creates it.
+A killed `up` can leave three things: the lock of the state, creations that Pulumi started and did not record, and a
+Helm release that Helm considers unfinished. All names of this program are known at plan time, so `recover` looks up each
+pending resource by its name. It adopts those that exist and forgets the others, which the next `up` creates.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from rich.console import Console
 
 from ops.helm_releases import adopted as adopted_release
 from ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
-from ops.stack import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT, Stack, Stop, arguments, run
+from ops.stack import Stack, Stop, arguments, run
+from resources.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
 
 console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Frees the lock, adopts what was being created, settles Helm releases, and reads the whole stack anew."""
+    """Frees the lock, adopts what was being created, settles Helm releases, and refreshes the stack."""
     recover(arguments(main.__doc__ or ""))
 
 
@@ -46,27 +47,27 @@ def recover(stack: Stack) -> None:
         console.print(f"  forgetting  {name_of(urn)}: the next up creates it")
     done = stack.pulumi("refresh", "--yes", "--skip-preview", configured=True)
     if done.returncode:
-        raise Stop("The stack could not be read anew; mend what is said above and run recover again.")
+        raise Stop("The refresh of the stack failed. Fix the error above and run recover again.")
     if unfinished:
         require_update(stack, unfinished)
     console.print(f"Recovered. Next: {stack.next('up')}")
 
 
 def write(stack: Stack, exported: Mapping[str, Any]) -> None:
-    """Makes an exported deployment, repaired, the stack's state."""
+    """Imports a repaired deployment as the state of the stack."""
     done = stack.pulumi("stack", "import", given=json.dumps(exported), quiet=True)
     if done.returncode:
-        raise Stop(f"The repaired state was not accepted, and nothing was changed:\n{done.stderr.strip()}")
+        raise Stop(f"Pulumi did not accept the repaired state, and nothing was changed:\n{done.stderr.strip()}")
 
 
 def refuse_if_running(stack: Stack) -> None:
-    """Stops while the lock's holder still lives: freeing it then would let two updates write one state."""
+    """Stops if the holder of the lock still runs; else two updates could write the same state."""
     for lock in local_locks(stack.name):
         holder = json.loads(lock.read_text())
         if holder["hostname"] == socket.gethostname() and alive(holder["pid"]):
             raise Stop(
                 f"An update of {stack.name} is running (process {holder['pid']}, since {holder['timestamp']}).\n"
-                "Wait for its end, or interrupt it with Ctrl-C; then run recover again."
+                "Wait until it ends, or interrupt it with Ctrl-C. Then run recover again."
             )
 
 
@@ -83,7 +84,7 @@ def mend_sidecars(stack: str) -> None:
 
 
 def in_local_state(pattern: str) -> list[Path]:
-    """Files of a state that is kept in a folder of this machine; other backends have locks and writes of their own."""
+    """Returns files of a local state. Other backends handle locks and writes themselves."""
     backend = urlparse(os.environ.get("PULUMI_BACKEND_URL", ""))
     if backend.scheme != "file":
         return []
@@ -91,7 +92,7 @@ def in_local_state(pattern: str) -> list[Path]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this id runs (and has not merely been left unreaped)."""
+    """Whether a process with this id runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -203,12 +204,12 @@ def require_update(stack: Stack, urns: list[str]) -> None:
 
 
 def release_name(resource: Mapping[str, Any]) -> str:
-    """A release for people: its namespace and name."""
+    """Formats a release as namespace and name."""
     return f"{resource['inputs']['namespace']}/{resource['inputs']['name']}"
 
 
 def name_of(urn: str) -> str:
-    """A resource for people: its type and name."""
+    """Formats a resource as type and name."""
     type_token, name = urn.split("::")[2:4]
     return f"{type_token.rpartition(':')[2]} {name}"
 

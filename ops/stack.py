@@ -13,18 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resources.types import PROVIDER
+
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 Object = Mapping[str, Any]
-# Type tokens of resources that the commands treat by kind.
-CLUSTER = "gcp:container/cluster:Cluster"
-NODE_POOL = "gcp:container/nodePool:NodePool"
-BUCKET = "gcp:storage/bucket:Bucket"
-SERVICE_ACCOUNT = "gcp:serviceaccount/account:Account"
-RELEASE = "kubernetes:helm.sh/v3:Release"
-KUEUE_STACK = "gke-ai:index:KueueStack"
-PROVIDER = "pulumi:providers:kubernetes"
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 30  # the longest that a cluster may take to answer
 

@@ -1,4 +1,4 @@
-"""`make status STACK=…`: what runs, what waits and why, and the next thing to try."""
+"""`make status STACK=…`: shows what runs, what waits and why, and suggests next steps."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from rich.text import Text
 from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
-from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.stack import NODE_POOL, Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
+from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
+from resources.pools import node_bounds
+from resources.types import HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from resources.workloads import ACCELERATORS
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
-HPA = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
-ACCELERATORS = (labels.NVIDIA_GPU, GOOGLE_TPU)
-# What GKE's autoscaler says of pods that wait: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
+# Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
-LOG_WIDTH = 160  # columns, where there is no terminal to ask
+LOG_WIDTH = 160  # columns, without a terminal
 
 
 @dataclass
 class Snapshot:
-    """The objects of a cluster that a status is made of, as the API gives them, and `pools`: the inputs of the stack's
-    node pools, which may have no node to be seen by."""
+    """The objects of a cluster that the status shows, and the inputs of the stack's node pools."""
 
     nodes: list[Object] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
@@ -64,11 +63,11 @@ def show(stack: Stack) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for part in report(stack, take(stack, api)):
         console.print()
-        console.print(part, soft_wrap=isinstance(part, Text))  # a command that is broken in two can't be copied
+        console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
 
 
 def take(stack: Stack, api: ApiClient) -> Snapshot:
-    """Reads a cluster's objects, of kinds that the stack has; a kind that isn't installed counts as none."""
+    """Reads the cluster's objects of the kinds that the stack has. A missing kind has no objects."""
     has = {resource["type"] for resource in stack.resources}
     pods = list_objects(api, "/api/v1/pods")
     waits = any(waiting(pod) for pod in pods)
@@ -79,14 +78,16 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
         workloads=list_objects(api, f"{KUEUE}/workloads"),
         jobsets=list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
-        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers") if HPA in has else [],
+        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers")
+        if HORIZONTAL_POD_AUTOSCALER in has
+        else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
     )
 
 
 def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
-    """The whole status: tables, each only where it has rows, and what to try next."""
+    """Returns the status: the tables that have rows, and the next steps."""
     tables = [
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
         table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
@@ -98,24 +99,24 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
             autoscaler_rows(snapshot),
         ),
-        table("Pods that wait", ("pod", "why"), waiting_rows(snapshot)),
+        table("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
     steps = "".join(f"\n→ {step}" for step in next_steps(stack, snapshot))
     return [*(shown for shown in tables if shown), Text.assemble(("Next", "bold"), steps)]
 
 
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """A table, or nothing where it would be empty."""
+    """Returns a table, or None if it has no rows."""
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        shown.add_column(column, no_wrap=column != "why")  # a name that is cut can't be used; a reason may fold
+        shown.add_column(column, no_wrap=column != "why")  # names must not wrap; reasons may
     for row in rows:
         shown.add_row(*row)
     return shown if shown.row_count else None
 
 
 def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a pool: its nodes and how many of its accelerators pods have asked for; an empty one has its bound."""
+    """Yields a row per pool: its nodes, its maximum size, and the accelerators that pods use."""
     own = {pool["name"]: pool for pool in snapshot.pools}
     pools: dict[str, list[Object]] = defaultdict(list)
     for node in snapshot.nodes:
@@ -147,15 +148,13 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def max_nodes(pool: Mapping[str, Any]) -> int:
-    """Nodes that the autoscaler may make of a pool, from the pool's inputs; 0 of one that it doesn't size."""
-    bounds = pool.get("autoscaling") or {}
-    zones = len(pool.get("nodeLocations") or [None])
-    return int(bounds.get("totalMaxNodeCount") or bounds.get("maxNodeCount", 0) * zones)
+    """Returns the maximum size of an autoscaled pool, from its inputs; 0 without autoscaling."""
+    bounds = node_bounds(pool)
+    return bounds.maximum if bounds.autoscaled else 0
 
 
 def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a resource of a flavor of a queue: reserved, and how much of that is its cohort's, against nominal
-    quota."""
+    """Yields a row per queue, flavor and resource: used, borrowed from the cohort, and nominal quota."""
     for queue in snapshot.cluster_queues:
         reserved = {
             (flavor["name"], resource["name"]): resource
@@ -179,7 +178,7 @@ def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def workload_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a workload: admitted, waiting, evicted or finished, with Kueue's reason."""
+    """Yields a row per workload: admitted, waiting, evicted or finished, with Kueue's reason."""
     for workload in sorted(snapshot.workloads, key=lambda w: (w["metadata"]["namespace"], owner(w))):
         state, why = state_of(workload)
         yield (
@@ -192,23 +191,23 @@ def workload_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def state_of(workload: Object) -> tuple[str, str]:
-    """What Kueue holds of a workload, and why."""
+    """Returns the state of a workload in Kueue, and the reason."""
     if (finished := condition(workload, "Finished")).get("status") == "True":
         return "Finished", finished.get("message", "")
     if condition(workload, "Admitted").get("status") == "True":
         return "Admitted", ""
     if (evicted := condition(workload, "Evicted")).get("status") == "True":
         return f"Evicted: {evicted.get('reason', '')}", plainly(evicted.get("message", ""))
-    return "Waiting", condition(workload, "QuotaReserved").get("message", "not looked at by Kueue yet")
+    return "Waiting", condition(workload, "QuotaReserved").get("message", "Kueue has not processed it yet")
 
 
 def plainly(message: str) -> str:
-    """Kueue's reason without the identities of objects that it puts in the middle."""
+    """Removes the UIDs of objects from Kueue's reason."""
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 
 def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a JobSet: its slices that run, the restarts used up, and what it waits for."""
+    """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
     held = {owner(workload): state_of(workload) for workload in snapshot.workloads}
     for jobset in snapshot.jobsets:
         metadata, spec, status = jobset["metadata"], jobset["spec"], jobset.get("status", {})
@@ -223,7 +222,7 @@ def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         elif ready == wanted:
             state, why = "Running", ""
         else:
-            state, why = "Starting", "not all pods of its slices run yet; the table Pods that wait says why"
+            state, why = "Starting", "not all pods of its slices run yet; the table Pending pods says why"
         yield (
             f"{metadata['namespace']}/{metadata['name']}",
             f"{ready} of {wanted}",
@@ -234,7 +233,7 @@ def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def autoscaler_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a metric of an autoscaler: its value beside the target, and what keeps the autoscaler from scaling."""
+    """Yields a row per metric of an autoscaler: value, target, and why it does not scale."""
     for autoscaler in snapshot.autoscalers:
         metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
         values = {metric_of(found)[0]: metric_of(found)[1] for found in status.get("currentMetrics") or []}
@@ -265,18 +264,18 @@ def metric_of(metric: Object) -> tuple[str, str]:
 
 
 def named(source: Object) -> str:
-    """What a metric is called: a custom or external one has a name of its own, cpu and memory their resource's."""
+    """Returns the name of a metric: its own, or for cpu and memory that of the resource."""
     return str(source.get("metric", {}).get("name") or source.get("name", ""))
 
 
 def figure(quantity: str) -> str:
-    """A metric's value for people."""
+    """Formats the value of a metric."""
     value = parse_quantity(quantity)
     return readable("memory", value) if value >= 2**20 else f"{float(value):.4g}"
 
 
 def hindrance(autoscaler: Object) -> str:
-    """Why an autoscaler does not scale, or not as far as its metrics ask for; nothing where it could."""
+    """Returns why an autoscaler cannot scale as its metrics require, or an empty text."""
     for condition_type, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
         found = condition(autoscaler, condition_type)
         if found.get("status") == hinders:
@@ -285,7 +284,7 @@ def hindrance(autoscaler: Object) -> str:
 
 
 def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a Deployment under a queue or on accelerators: replicas ready of those wanted."""
+    """Yields a row per Deployment with a queue or accelerators: ready and desired replicas."""
     for deployment in snapshot.deployments:
         template = deployment["spec"]["template"]
         if not label(template, QUEUE_LABEL) and not accelerators_of(template):
@@ -297,13 +296,13 @@ def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a pod that has no node: gated by its queue, or without a node that fits and what the autoscaler says."""
+    """Yields a row per pending pod: gated by its queue, or without a node that fits."""
     for pod in filter(waiting, snapshot.pods):
         scheduled = condition(pod, "PodScheduled")
         why = scheduled.get("message", "")
         if scheduled["reason"] == "SchedulingGated":
             why = "its queue has not admitted it; the table Workloads says why"
-        elif event := said_of(pod, snapshot.events):
+        elif event := latest_event(pod, snapshot.events):
             why = f"{event['message']} ({why})"
         yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"
 
@@ -315,14 +314,14 @@ def waiting(pod: Object) -> bool:
     )
 
 
-def said_of(pod: Object, events: list[Object]) -> Object | None:
-    """The latest of the events that are about a pod."""
+def latest_event(pod: Object, events: list[Object]) -> Object | None:
+    """Returns the latest event about a pod."""
     own = [event for event in events if event["involvedObject"].get("uid") == pod["metadata"].get("uid")]
     return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
 
 
 def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
-    """What a person would try next, from what is there."""
+    """Yields suggestions for next steps."""
     states = [state_of(workload)[0] for workload in snapshot.workloads]
     server = next((found for found in snapshot.deployments if label(found["spec"]["template"], QUEUE_LABEL)), None)
     if server:
@@ -330,32 +329,32 @@ def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
         scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         replicas = server["spec"].get("replicas", 1)
         if any(state.startswith("Evicted") for state in states):
-            yield f"training gave way to serving; let it resume:  {scale}{max(replicas - 1, 1)}"
+            yield f"serving preempted training; let training resume:  {scale}{max(replicas - 1, 1)}"
         elif "Waiting" in states:
-            yield f"something waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
+            yield f"a workload waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
         elif "Admitted" in states:
             yield f"see serving preempt training:  {scale}{replicas + 1}"
     if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_emulator():
-        yield "see what capacity is to be had, and change it:  emulator/run capacity"
+        yield "show and change the available capacity:  emulator/run capacity"
     if any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
-        yield f"ask a server:  {stack.next('smoke')}"
-    yield f"look again:    {stack.next('status')}"
-    yield f"take it down:  {stack.next('down')}"
+        yield f"send requests to the servers:  {stack.next('smoke')}"
+    yield f"show the status again:  {stack.next('status')}"
+    yield f"delete the stack:  {stack.next('down')}"
 
 
 def label(item: Object, key: str) -> str:
-    """A label's value, or nothing."""
+    """Returns the value of a label, or an empty text."""
     return str((item["metadata"].get("labels") or {}).get(key, ""))
 
 
 def condition(item: Object, condition_type: str) -> Object:
-    """A status condition, or an empty one."""
+    """Returns a status condition, or an empty one."""
     conditions = item.get("status", {}).get("conditions") or []
     return next((entry for entry in conditions if entry["type"] == condition_type), {})
 
 
 def owner(workload: Object) -> str:
-    """Whom a workload stands for: `namespace/kind/name`."""
+    """Returns the owner of a workload as `namespace/kind/name`."""
     namespace = workload["metadata"]["namespace"]
     for reference in workload["metadata"].get("ownerReferences") or []:
         return f"{namespace}/{reference['kind'].lower()}/{reference['name']}"
@@ -368,7 +367,7 @@ def ended(pod: Object) -> bool:
 
 
 def accelerators_of(pod: Object) -> int:
-    """GPUs or TPU chips that a pod or pod template asks for."""
+    """Returns the GPUs or TPU chips that a pod or pod template requests."""
     limits = (container.get("resources", {}).get("limits") or {} for container in pod["spec"]["containers"])
     return int(sum(Fraction(limit.get(resource, 0)) for limit in limits for resource in ACCELERATORS))
 

@@ -1,1 +1,1 @@
-"""The policy pack: rules over the resources that a program registers, whatever its own configuration looks like."""
+"""The policy pack: rules over the resources that a Pulumi program registers."""

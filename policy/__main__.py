@@ -1,9 +1,9 @@
-"""What Pulumi starts for `--policy-pack policy`."""
+"""Entry point that Pulumi starts for `--policy-pack policy`."""
 
 import sys
 from pathlib import Path
 
-# The folder of the pack is what is on the path here; its rules read the catalogue beside it.
+# Pulumi puts only the folder of the pack on the path; its rules import packages of the parent folder.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from policy.pack import run

@@ -1,4 +1,4 @@
-"""What a policy is: a rule with a name, over one resource or over all of a stack, and what it finds."""
+"""Policies: a named rule over one resource or a whole stack, its violations, and waivers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from policy.resources import Resource, Stack
+from resources.stack import Resource, Stack
 
 
 @dataclass(frozen=True)
 class Violation:
-    """What a policy found: where (none: the stack as a whole), and what that leads to."""
+    """A violation of a policy: its resource (None: the stack as a whole), the cause and the consequence."""
 
     resource: Resource | None
     text: str
@@ -19,15 +19,15 @@ class Violation:
 
 @dataclass(frozen=True)
 class Policy:
-    """A rule and what people read of it.
+    """A rule with the texts that people read.
 
     Attributes:
-        name: In kebab case; stable, waivers name it.
-        description: What holds where the policy does.
-        remedy: What to do about a violation.
-        check: The violations in a stack, or those of one resource.
+        name: Stable name in kebab case, which waivers refer to.
+        description: What the policy ensures.
+        remedy: How to fix a violation.
+        check: Yields the violations of a stack, or of one resource.
         whole_stack: Whether the rule needs all resources at once.
-        only_mandatory: Whether it is meant for stacks whose policies are mandatory, and silent in others.
+        only_mandatory: Whether the policy is disabled in stacks whose policies are advisory.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Policy:
     only_mandatory: bool = False
 
     def violations(self, stack: Stack) -> list[Violation]:
-        """Every violation in a stack."""
+        """Returns all violations in a stack."""
         return list(self.check(stack))
 
     def message(self, violation: Violation) -> str:
-        """What a person reads of one: where, cause and consequence, remedy."""
+        """Returns the message of a violation: resource, cause and consequence, remedy."""
         where = violation.resource.path if violation.resource else "The stack"
         return f"{where}: {violation.text}. {self.remedy}."
 
@@ -52,7 +52,7 @@ StackRule = Callable[[Stack], Iterator[tuple[Resource | None, str]]]
 
 
 def of_resources(name: str, description: str, remedy: str, *, only_mandatory: bool = False) -> Callable[[Rule], Policy]:
-    """A policy from a rule over one resource, which yields what is wrong with it."""
+    """Creates a policy from a rule over one resource, which yields its violations."""
 
     def decorate(rule: Rule) -> Policy:
         def check(stack: Stack) -> Iterator[Violation]:
@@ -66,7 +66,7 @@ def of_resources(name: str, description: str, remedy: str, *, only_mandatory: bo
 def of_stacks(
     name: str, description: str, remedy: str, *, only_mandatory: bool = False
 ) -> Callable[[StackRule], Policy]:
-    """A policy from a rule over all resources, which yields each that something is wrong with, and what."""
+    """Creates a policy from a rule over all resources, which yields resources with their violations."""
 
     def decorate(rule: StackRule) -> Policy:
         def check(stack: Stack) -> Iterator[Violation]:
@@ -79,7 +79,7 @@ def of_stacks(
 
 @dataclass(frozen=True)
 class Waiver:
-    """An exception that someone answers for: a policy, the resources (`Deployment llm/gemma`, `*` for anything)."""
+    """An exception with a reason: a policy and a pattern of resources (`Deployment llm/gemma`, `*` for all)."""
 
     policy: str
     resource: str
@@ -87,7 +87,7 @@ class Waiver:
 
 
 def waived(policy: Policy, violation: Violation, waivers: Iterable[Waiver]) -> Waiver | None:
-    """The waiver that lets this violation pass, if one does."""
+    """Returns the waiver that covers this violation, if any."""
     where = violation.resource.path if violation.resource else ""
     return next(
         (waiver for waiver in waivers if waiver.policy == policy.name and fnmatchcase(where, waiver.resource)), None

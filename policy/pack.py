@@ -1,10 +1,11 @@
-"""The pack as Pulumi runs it: each policy with its level, and waivers with their reasons.
+"""The policy pack as Pulumi runs it: policies with their enforcement levels, and waivers.
 
-`PROJECT:policies` of a stack's configuration says whether a violation stops a deployment (`mandatory`) or is told
-(`advisory`, the default). `PROJECT:waivers` lists exceptions; what they let pass is told, reason included.
+The key `PROJECT:policies` of a stack sets whether a violation stops a deployment (`mandatory`) or is only reported
+(`advisory`, the default). `PROJECT:waivers` lists exceptions. The pack reports each violation that a waiver covers,
+with its reason.
 
-The engine tells an analyzer a stack's configuration, and which values are secret; pulumi_policy 1.21 passes neither on
-to policies (pulumi_policy.policy), so `Analyzer` picks both up.
+The engine sends the configuration of the stack, and which values are secret, to the analyzer. pulumi_policy 1.21 passes
+neither on to policies (pulumi_policy.policy), so `Analyzer` reads both.
 """
 
 from __future__ import annotations
@@ -30,21 +31,20 @@ from pulumi_policy import Policy as PulumiPolicy
 from pulumi_policy import policy as sdk
 
 from policy.base import Policy, Violation, Waiver, waived
-from policy.resources import SECRET, UNKNOWN, Resource, Stack
 from policy.rules import POLICIES
+from resources.stack import Resource, Stack
+from resources.values import SECRET, UNKNOWN
 
 NAME = "gke-ai"
-WAIVED, WAIVED_DESCRIPTION = "waived", "Exceptions are told, each with its reason"
+WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"
 UNDERSTOOD = "configuration-is-understood"
-UNDERSTOOD_DESCRIPTION = (
-    "What the configuration says to the policies is understood, and each waiver lets something pass"
-)
+UNDERSTOOD_DESCRIPTION = "The policy settings of the configuration are valid, and every waiver covers a violation"
 _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
 
 
 @dataclass
 class Context:
-    """What the engine has told of a stack: what its configuration says to the pack, and its resources."""
+    """State of one run: the policy settings of the stack, and its resources."""
 
     project: str = NAME
     mandatory: bool = False
@@ -56,45 +56,43 @@ class Context:
     used: list[tuple[Waiver, Violation]] = field(default_factory=list)
 
     def read(self, project: str, configuration: Mapping[str, str], secrets: Iterable[str]) -> None:
-        """Takes the configuration of a stack, by full key; the values of secret keys are left behind."""
+        """Reads the configuration of a stack by full key, without the values of secret keys."""
         self.project = project
         hidden = set(secrets)
         self.configuration = {key: SECRET if key in hidden else text for key, text in configuration.items()}
         level, waivers_text = (self.configuration.get(f"{project}:{key}") for key in ("policies", "waivers"))
-        # What is neither is no reason to let anything pass.
+        # Treat unknown values as mandatory.
         self.mandatory = level not in (None, "advisory")
         self.waivers = tuple(waivers(waivers_text))
         if level not in (None, "advisory", "mandatory"):
-            self.mistakes.append(
-                f"{project}:policies is {level} — it counts as mandatory. Write mandatory or advisory."
-            )
+            self.mistakes.append(f"{project}:policies is {level}. It counts as mandatory. Set mandatory or advisory.")
         if waivers_text is not None and len(self.waivers) != len(parsed(waivers_text)):
             self.mistakes.append(
-                f"{project}:waivers has entries without policy, resource or reason — they waive nothing. Write all."
+                f"{project}:waivers has entries without policy, resource or reason. They have no effect. Set all three."
             )
 
     def level(self, policy: Policy) -> EnforcementLevel:
-        """What a violation of a policy does in this stack."""
+        """Returns the enforcement level of a policy in this stack."""
         if self.mandatory:
             return EnforcementLevel.MANDATORY
         return EnforcementLevel.DISABLED if policy.only_mandatory else EnforcementLevel.ADVISORY
 
     def unused(self) -> Iterator[Waiver]:
-        """The waivers that let nothing pass, of policies that are asked in this stack."""
+        """Yields the waivers that cover no violation of a policy that is enabled in this stack."""
         silent = {policy.name for policy in POLICIES if self.level(policy) == EnforcementLevel.DISABLED}
         used = {waiver for waiver, _ in self.used}
         return (waiver for waiver in self.waivers if waiver not in used and waiver.policy not in silent)
 
 
 def waivers(text: object) -> Iterator[Waiver]:
-    """The exceptions that a configuration lists; one without a reason is none."""
+    """Yields the valid waivers of a configuration: those with policy, resource and reason."""
     for entry in parsed(text):
         if isinstance(entry, Mapping) and all(entry.get(key) for key in ("policy", "resource", "reason")):
             yield Waiver(str(entry["policy"]), str(entry["resource"]), str(entry["reason"]))
 
 
 def parsed(text: object) -> list[Any]:
-    """The entries of a list in the configuration, which comes as JSON; what is no list is one entry."""
+    """Returns the entries of a JSON list in the configuration. Any other value is a single entry."""
     try:
         entries = json.loads(text) if isinstance(text, str) else None
     except ValueError:
@@ -103,7 +101,7 @@ def parsed(text: object) -> list[Any]:
 
 
 def plain(props: object) -> Any:
-    """Properties as the engine sends them, as plain data with what is hidden marked: no secret reaches a rule."""
+    """Converts properties from the engine to plain data, with markers for secrets and unknown values."""
     if isinstance(props, str):
         return UNKNOWN if props in _UNKNOWNS else props
     if isinstance(props, Mapping):
@@ -114,7 +112,7 @@ def plain(props: object) -> Any:
 
 
 def resource(request: Any) -> Resource:
-    """A resource, from the engine's request about it."""
+    """Returns the resource of a request from the engine."""
     return Resource(
         urn=request.urn,
         type=request.type,
@@ -126,7 +124,7 @@ def resource(request: Any) -> Resource:
 
 
 def report_violation(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
-    """Reports a violation, or keeps it for the list of what is waived."""
+    """Reports a violation, or records it as waived."""
     if waiver := waived(policy, violation, context.waivers):
         context.used.append((waiver, violation))
     else:
@@ -134,7 +132,7 @@ def report_violation(policy: Policy, violation: Violation, context: Context, rep
 
 
 def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
-    """A policy of this pack as one of Pulumi's."""
+    """Converts a policy of this pack to a policy of Pulumi's SDK."""
 
     def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
         for violation in policy.violations(Stack([context.inputs[args.urn]])):
@@ -151,55 +149,55 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
 
 
 def of_waivers(context: Context) -> list[PulumiPolicy]:
-    """What became of the waivers: those that let something pass are told, those that don't are wrong.
+    """Returns the policies about waivers: one reports waived violations, one refuses unused waivers.
 
-    They come last of all policies, when every other has been asked.
+    They run after all other policies.
     """
 
-    def tell(_: StackValidationArgs, report: ReportViolation) -> None:
+    def report_waived(_: StackValidationArgs, report: ReportViolation) -> None:
         for waiver, violation in context.used:
             where = violation.resource
             path = where.path if where else "The stack"
             text = f"{path}: {violation.text}. Waived from {waiver.policy}: {waiver.reason}"
             report(text, where.urn if where else None)
 
-    def refuse(_: StackValidationArgs, report: ReportViolation) -> None:
+    def report_mistakes(_: StackValidationArgs, report: ReportViolation) -> None:
         for mistake in context.mistakes:
             report(mistake, None)
         for unused in context.unused():
             report(unused_waiver(unused, context.project), None)
 
     return [
-        StackValidationPolicy(WAIVED, WAIVED_DESCRIPTION, tell, EnforcementLevel.ADVISORY),
-        StackValidationPolicy(UNDERSTOOD, UNDERSTOOD_DESCRIPTION, refuse),
+        StackValidationPolicy(WAIVED, WAIVED_DESCRIPTION, report_waived, EnforcementLevel.ADVISORY),
+        StackValidationPolicy(UNDERSTOOD, UNDERSTOOD_DESCRIPTION, report_mistakes),
     ]
 
 
 def unused_waiver(waiver: Waiver, project: str = NAME) -> str:
-    """What a person reads of a waiver that lets nothing pass."""
+    """Returns the message about a waiver that covers no violation."""
     names = [policy.name for policy in POLICIES]
     if waiver.policy not in names:
         return (
-            f"{project}:waivers: there is no policy {waiver.policy} — nothing is waived. Write one of: "
+            f"{project}:waivers: there is no policy {waiver.policy}. The waiver has no effect. Use one of: "
             f"{', '.join(names)}."
         )
     return (
-        f"{project}:waivers: nothing that {waiver.resource} matches violates {waiver.policy} — a later violation would "
-        "pass without anyone looking at it. Take it out, or correct its resource (such as Deployment llm/gemma)."
+        f"{project}:waivers: no resource that {waiver.resource} matches violates {waiver.policy}. The waiver would "
+        "hide a later violation. Remove it, or correct its resource (such as Deployment llm/gemma)."
     )
 
 
 def run() -> None:
-    """Serves the pack to the engine that started it."""
+    """Serves the policy pack to the engine that started it."""
     context = Context()
     by_name = {policy.name: of_pulumi(policy, context) for policy in POLICIES}
     shown, unused = of_waivers(context)
 
-    # Its methods, and what they take, have no types.
+    # Its methods and their arguments have no types.
     service: Any = sdk._PolicyAnalyzerServicer
 
     class Analyzer(service):  # type: ignore[misc]
-        """pulumi_policy's service, with what it leaves aside of the engine's requests."""
+        """Extends the service of pulumi_policy with the configuration and the inputs of the engine's requests."""
 
         def ConfigureStack(self, request: Any, context_: Any) -> Any:
             context.read(request.project, request.config, request.config_secret_keys)
@@ -210,12 +208,12 @@ def run() -> None:
 
         def Analyze(self, request: Any, context_: Any) -> Any:
             context.inputs[request.urn] = resource(request)
-            request.ClearField("properties")  # which it would unpack once for each policy
+            request.ClearField("properties")  # else the base class unpacks them once per policy
             return super().Analyze(request, context_)
 
         def AnalyzeStack(self, request: Any, context_: Any) -> Any:
-            # Inputs where there are any: before its cluster exists, an object has no outputs in a preview.
-            context.resources = [context.inputs.get(one.urn) or resource(one) for one in request.resources]
+            # Prefer inputs: in a preview before its cluster exists, an object has no outputs.
+            context.resources = [context.inputs.get(sent.urn) or resource(sent) for sent in request.resources]
             request.ClearField("resources")
             return super().AnalyzeStack(request, context_)
 

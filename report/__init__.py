@@ -1,5 +1,5 @@
-"""A preview as one Markdown page for reviewers: what changes, what that interrupts, and what it costs.
+"""A preview as one Markdown page for reviewers: changes, interruptions and cost.
 
-Pulumi is asked once (`preview`); everything else is pure functions over what it said: `changes`, `interruptions`,
-`capacity`, `policies`, `graph` and `page`.
+`preview` runs Pulumi once. Everything else is pure functions over its result: `changes`, `interruptions`, `capacity`,
+`policies`, `graph` and `page`.
 """

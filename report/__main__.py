@@ -1,12 +1,12 @@
-"""Turns a preview of a stack into one Markdown page.
+"""Writes a preview of a stack as one Markdown page.
 
     python -m report --stack prod                       # to standard output
     python -m report --stack prod --output report.md    # and report.svg beside it
     python -m report --stack prod --output report.md --graph mermaid   # for a comment on a pull request
-    python -m report --stack prod --prices prices.yaml  # with the cost of an hour, by your own prices
+    python -m report --stack prod --prices prices.yaml  # with the cost per hour, at your own prices
 
-It runs `pulumi preview`, with the policy pack in policy/ if there is one, and changes nothing. It ends with 1 where the
-preview fails or a mandatory policy is broken; the page is written then too, and says why.
+It runs `pulumi preview` with the policy pack in policy/, if it exists, and changes nothing. The exit code is 1 if the
+preview fails or violates a mandatory policy. The page then shows why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from ops.stack import ROOT, Stack, Stop, run
-from report import graph, prices
+from report import drawing, graph, prices
 from report.changes import Plan, plan
 from report.page import COMMENT_LIMIT, Options, page, summary
 from report.policies import Verdict, verdict
@@ -27,82 +27,87 @@ PRICES_HELP = prices.__doc__ or ""
 
 
 def main() -> None:
-    """Reads the options and writes the page."""
+    """Parses the options and writes the page."""
     raise SystemExit(report(parser().parse_args()))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    made = argparse.ArgumentParser(
+    """Returns the parser of the command's options."""
+    options = argparse.ArgumentParser(
         prog="python -m report",
         description=__doc__,
         epilog=PRICES_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack (dev)")
-    made.add_argument("--config-file", type=Path, help="its configuration (Pulumi.<stack>.yaml)")
-    made.add_argument("--output", type=Path, help="file for the page; a picture is written beside it (standard output)")
-    made.add_argument("--prices", type=Path, help="price table, see below")
-    made.add_argument(
-        "--policy-pack", type=Path, action="append", help="folder of a policy pack; may be given again (policy)"
+    options.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    options.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
+    options.add_argument(
+        "--output", type=Path, help="file for the page; the graph is written beside it. Default: stdout"
     )
-    made.add_argument("--no-policies", action="store_true", help="run no policy pack")
-    made.add_argument(
+    options.add_argument("--prices", type=Path, help="price table in YAML, see below")
+    options.add_argument(
+        "--policy-pack", type=Path, action="append", help="folder of a policy pack; repeatable. Default: policy"
+    )
+    options.add_argument("--no-policies", action="store_true", help="run without policy packs")
+    options.add_argument(
         "--graph",
         choices=("svg", "mermaid", "none"),
-        help="the graph: beside the page, as text for GitHub to draw, or not at all (svg with --output, else mermaid)",
+        help="format of the graph: svg (file beside the page) or mermaid. Default: svg with --output, else mermaid",
     )
-    made.add_argument(
-        "--limit", type=int, default=COMMENT_LIMIT, help="most characters of the page; 0: any (%(default)s)"
+    options.add_argument(
+        "--limit",
+        type=int,
+        default=COMMENT_LIMIT,
+        help="maximum length of the page in characters; 0: no limit. Default: %(default)s",
     )
-    made.add_argument("--save", type=Path, help="also write the preview that the page is made of, as JSON")
-    made.add_argument("--from", dest="source", type=Path, help="make the page of such a preview, and ask nobody")
-    return made
+    options.add_argument("--save", type=Path, help="also save the preview as JSON to this file")
+    options.add_argument("--from", dest="source", type=Path, help="read a saved preview instead of running Pulumi")
+    return options
 
 
 def report(options: argparse.Namespace) -> int:
-    """Writes the page; 1 where the stack can't be deployed so."""
+    """Writes the page. Returns the exit code: 1 if the preview fails or violates a mandatory policy."""
     table = read_prices(options.prices)  # before a preview that may take minutes
     preview = recorded(options.source.read_text()) if options.source else run_preview(options)
     if options.save:
         options.save.write_text(preview.written())
-    planned, said = plan(preview), verdict(preview)
+    planned, results = plan(preview), verdict(preview)
     graph_format = options.graph or ("svg" if options.output else "mermaid")
     if graph_format == "svg" and not options.output:
-        raise Stop("A picture is written beside the page. Add --output report.md, or take --graph mermaid.")
+        raise Stop("--graph svg writes a file beside the page. Add --output report.md, or use --graph mermaid.")
     address = {"svg": f"{options.output.stem}.svg" if options.output else "", "mermaid": "mermaid", "none": ""}[
         graph_format
     ]
-    text = page(planned, said, Options(table, address, options.limit))
+    text = page(planned, results, Options(table, address, options.limit))
     if not options.output:
         sys.stdout.write(text)
-        return stopped(planned, said)
+        return exit_code(planned, results)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text)
-    print(f"{summary(planned, said).replace('**', '')}\nThe page is {options.output}.")
+    print(f"{summary(planned, results).replace('**', '')}\nThe page is {options.output}.")
     if graph_format == "svg" and not planned.errors:
-        title = f"The components of {planned.stack}, what changes marked"
-        options.output.with_suffix(".svg").write_text(graph.svg(graph.of_plan(planned), title))
-    return stopped(planned, said)
+        title = f"The components of {planned.stack}, with changes marked"
+        options.output.with_suffix(".svg").write_text(drawing.svg(graph.of_plan(planned), title))
+    return exit_code(planned, results)
 
 
 def run_preview(options: argparse.Namespace) -> Preview:
-    """A preview of the stack now."""
+    """Runs a preview of the stack."""
     packs = options.policy_pack or [path for path in [ROOT / "policy"] if (path / "PulumiPolicy.yaml").exists()]
     return take(Stack(options.stack, options.config_file), [] if options.no_policies else packs)
 
 
 def read_prices(path: Path | None) -> prices.Prices | None:
-    """The price table, if one is given; stops at a bad one."""
+    """Reads the price table, if any. Stops if it is invalid."""
     try:
         return prices.read(path) if path else None
     except prices.BadPrices as bad:
         raise Stop(str(bad)) from None
 
 
-def stopped(planned: Plan, said: Verdict) -> int:
-    """The command's end: 1 where there is no plan, or a policy stops it."""
-    return int(bool(planned.errors) or said.count(mandatory=True) > 0)
+def exit_code(planned: Plan, results: Verdict) -> int:
+    """Returns 1 if the preview failed or violates a mandatory policy, else 0."""
+    return int(bool(planned.errors) or results.count(mandatory=True) > 0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""How many accelerators a stack may use at least and at most, how they are had, and what an hour of them costs.
+"""Minimum and maximum number of accelerators of a stack, by capacity mode, and their cost per hour.
 
-Where the stack has a pool for them, the pool's bounds count, whatever runs on it. Where Google makes the nodes for pods
-(Autopilot, compute classes) or they are somebody else's, the workloads' demand counts: of a server its replicas, or its
-autoscaler's bounds; of a run nothing at least, as it waits in a queue and comes to an end, and all of it at most.
+If the stack has a pool for the accelerators, the bounds of the pool count, whatever runs on it. If GKE creates the
+nodes for pods (Autopilot, compute classes), or the cluster exists already, the requests of the workloads count: for a
+server its replicas or the bounds of its autoscaler; for a run 0 as minimum, because it waits in a queue and ends, and
+all its accelerators as maximum.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from catalog.capacity import MODES, mode_of
+from catalog.capacity import MODES
 from catalog.machines import MACHINES, Machine
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -21,29 +22,26 @@ from catalog.nodes import (
     GKE_TPU_ACCELERATOR,
     NVIDIA_GPU,
 )
-from catalog.tpus import GOOGLE_TPU
-from catalog.zones import ZONES, is_zone, node_zones
 from report.changes import Plan, Resource
 from report.prices import Prices
+from resources.pools import accelerators, capacity_mode, node_bounds
+from resources.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
+from resources.values import value
+from resources.workloads import accelerator_requests, class_choice, replica_bounds
 
-NODE_POOL = "gcp:container/nodePool:NodePool"
-CLUSTER = "gcp:container/cluster:Cluster"
-DEPLOYMENT = "kubernetes:apps/v1:Deployment"
-JOB = "kubernetes:batch/v1:Job"
-HPA = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
-# The first that can be had is taken.
+# GKE uses the first capacity mode that is available.
 ELSE = ", else "
-# How nodes are had that this stack neither makes nor asks for.
-THEIRS = "as their owner has them"
+# Capacity mode of nodes that this stack neither creates nor requests.
+THEIRS = "chosen by their owner"
 
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Supply:
-    """Accelerators of one type from one place: from `min_count` to `max_count` of them.
+    """Accelerators of one type from one pool or workload: `min_count` to `max_count` of them.
 
-    `choices` are the machine types and capacity modes that may provide them; no machine type: Google's choice.
+    `choices` are the machine types and capacity modes that can provide them. Without a machine type, GKE chooses it.
     """
 
     accelerator: str
@@ -55,11 +53,11 @@ class Supply:
 
     @property
     def key(self) -> Key:
-        """What is added up: by capacity mode, then by accelerator."""
+        """Capacity mode and accelerator, by which the report sums."""
         return self.capacity, self.accelerator
 
     def cost(self, prices: Prices) -> tuple[Decimal, Decimal] | None:
-        """What an hour costs at least and at most; None without a price for each choice."""
+        """Returns the minimum and maximum cost per hour; None if a choice has no price."""
         hours = [cost for machine, mode in self.choices for cost in [self._cost(prices, machine, mode)]]
         known = [cost for cost in hours if cost is not None]
         if len(known) < len(hours) or not known:
@@ -75,20 +73,21 @@ class Supply:
 
 
 def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
-    """Every place that a stack's accelerators come from."""
-    found = [supply for one in resources.values() if one.type == NODE_POOL for supply in of_pool(one)]
+    """Returns the accelerators of each pool and workload of a stack."""
+    found = [supply for pool in resources.values() if pool.type == NODE_POOL for supply in of_pool(pool)]
     for workload in resources.values():
         if not pools_of(workload, resources):
             found += of_workload(workload, resources)
-    return sorted(found, key=lambda one: (one.key, one.place))
+    return sorted(found, key=lambda supply: (supply.key, supply.place))
 
 
 def pools_of(workload: Resource, resources: Mapping[str, Resource]) -> list[Resource]:
-    """The stack's node pools that a workload was made for: what it, or its component, waits for."""
+    """Returns the pools that a workload uses: those that it, or its component, depends on."""
     waits = workload.dependencies
     if parent := resources.get(workload.parent):
         waits |= parent.dependencies
-    return [one for urn in sorted(waits) if (one := resources.get(urn)) and one.type == NODE_POOL and accelerated(one)]
+    pools = (resources[urn] for urn in sorted(waits) if urn in resources and resources[urn].type == NODE_POOL)
+    return [pool for pool in pools if accelerated(pool)]
 
 
 def accelerated(pool: Resource) -> bool:
@@ -97,53 +96,20 @@ def accelerated(pool: Resource) -> bool:
 
 
 def of_pool(pool: Resource) -> Iterator[Supply]:
-    """What the bounds of a node pool come to; nothing of one without accelerators."""
-    config = pool.inputs.get("nodeConfig") or {}
-    machine_type = MACHINES.get(config.get("machineType", ""))
-    attached = next(iter(config.get("guestAccelerators") or []), None)
-    accelerator = (attached or {}).get("type") or (machine_type and (machine_type.gpu or machine_type.tpu))
-    each = int((attached or {}).get("count") or 0) or (accelerators_of(machine_type) if machine_type else 0)
-    if machine_type is None or not accelerator or not each:
+    """Yields the accelerators of a node pool by its bounds, if it has any."""
+    found, machine_type = accelerators(pool.inputs), value(pool.inputs, "nodeConfig", "machineType")
+    if found is None or machine_type not in MACHINES:
         return
-    min_count, max_count = (each * nodes for nodes in node_bounds(pool.inputs))
-    capacity = capacity_of_pool(pool.inputs)
-    yield Supply(accelerator, capacity, pool.title, min_count, max_count, ((machine_type.name, capacity),))
-
-
-def node_bounds(pool: Mapping[str, Any]) -> tuple[int, int]:
-    """Nodes of a pool at least and at most, in all zones."""
-    stated = pool.get("nodeLocations")  # not known yet of a cluster that is to be created where GKE chooses
-    zones = len(stated if stated and isinstance(stated, list) else zones_of(str(pool.get("location", ""))))
-    bounds = pool.get("autoscaling")
-    if not bounds:
-        nodes = int(pool.get("nodeCount") or pool.get("initialNodeCount") or 0) * zones
-        return nodes, nodes
-    if bounds.get("totalMaxNodeCount"):
-        return int(bounds.get("totalMinNodeCount") or 0), int(bounds["totalMaxNodeCount"])
-    return int(bounds.get("minNodeCount") or 0) * zones, int(bounds.get("maxNodeCount") or 0) * zones
-
-
-def zones_of(location: str) -> tuple[str, ...]:
-    """The zones that nodes are put in where a pool names none."""
-    return node_zones(location) if is_zone(location) or location in ZONES else (location,)
-
-
-def capacity_of_pool(pool: Mapping[str, Any]) -> str:
-    """The capacity mode that a pool's fields come to."""
-    config = pool.get("nodeConfig") or {}
-    affinity = (config.get("reservationAffinity") or {}).get("consumeReservationType")
-    return mode_of(
-        queued=(pool.get("queuedProvisioning") or {}).get("enabled"),
-        flex_start=config.get("flexStart"),
-        spot=config.get("spot"),
-        reservation=affinity == "SPECIFIC_RESERVATION",
-    )
+    bounds, capacity = node_bounds(pool.inputs), capacity_mode(pool.inputs)
+    count = found.per_node
+    choices = ((machine_type, capacity),)
+    yield Supply(found.name, capacity, pool.title, count * bounds.minimum, count * bounds.maximum, choices)
 
 
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
-    """What a workload asks for that no pool of the stack is there for."""
+    """Yields the accelerators that a workload without a pool of the stack requests."""
     for min_count, max_count, pod in pods_of(workload, resources):
-        for resource, count in resource_requests(pod).items():
+        for resource, count in accelerator_requests(pod).items():
             selector = pod.get("nodeSelector") or {}
             choices = choices_of(selector, resources)
             label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR
@@ -153,7 +119,7 @@ def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterat
 
 
 def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """The pods of a workload: how many at least and at most, and their spec."""
+    """Yields the minimum and maximum number of a workload's pods, and their spec."""
     spec = workload.inputs.get("spec") or {}
     if workload.type == DEPLOYMENT:
         yield *replicas(workload, resources), pod_of(spec)
@@ -166,42 +132,23 @@ def pods_of(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[t
 
 
 def replicas(deployment: Resource, resources: Mapping[str, Resource]) -> tuple[int, int]:
-    """Replicas of a Deployment at least and at most: its own number, or its autoscaler's bounds."""
-    for resource in resources.values():
-        spec = resource.inputs.get("spec") or {}
-        metadata = resource.inputs.get("metadata") or {}
-        target = (spec.get("scaleTargetRef") or {}).get("name")
-        if resource.type == HPA and f"{metadata.get('namespace')}/{target}" == deployment.name:
-            return int(spec.get("minReplicas") or 1), int(spec.get("maxReplicas") or 1)
-    stated = (deployment.inputs.get("spec") or {}).get("replicas")
-    count = 1 if stated is None else int(stated)
-    return count, count
+    """Returns the minimum and maximum replicas of a Deployment, from its autoscaler if it has one."""
+    scalers = [scaler.inputs for scaler in resources.values() if scaler.type == HORIZONTAL_POD_AUTOSCALER]
+    return replica_bounds(deployment.inputs, scalers)
 
 
 def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pod's spec in a controller's."""
+    """Returns the pod spec in the spec of a controller."""
     found: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
     return found
 
 
-def resource_requests(pod: Mapping[str, Any]) -> dict[str, int]:
-    """Accelerators that one pod asks for, by resource."""
-    total: dict[str, int] = {}
-    for container in pod.get("containers") or []:
-        wanted = container.get("resources") or {}
-        for resource in (NVIDIA_GPU, GOOGLE_TPU):
-            count = int((wanted.get("limits") or {}).get(resource) or (wanted.get("requests") or {}).get(resource) or 0)
-            if count:
-                total[resource] = total.get(resource, 0) + count
-    return total
-
-
 def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -> tuple[tuple[str | None, str], ...]:
-    """The machine types and capacity modes that may serve pods with a node selector, in the order of preference."""
+    """Returns machine types and capacity modes for pods with a node selector, by preference."""
     if name := selector.get(COMPUTE_CLASS):
         for one in resources.values():
             if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
-                return tuple(choice(priority) for priority in one.inputs["spec"]["priorities"])
+                return tuple(class_choice(priority) for priority in one.inputs["spec"]["priorities"])
         return ((None, THEIRS),)
     for mode in ("spot", "flexStart"):
         if MODES[mode].labels.items() <= selector.items():
@@ -210,32 +157,20 @@ def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -
     return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)
 
 
-def choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Machine type and capacity mode of one choice of a compute class."""
-    mode = "onDemand"
-    if priority.get("spot"):
-        mode = "spot"
-    elif (priority.get("flexStart") or {}).get("enabled"):
-        mode = "flexStart"
-    elif priority.get("reservations"):
-        mode = "reservation"
-    return priority.get("machineType"), mode
-
-
 def accelerators_of(machine_type: Machine) -> int:
-    """GPUs or chips of one machine; 1 of a machine that GPUs are attached to."""
+    """Returns the GPUs or chips of a machine type; 1 if GPUs are attached to it."""
     return machine_type.gpus or machine_type.chips or 1
 
 
 def type_of(machine: str | None) -> str | None:
-    """The accelerator that a machine type has."""
+    """Returns the accelerator of a machine type."""
     machine_type = MACHINES.get(machine or "")
     return (machine_type.gpu or machine_type.tpu) if machine_type else None
 
 
 @dataclass(frozen=True)
 class Total:
-    """Accelerators and their cost for an hour, at least and at most; `unpriced` are what the cost leaves out."""
+    """Accelerators and their cost per hour, as minimum and maximum; `unpriced` is missing in the cost."""
 
     min_count: int = 0
     max_count: int = 0
@@ -244,7 +179,7 @@ class Total:
 
 
 def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
-    """The sum of some places."""
+    """Sums up supplies."""
     sum_ = Total()
     for supply in supplies:
         cost = supply.cost(prices) if prices else None
@@ -260,5 +195,5 @@ def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
 
 
 def before_and_after(plan: Plan) -> tuple[list[Supply], list[Supply]]:
-    """Where accelerators come from before and after a plan."""
+    """Returns the supplies of accelerators before and after a plan."""
     return supplies(plan.before), supplies(plan.after)

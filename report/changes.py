@@ -12,13 +12,13 @@ from report.preview import SECRET, Preview, State
 
 COMPONENT = "gke-ai:index:"
 STACK = "pulumi:pulumi:Stack"
-# What stands for a value that only the cloud decides.
+# Pulumi's placeholder for a value that the cloud sets.
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 CREATE, UPDATE, REPLACE, DELETE, LEAVE = "create", "update", "replace", "delete", "leave"
-# Worst first, as a component of several changes is marked.
+# Worst first: the mark of a component is that of its worst change.
 OPERATIONS = (REPLACE, DELETE, LEAVE, UPDATE, CREATE)
 _OPERATION = {"import": CREATE, "import-replacement": REPLACE}
-# Where people have another word than the last part of the type token.
+# Names for readers, where they differ from the last part of the type token.
 _KINDS = {
     "gcp:container/nodePool:NodePool": "node pool",
     "gcp:container/cluster:Cluster": "cluster",
@@ -42,7 +42,7 @@ MAX_VALUE_LENGTH = 80
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource as the state records it or the program asks for it."""
+    """A resource as the state records it or the program declares it."""
 
     urn: str
     type: str
@@ -54,7 +54,7 @@ class Resource:
 
     @property
     def is_component(self) -> bool:
-        """Whether it is one of this program's components, which have no life in the cloud of their own."""
+        """Whether it is a component of this program, which is no resource in the cloud."""
         return self.type.startswith(COMPONENT)
 
     @property
@@ -64,32 +64,32 @@ class Resource:
 
     @property
     def name(self) -> str:
-        """Its name as its users know it: namespace and name of an object, name of a cloud resource."""
+        """Its name for readers: namespace and name of an object, name of a cloud resource."""
         metadata = self.inputs.get("metadata")
         if isinstance(metadata, Mapping) and isinstance(metadata.get("name"), str):
             return "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
         stated = self.inputs.get("name")
-        # A pool that is replaced by a new one first has digits of its content after the name that its users gave it.
+        # With createBeforeDelete, the name of a pool in Google Cloud has a hash as suffix.
         if not isinstance(stated, str) or stated == UNKNOWN or stated.startswith(f"{self.logical_name}-"):
             return self.logical_name
         return stated
 
     @property
     def kind(self) -> str:
-        """What it is, in a word or two."""
+        """The kind of resource, in a word or two."""
         if self.type.startswith("pulumi:providers:"):
             return f"provider {self.type.rpartition(':')[2]}"
         return _KINDS.get(self.type, self.type.rpartition(":")[2])
 
     @property
     def title(self) -> str:
-        """Kind and name; of a component its class and name."""
+        """Kind and name. For a component: class and name."""
         return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One property, old and new as shown to people; `replaces` says that it can't be changed in place."""
+    """A changed property with its old and new value; `replaces` if it can't be changed in place."""
 
     path: str
     old: str
@@ -99,7 +99,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of one resource; with `create_before_delete` the old one is deleted last."""
+    """The change of one resource; with `create_before_delete` Pulumi deletes the old one last."""
 
     operation: str
     resource: Resource
@@ -111,9 +111,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a stack has before and after, by URN, the changes between, and why there may be no plan.
+    """Resources before and after by URN, the changes between them, and errors of the preview.
 
-    `warnings` has those of the program, `unchecked` what it says it did not check.
+    `warnings` has the warnings of the program, `unchecked` what the program could not check.
     """
 
     stack: str
@@ -125,27 +125,27 @@ class Plan:
     unchecked: tuple[str, ...] = ()
 
     def component_of(self, resource: Resource) -> Resource | None:
-        """The outermost component that a resource is, or is part of."""
+        """Returns the outermost component that a resource is, or is part of."""
         return component_of(resource, {**self.before, **self.after})
 
     def of(self, operation: str) -> list[Change]:
-        """The changes of one operation, those of components themselves left out."""
+        """Returns the changes of one operation, without components."""
         return [change for change in self.changes if change.operation == operation and not change.resource.is_component]
 
 
 def component_of(resource: Resource, among: Mapping[str, Resource]) -> Resource | None:
-    """The outermost component of `among` that a resource is, or is part of."""
-    found: Resource | None = None
-    one: Resource | None = resource
-    while one is not None:
-        found = one if one.is_component else found
-        one = among.get(one.parent)
-    return found
+    """Returns the outermost component of `among` that a resource is, or is part of."""
+    outermost: Resource | None = None
+    current: Resource | None = resource
+    while current is not None:
+        outermost = current if current.is_component else outermost
+        current = among.get(current.parent)
+    return outermost
 
 
 def plan(preview: Preview) -> Plan:
-    """The plan of a preview. Unchanged resources are no steps of it: they are those recorded and not named."""
-    before = {one["urn"]: resource(one) for one in preview.resources if one["type"] != STACK}
+    """Returns the plan of a preview. Recorded resources without a step stay unchanged."""
+    before = {state["urn"]: resource(state) for state in preview.resources if state["type"] != STACK}
     after = dict(before)
     first = first_of_replacements(preview)
     changes = []
@@ -166,8 +166,8 @@ def plan(preview: Preview) -> Plan:
         if operation in OPERATIONS:
             create_before_delete = first.get(known.urn) == "create-replacement"
             changes.append(Change(operation, known, old, new, tuple(differences(step, old, new)), create_before_delete))
-    changes.sort(key=lambda one: (OPERATIONS.index(one.operation), one.resource.title, one.resource.urn))
-    # A policy that stops the deployment makes the preview fail too, and says so itself.
+    changes.sort(key=lambda change: (OPERATIONS.index(change.operation), change.resource.title, change.resource.urn))
+    # A mandatory violation also fails the preview, and is reported on its own.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
     reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
     warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
@@ -177,7 +177,7 @@ def plan(preview: Preview) -> Plan:
 
 
 def resource(state: State) -> Resource:
-    """A resource from Pulumi's state of it."""
+    """Returns the resource of an entry in Pulumi's state."""
     return Resource(
         state["urn"],
         state["type"],
@@ -190,7 +190,7 @@ def resource(state: State) -> Resource:
 
 
 def first_of_replacements(preview: Preview) -> dict[str, str]:
-    """By the URN of each replaced resource what comes first: creation or deletion."""
+    """Returns for the URN of each replaced resource which comes first: creation or deletion."""
     first: dict[str, str] = {}
     for event in preview.events:
         if "replacing" in event:
@@ -199,7 +199,7 @@ def first_of_replacements(preview: Preview) -> dict[str, str]:
 
 
 def differences(step: State, old: Resource | None, new: Resource | None) -> Iterator[Difference]:
-    """What differs, by the provider's own account where it gives one, else by what it was and is asked for."""
+    """Yields the changed properties: from the provider's detailed diff, else by comparing inputs."""
     if old is None or new is None:
         return
     replaces = set(step.get("replaceReasons") or ())
@@ -211,12 +211,12 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
     for path, property_diff in sorted(detailed.items()):
         was = at(old.inputs, path) if property_diff.get("inputDiff") else at(old.outputs, path, at(old.inputs, path))
         now = at(new.inputs, path)
-        # A plugin that names a whole object gets its parts compared.
+        # If a provider names a whole object, compare its parts.
         parts = (
             sorted(compared(was, now, path)) if isinstance(was, dict | list) and isinstance(now, dict | list) else []
         )
         if SECRET in (was, now):
-            was = now = SECRET  # asked for as text and given back encoded, a secret is found at one of the two only
+            was = now = SECRET  # Pulumi may mark only one of the two as secret
         for part, part_was, part_now in parts or [(path, shown(was), shown(now))]:
             yield Difference(
                 part, part_was, part_now, property_diff.get("kind", "").endswith("-replace") or path in replaces
@@ -224,7 +224,7 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
 
 
 def compared(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Path, old and new of each leaf that differs."""
+    """Yields path, old and new value of each leaf that differs."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in sorted({*was, *now}):
             yield from compared(was.get(key), now.get(key), f"{path}.{key}" if path else str(key))
@@ -237,7 +237,7 @@ def compared(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str
 
 
 def at(data: Any, path: str, default: Any = None) -> Any:
-    """What nested data have at a property path of Pulumi's: `a.b[0]["c.d"]`. What is in a secret is a secret."""
+    """Returns the value at a property path of Pulumi: `a.b[0]["c.d"]`. Parts of a secret are secret."""
     for quoted, index, key in re.findall(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+)\]|([^.\[\]]+)', path):
         if data == SECRET:
             return SECRET
@@ -251,13 +251,13 @@ def at(data: Any, path: str, default: Any = None) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value for people: short, on one line, secrets masked."""
+    """Formats a value for readers: short, on one line, without secrets."""
     if value is None:
         return "–"
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
     if SECRET in text:
         return "(secret)"
     if UNKNOWN in text:
-        return "(known afterwards)"
+        return "(known after an up)"
     text = " ".join(text.split())
     return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"

@@ -1,7 +1,7 @@
-"""What a plan interrupts, in plain words, worst first.
+"""The interruptions that a plan causes, worst first.
 
-Each rule looks at one change. What it says follows from how Kubernetes, Kueue and GKE treat such a change, and from
-what the components do about it; the running cluster is not read.
+Each rule looks at one change. Its text follows from how Kubernetes, Kueue, GKE and the components handle that change.
+The rules do not read the running cluster.
 
 Sources: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#strategy,
 https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies,
@@ -14,33 +14,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from report.capacity import CLUSTER, DEPLOYMENT, JOB, NODE_POOL, node_bounds, pod_of, pools_of, resource_requests
+from report.capacity import pod_of, pools_of
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
+from resources.pools import node_bounds
+from resources.types import BUCKET, CLUSTER, DEPLOYMENT, JOB, NAMESPACE, NODE_POOL, RELEASE, SECRET, SERVICE_ACCOUNT
+from resources.workloads import accelerator_requests
 
-BUCKET = "gcp:storage/bucket:Bucket"
-ACCOUNT = "gcp:serviceaccount/account:Account"
-NAMESPACE = "kubernetes:core/v1:Namespace"
-SECRET = "kubernetes:core/v1:Secret"
-RELEASE = "kubernetes:helm.sh/v3:Release"
-# How bad it is.
+# Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)
 
 
 @dataclass(frozen=True, order=True)
 class Interruption:
-    """Something that stops, or may be thought to stop; ordered worst first."""
+    """An interruption, or a note that there is none; ordered worst first."""
 
     severity: int
     text: str
 
 
 def interruptions(plan: Plan) -> list[Interruption]:
-    """Everything that a plan interrupts, worst first; each thing once."""
+    """Returns the interruptions of a plan, worst first, without duplicates."""
     return sorted({found for change in plan.changes for found in of_change(change, plan)})
 
 
 def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
-    """What one change interrupts."""
+    """Yields the interruptions of one change."""
     if change.operation == CREATE or change.before is None:
         return
     resource_type = change.resource.type
@@ -48,7 +46,7 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield from of_cluster(change, plan)
     elif resource_type == NODE_POOL:
         yield from of_pool(change, plan)
-    elif resource_type == ACCOUNT:
+    elif resource_type == SERVICE_ACCOUNT:
         yield from of_account(change, plan)
     elif resource_type == BUCKET:
         yield from of_bucket(change)
@@ -63,58 +61,60 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
     elif resource_type.endswith((":ClusterQueue", ":LocalQueue")):
         yield from of_queue(change)
     elif resource_type == SECRET and change.operation in (UPDATE, REPLACE):
-        text = f"Pods read Secret {change.resource.name} when they start: what runs keeps the old value until then."
+        text = f"Pods read Secret {change.resource.name} when they start. Running pods keep the old value."
         yield Interruption(NOTE, text)
 
 
 def of_cluster(change: Change, plan: Plan) -> Iterator[Interruption]:
-    """A cluster takes along everything that is in it."""
+    """Yields the interruptions of a cluster, which include everything in it."""
     inside = workload_names(workloads(plan.before)) or "nothing of this stack"
     if change.operation == REPLACE:
-        text = f"Cluster {change.resource.name} is replaced{because(change)}: everything in it stops and is made anew"
-        yield Interruption(OUTAGE, f"{text} ({inside}), and its address changes.")
+        text = f"Cluster {change.resource.name} is replaced{because(change)}. Everything in it stops and is recreated"
+        yield Interruption(OUTAGE, f"{text} ({inside}). The address of its control plane changes.")
     elif change.operation == DELETE:
-        yield Interruption(OUTAGE, f"Cluster {change.resource.name} is deleted, and everything in it ({inside}).")
+        yield Interruption(OUTAGE, f"Cluster {change.resource.name} is deleted with everything in it ({inside}).")
 
 
 def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
-    """What runs on a pool's nodes goes with them."""
+    """Yields the interruptions of a pool and of the workloads on its nodes."""
     name = change.resource.name
     on_it = [
         workload
         for workload in workloads(plan.before)
         if change.resource.urn in {pool.urn for pool in pools_of(workload, plan.before)}
     ]
-    running = f" On it: {workload_names(on_it)}." if on_it else " No server or run of this stack is made for it."
+    running = f" Workloads on it: {workload_names(on_it)}." if on_it else " No server or run of this stack uses it."
     if change.operation == REPLACE and change.create_before_delete:
-        text = f"Node pool {name} is replaced{because(change)}, the new one first: pods move to it as their disruption "
-        text += "budgets allow, runs and servers of one replica start again there, and for a while both are paid for."
+        text = f"Node pool {name} is replaced{because(change)}: Pulumi creates the new pool first. Pods move to it as "
+        text += "their disruption budgets allow. Runs and servers with one replica restart there. You pay for both "
+        text += "pools meanwhile."
         yield Interruption(WORK if on_it else NOTE, f"{text}{running}")
     elif change.operation == REPLACE:
-        text = f"Node pool {name} is replaced{because(change)}, the old one first: its pods stop, and wait until"
-        yield Interruption(OUTAGE if on_it else NOTE, f"{text} the new one has nodes.{running}")
+        text = (
+            f"Node pool {name} is replaced{because(change)}: Pulumi deletes the old pool first. Its pods stop and wait"
+        )
+        yield Interruption(OUTAGE if on_it else NOTE, f"{text} until the new pool has nodes.{running}")
     elif change.operation == DELETE:
         yield Interruption(OUTAGE if on_it else NOTE, f"Node pool {name} is deleted with its nodes.{running}")
     elif change.operation == UPDATE and change.before and change.after:
-        (_, was), (_, now) = node_bounds(change.before.inputs), node_bounds(change.after.inputs)
+        was, now = (node_bounds(side.inputs).maximum for side in (change.before, change.after))
         if now < was:
-            yield Interruption(WORK, f"Node pool {name} shrinks from {was} to {now} nodes at most: pods move.{running}")
+            text = f"The maximum size of node pool {name} shrinks from {was} to {now} nodes. Pods move."
+            yield Interruption(WORK, f"{text}{running}")
         zones = (side.inputs.get("nodeLocations") for side in (change.before, change.after))
         before, after = (set(names) if isinstance(names, list) else None for names in zones)
         if before and after and (lost := sorted(before - after)):
             yield Interruption(
-                WORK, f"Node pool {name} leaves {', '.join(lost)}: its nodes there are deleted, and pods move.{running}"
+                WORK, f"Node pool {name} leaves {', '.join(lost)}. GKE deletes its nodes there, and pods move.{running}"
             )
         nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
         if nodes:
-            text = (
-                f"Node pool {name} changes its nodes ({', '.join(nodes)}): GKE may make each of them anew, one by one."
-            )
+            text = f"Node pool {name} changes its nodes ({', '.join(nodes)}). GKE may recreate them one by one."
             yield Interruption(WORK, f"{text}{running}")
 
 
 def of_account(change: Change, plan: Plan) -> Iterator[Interruption]:
-    """The account of nodes that GKE created itself: it goes last, and those nodes stay."""
+    """Yields the interruption of nodes that GKE created itself and that outlive their account."""
     of_nodes = ":NodeAccount::" in change.resource.parent
     cluster_stays = any(one.type == CLUSTER for one in plan.after.values())
     by_gke = any(
@@ -130,122 +130,131 @@ def of_account(change: Change, plan: Plan) -> Iterator[Interruption]:
 
 
 def of_bucket(change: Change) -> Iterator[Interruption]:
-    """A bucket may take its data along."""
+    """Yields the loss of data when a bucket is deleted."""
     name = change.resource.name
     if change.operation == LEAVE or change.resource.retained:
-        yield Interruption(NOTE, f"Bucket {name} leaves the stack and stays, with its data (onDestroy: keep).")
+        yield Interruption(NOTE, f"Bucket {name} leaves the stack and keeps its data (onDestroy: keep).")
     elif change.operation in (DELETE, REPLACE):
-        what = "is deleted with its data" if change.operation == DELETE else f"is replaced{because(change)}, empty"
+        what = (
+            "is deleted with its data"
+            if change.operation == DELETE
+            else f"is replaced{because(change)} by an empty bucket"
+        )
         kept = change.resource.inputs.get("softDeletePolicy") or {}
         days = int(kept.get("retentionDurationSeconds") or 0) // 86400
-        rescue = f" Deleted objects can be restored for {days} days." if days else " Nothing of it can be restored."
+        rescue = f" Deleted objects can be restored for {days} days." if days else " Its objects cannot be restored."
         yield Interruption(DATA, f"Bucket {name} {what} (onDestroy: delete).{rescue}")
 
 
 def of_deployment(change: Change) -> Iterator[Interruption]:
-    """A server rolls out when its pods change, by a pod more or by a pod less."""
+    """Yields the interruptions of a server, which rolls out when its pods change."""
     name = change.resource.name
     if change.operation == DELETE:
         yield Interruption(OUTAGE, f"Server {name} is deleted.")
         return
     if change.operation == REPLACE or change.before is None or change.after is None:
         yield Interruption(
-            OUTAGE, f"Server {name} is replaced{because(change)}: it doesn't answer until a replica is ready."
+            OUTAGE, f"Server {name} is replaced{because(change)}. It does not answer until a replica is ready."
         )
         return
     old, new = change.before.inputs.get("spec") or {}, change.after.inputs.get("spec") or {}
     was, now = old.get("replicas"), new.get("replicas")
     if was != now and was is not None and now is not None:
         if now == 0:
-            yield Interruption(OUTAGE, f"Server {name} is scaled from {was} to no replica at all.")
+            yield Interruption(OUTAGE, f"Server {name} is scaled from {was} to 0 replicas.")
         else:
             yield Interruption(SLOWER if now < was else NOTE, f"Server {name} is scaled from {was} to {now} replicas.")
     if not any(one.path.startswith("spec.template.") for one in change.differences):
         return
     surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
-    counts = ", ".join(f"{count} {resource}" for resource, count in resource_requests(pod_of(new)).items())
+    counts = ", ".join(f"{count} {resource}" for resource, count in accelerator_requests(pod_of(new)).items())
     replicas = 1 if now is None else int(now)
     if surge not in (0, "0", "0%"):
-        text = f"Server {name} rolls out by a pod more, which needs {counts or 'room'} free in its queue and on a node"
-        yield Interruption(NOTE, f"{text}; no replica goes before the new one is ready.")
+        text = f"Server {name} rolls out with one extra pod, which needs {counts or 'room'} free in its queue and on a "
+        yield Interruption(NOTE, f"{text}node. No replica stops before the new one is ready.")
     elif replicas > 1 or now is None:
-        yield Interruption(SLOWER, f"Server {name} rolls out by a pod less: one replica fewer answers meanwhile.")
+        yield Interruption(SLOWER, f"Server {name} rolls out with one replica fewer meanwhile.")
     else:
-        text = f"Server {name} rolls out by a pod less, and has one: it doesn't answer until the new one has its model"
-        yield Interruption(OUTAGE, f"{text} loaded.")
+        text = (
+            f"Server {name} has one replica, and the rollout stops it first. The server does not answer until the new"
+        )
+        yield Interruption(OUTAGE, f"{text} replica has loaded its model.")
 
 
 def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
-    """A run is never killed by a newer one, unless its namespace is the default one."""
+    """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
     name = change.resource.name
     newer = [one.resource.name for one in plan.of(CREATE) if one.resource.parent == change.resource.parent]
     if change.operation == LEAVE or change.resource.retained:
         if newer:
             text = (
-                f"Run {name} changed: {join_names(newer)} is a new run beside it, and the old one goes on to its end."
+                f"Run {name} changed. {join_names(newer)} is a new run beside it, and the old run continues to its end."
             )
         else:
-            text = f"Run {name} leaves the stack, and goes on to its end in the cluster."
+            text = f"Run {name} leaves the stack and continues to its end in the cluster."
         yield Interruption(NOTE, text)
     elif change.operation in (DELETE, REPLACE):
-        yield Interruption(WORK, f"Run {name} is deleted: what it did since its last checkpoint is lost.")
+        yield Interruption(WORK, f"Run {name} is deleted. Its work since the last checkpoint is lost.")
 
 
 def of_namespace(change: Change) -> Iterator[Interruption]:
-    """A namespace takes along everything in it, whoever put it there."""
+    """Yields the deletion of a namespace, which includes objects of other users."""
     if change.operation in (DELETE, REPLACE):
-        text = f"Namespace {change.resource.name} is deleted with all that is in it, also what others submitted."
+        text = f"Namespace {change.resource.name} is deleted with all its objects, including those of other users."
         yield Interruption(OUTAGE, text)
 
 
 def of_release(change: Change) -> Iterator[Interruption]:
-    """Kueue and JobSet are installed by Helm; their CRDs hold all the queues."""
+    """Yields the interruptions of Kueue and JobSet, which Helm installs."""
     name = change.resource.name.rpartition("/")[2]
     if change.operation in (DELETE, REPLACE):
-        yield Interruption(OUTAGE, f"{name} is uninstalled: nothing is queued or started by it any more.")
+        yield Interruption(OUTAGE, f"{name} is uninstalled. It no longer queues or starts workloads.")
     elif change.operation == UPDATE:
         text = (
-            f"{name} restarts: what runs goes on, queued work stays queued, and for some seconds nothing new is let in."
+            f"{name} restarts. Running workloads continue, and queued workloads stay queued. It admits nothing for "
+            "some seconds."
         )
         yield Interruption(NOTE, text)
 
 
 def of_queue(change: Change) -> Iterator[Interruption]:
-    """Kueue never stops what it has admitted because a quota shrank; it admits less from then on."""
+    """Yields the changes of a queue. Kueue never stops an admitted workload because a quota shrinks."""
     what = f"{change.resource.kind} {change.resource.name}"
     if change.operation in (DELETE, REPLACE):
-        yield Interruption(WORK, f"{what} goes: what waits in it isn't admitted, and what it admitted ends first.")
+        yield Interruption(
+            WORK, f"{what} is deleted. Waiting workloads are not admitted. Admitted workloads end first."
+        )
     elif any("nominalQuota" in one.path or "Limit" in one.path for one in change.differences):
         yield Interruption(
-            NOTE, f"{what} has another quota: it counts for what is admitted from now on, nothing is stopped."
+            NOTE, f"The quota of {what} changes. It applies to new workloads; running workloads continue."
         )
 
 
 def because(change: Change) -> str:
-    """Which properties replace a resource."""
+    """Names the properties that replace a resource."""
     paths = [one.path for one in change.differences if one.replaces]
-    return f" (by {', '.join(paths)})" if paths else ""
+    return f" (because of {', '.join(paths)})" if paths else ""
 
 
 def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
-    """Servers and runs among resources."""
+    """Returns the servers and runs among resources."""
     workload_types: tuple[Any, ...] = (DEPLOYMENT, JOB)
     found = (one for one in resources.values() if one.type in workload_types or one.type.endswith(":JobSet"))
     return sorted((one for one in found if not is_controller(one)), key=lambda one: one.name)
 
 
 def is_controller(workload: Resource) -> bool:
-    """Whether it asks for no accelerator: adapters and frontends, which are no work of the users'."""
-    return workload.type == DEPLOYMENT and not resource_requests(pod_of(workload.inputs.get("spec") or {}))
+    """Whether a Deployment requests no accelerator, as adapters and frontends do."""
+    return workload.type == DEPLOYMENT and not accelerator_requests(pod_of(workload.inputs.get("spec") or {}))
 
 
 def workload_names(resources: list[Resource]) -> str:
-    """Workloads by name, each with what it is."""
+    """Lists workloads by type and name."""
     return join_names(
         [f"{'server' if resource.type == DEPLOYMENT else 'run'} {resource.name}" for resource in resources]
     )
 
 
 def join_names(names: list[str]) -> str:
-    """Names in a sentence."""
+    """Joins names for a sentence."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,4 +1,4 @@
-"""The page itself: Markdown of a plan, the same for the same plan."""
+"""The report page: deterministic Markdown of a plan."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from report.interruptions import NOTE, interruptions
 from report.policies import MANDATORY, Verdict
 from report.prices import Prices
 
-# GitHub takes no longer comment: https://github.com/orgs/community/discussions/27190
+# GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190
 COMMENT_LIMIT = 65_536
 # A table with more rows is folded.
 LONG = 8
-SHORTENED = (
-    "_Left out: with it the page would be longer than a comment may be. `python -m report --limit 0` has it all._"
-)
+SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `python -m report --limit 0` shows all._"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a page has: `picture` is the address of the SVG, or `mermaid` for a graph that GitHub draws, or empty."""
+    """Options of a page. `picture` is the address of the SVG, `mermaid` for a graph in the page, or empty."""
 
     prices: Prices | None = None
     picture: str = ""
@@ -35,24 +33,24 @@ class Options:
 
 @dataclass
 class Section:
-    """A part of the page: its heading, what is always said, and what is left out where the page gets too long."""
+    """A section of the page; `rest` is omitted if the page gets too long."""
 
     heading: str
     always: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
-    # The higher, the sooner it is left out; 0 never is.
+    # Sections with a higher number are shortened first; 0 never.
     spare: int = 0
 
     def written(self, full: bool) -> list[str]:
-        """Its lines."""
+        """Returns the lines of the section."""
         body = [*self.always, *(self.rest if full else [SHORTENED] if self.rest else [])]
         return [f"## {self.heading}", *body] if body else []
 
 
 def page(plan: Plan, verdict: Verdict, options: Options) -> str:
-    """The page, no longer than its limit."""
+    """Returns the page, shortened to its limit."""
     judged = [policies(plan, verdict)]
-    forbidden = verdict.count(mandatory=True) > 0  # and then the rest can wait
+    forbidden = verdict.count(mandatory=True) > 0  # then the policies come first
     sections = [
         *(judged if forbidden else []),
         interrupted(plan),
@@ -77,7 +75,7 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The beginning of a text, to the end of a line, and that it is one."""
+    """Cuts a text at the end of a line and says so."""
     room = limit - len(SHORTENED) - len("\n\n</details>\n\n\n")
     begun = text[: text.rfind("\n", 0, room)]
     closing = "\n\n</details>" if begun.count("<details>") > begun.count("</details>") else ""
@@ -85,49 +83,49 @@ def cut(text: str, limit: int) -> str:
 
 
 def summary(plan: Plan, verdict: Verdict) -> str:
-    """One line that says it all."""
+    """Returns the summary in one line."""
     if plan.errors:
-        return "**There is no plan: the preview failed.** Nothing would be changed."
+        return "**The preview failed, so there is no plan.** Nothing would change."
     counts = [
         f"{len(found)} {MARKS[one][2]}" for one in (REPLACE, DELETE, UPDATE, CREATE, LEAVE) if (found := plan.of(one))
     ]
     touched = {change.resource.urn for change in plan.changes}
     same = sum(not one.is_component for urn, one in plan.after.items() if urn not in touched)
-    rest = f"; {same} as they are" if same else ""
+    rest = f", {same} unchanged" if same else ""
     parts = [f"**{', '.join(counts) if counts else 'Nothing changes'}**{rest}."]
     worst = [one for one in interruptions(plan) if one.severity < NOTE]
-    parts.append(f"**{plural(len(worst), 'interruption')}.**" if worst else "Nothing that runs is interrupted.")
+    parts.append(f"**{plural(len(worst), 'interruption')}.**" if worst else "No running workload is interrupted.")
     if broken := verdict.count(mandatory=True):
-        parts.append(f"**{plural(broken, 'mandatory policy violation')}: it can't be deployed.**")
+        parts.append(f"**{plural(broken, 'mandatory policy violation')}: the stack cannot be deployed.**")
     if advised := verdict.count(mandatory=False):
         parts.append(f"{plural(advised, 'advisory policy violation')}.")
     return " ".join(parts)
 
 
 def failed(plan: Plan) -> Section:
-    """Why there is no plan, in Pulumi's and the program's own words."""
+    """Shows the errors of Pulumi and the program."""
     return Section("Why it failed", [f"```\n{error}\n```" for error in plan.errors])
 
 
 def not_checked(plan: Plan) -> Section:
-    """What the program could not check, such as a model that the catalog does not have."""
+    """Lists what the program could not check, such as a model that the catalog does not have."""
     return Section("Not checked", ["\n".join(f"- {text(line)}" for line in plan.unchecked)] if plan.unchecked else [])
 
 
 def interrupted(plan: Plan) -> Section:
-    """What a plan interrupts, worst first."""
+    """Lists the interruptions, worst first."""
     found = interruptions(plan)
     lines = [f"- {'**' + text(one.text) + '**' if one.severity <= 1 else text(one.text)}" for one in found]
-    return Section("What it interrupts", ["\n".join(lines)] if lines else [])
+    return Section("Interruptions", ["\n".join(lines)] if lines else [])
 
 
 def warnings(plan: Plan) -> Section:
-    """What the program warns of, such as settings that the cloud keeps, each with its remedy."""
+    """Lists the warnings of the program, each with its remedy."""
     return Section("Warnings", ["\n".join(f"- {text(one)}" for one in plan.warnings)] if plan.warnings else [])
 
 
 def accelerators(plan: Plan, prices: Prices | None) -> Section:
-    """Accelerators by capacity mode before and after, and their cost; then where they come from."""
+    """Shows accelerators and cost by capacity mode before and after, then by pool and workload."""
     sides = before_and_after(plan)
     if not any(sides):
         return Section("Accelerators")
@@ -140,13 +138,13 @@ def accelerators(plan: Plan, prices: Prices | None) -> Section:
         rows.append([key[0], code(key[1]), span(was.min_count, was.max_count), marked(was, now), *costs])
     sums = [total(side, prices) for side in sides]
     if prices:
-        head += [f"{prices.currency} an hour before", "after"]
+        head += [f"{prices.currency} per hour before", "after"]
         rows.append(["**all**", "", *("" for _ in sides), *(f"**{cost(one, prices)}**" for one in sums)])
-    notes = ["GPUs and TPU chips, at least – at most: of pools their bounds, elsewhere what workloads may ask for."]
+    notes = ["GPUs and TPU chips, minimum – maximum: the bounds of pools, else the requests of workloads."]
     if prices:
-        notes.append(f"Prices of {prices.date}, the accelerators' machines only.")
+        notes.append(f"Prices as of {prices.date}, only for machines with accelerators.")
         if missing := sorted({one for sum_ in sums for one in sum_.unpriced}):
-            notes.append(f"**Without a price, and not in the sums:** {', '.join(map(code, missing))}.")
+            notes.append(f"**Not in the sums, because they have no price:** {', '.join(map(code, missing))}.")
     places = [
         [one.capacity, code(one.accelerator), text(one.place), *(bounds_in(side, one) for side in sides)]
         for one in sorted({(place.key, place.place): place for side in sides for place in side}.values(), key=place_of)
@@ -161,29 +159,29 @@ def accelerators(plan: Plan, prices: Prices | None) -> Section:
 
 
 def place_of(one: Supply) -> tuple[tuple[str, str], str]:
-    """By what the places of accelerators are sorted."""
+    """Returns the sort key of a supply."""
     return one.key, one.place
 
 
 def bounds_in(side: Iterable[Supply], place: Supply) -> str:
-    """What comes from a place on one side of the plan."""
+    """Returns the bounds of a supply before or after the plan."""
     found = total((one for one in side if place_of(one) == place_of(place)), None)
     return span(found.min_count, found.max_count)
 
 
 def marked(was: Total, now: Total) -> str:
-    """The bounds after, emphasised where they changed."""
+    """Formats the bounds after the plan, in bold if they changed."""
     shown = span(now.min_count, now.max_count)
     return shown if (was.min_count, was.max_count) == (now.min_count, now.max_count) else f"**{shown}**"
 
 
 def span(min_count: int, max_count: int) -> str:
-    """At least – at most."""
+    """Formats minimum – maximum."""
     return str(min_count) if min_count == max_count else f"{min_count} – {max_count}"
 
 
 def cost(sum_: Total, prices: Prices | None) -> str:
-    """The cost of an hour, at least – at most; nothing where no price is known."""
+    """Formats the cost per hour, minimum – maximum; `?` without prices."""
     if prices is None or (sum_.unpriced and not any(sum_.cost)):
         return "?"
     min_cost, max_cost = (amount.quantize(Decimal("0.01"), ROUND_HALF_UP) for amount in sum_.cost)
@@ -191,10 +189,10 @@ def cost(sum_: Total, prices: Prices | None) -> str:
 
 
 def policies(plan: Plan, verdict: Verdict) -> Section:
-    """What the policy pack says."""
+    """Shows the results of the policy pack."""
     if not verdict.rules and not verdict.violations:
         return Section("Policies")
-    checked = f"{plural(verdict.rules, 'rule')} held to {plural(verdict.resources, 'resource')}: "
+    checked = f"{plural(verdict.rules, 'rule')} checked on {plural(verdict.resources, 'resource')}: "
     if not verdict.violations:
         return Section("Policies", [checked + "no violation."])
     counts = f"{verdict.count(True)} mandatory, {verdict.count(False)} advisory."
@@ -219,25 +217,25 @@ def policies(plan: Plan, verdict: Verdict) -> Section:
 
 
 def without_name(message: str, name: str) -> str:
-    """A message less the name of its resource, which has a column of its own."""
+    """Removes the name of the resource from a message, because it has its own column."""
     before, found, after = message.partition(f" {name}: ")
     return after if found and " " not in before else message
 
 
 def changed(plan: Plan) -> Iterable[Section]:
-    """A section for each operation, worst first."""
+    """Yields a section per operation, worst first."""
     yield Section("Replaced", [], tables(plan, REPLACE, property_rows), 3)
     yield Section("Deleted", [], tables(plan, DELETE, name_rows), 4)
     yield Section("Changed", [], tables(plan, UPDATE, property_rows), 5)
     yield Section("Created", [], tables(plan, CREATE, name_rows), 6)
-    yield Section("Left alone", [], tables(plan, LEAVE, name_rows), 7)
+    yield Section("Retained", [], tables(plan, LEAVE, name_rows), 7)
 
 
 Rows = Callable[[Sequence[Change]], tuple[list[str], list[list[str]]]]
 
 
 def tables(plan: Plan, operation: str, rows: Rows) -> list[str]:
-    """A table for each component with changes of an operation, folded where they are long together."""
+    """Returns one table per component with changes of an operation, folded if they are long."""
     found = plan.of(operation)
 
     def owner(change: Change) -> str:
@@ -256,65 +254,65 @@ def tables(plan: Plan, operation: str, rows: Rows) -> list[str]:
 
 
 def property_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
-    """A row for each property that changes."""
+    """Returns a row per changed property."""
     rows = []
     for change in changes:
         title = f"{MARKS[change.operation][0]} {text(change.resource.title)}"
         for index, one in enumerate(change.differences or ()):
-            path = code(one.path) + (" **replaces it**" if one.replaces else "")
+            path = code(one.path) + (" **forces replacement**" if one.replaces else "")
             rows.append([title if index == 0 else "", path, code(one.old), code(one.new)])
         if not change.differences:
-            rows.append([title, "by what it depends on", "", ""])
+            rows.append([title, "because of a dependency", "", ""])
     return ["resource", "property", "old", "new"], rows
 
 
 def name_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
-    """A row for each resource that comes or goes."""
+    """Returns a row per resource that is created or deleted."""
     return ["kind", "name"], [
         [f"{MARKS[one.operation][0]} {text(one.resource.kind)}", code(one.resource.name)] for one in changes
     ]
 
 
 def picture(plan: Plan, address: str) -> Section:
-    """The graph with what changes marked."""
+    """Shows the graph, with changes marked."""
     if not address or plan.errors:
         return Section("Graph")
     drawn = f"```mermaid\n{graph.mermaid(graph.of_plan(plan))}\n```"
     if address == "mermaid":
-        return Section("Graph", [], [folded("Components, and what waits for what", drawn)], 8)
-    return Section("Graph", [f"![The components of {plan.stack}, what changes marked]({address})"])
+        return Section("Graph", [], [folded("Components and their dependencies", drawn)], 8)
+    return Section("Graph", [f"![The components of {plan.stack}, with changes marked]({address})"])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Returns a Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def long(title: str, body: str, rows: int) -> str:
-    """What has many rows folded, the rest as it is."""
+    """Folds a part that has many rows."""
     return folded(title, body) if rows > LONG else body
 
 
 def folded(title: str, body: str) -> str:
-    """A part that a reader opens."""
+    """Returns a part that readers expand."""
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
 def plural(count: int, noun: str) -> str:
-    """A count of things."""
+    """Formats a count with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def text(value: str) -> str:
-    """Plain text that is no Markdown and no HTML, in a cell of a table or a line."""
+    """Escapes Markdown and HTML in plain text for a table cell or a line."""
     escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
-    escaped = escaped.replace("](", "]\\(").replace("@", "@\u200b")  # no link, and nobody is called
+    escaped = escaped.replace("](", "]\\(").replace("@", "@\u200b")  # no links and no mentions
     return "".join(f"\\{c}" if c in "*_`" else c for c in escaped)
 
 
 def code(value: str) -> str:
-    """A name or a value, as it stands."""
-    if not value or value in ("–", "(secret)", "(known afterwards)"):
+    """Formats a name or a value as inline code."""
+    if not value or value in ("–", "(secret)", "(known after an up)"):
         return value
     fence = "``" if "`" in value else "`"
     pad = " " if "`" in value else ""

@@ -1,4 +1,4 @@
-"""What a policy pack says of a preview."""
+"""Results of policy packs in a preview."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MANDATORY = "mandatory"
 
 @dataclass(frozen=True, order=True)
 class Violation:
-    """A rule that a resource breaks; a mandatory one stops the deployment."""
+    """A violation of a policy. A mandatory one stops the deployment."""
 
     enforcement: str
     policy: str
@@ -21,25 +21,25 @@ class Violation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Every violation, mandatory ones first, and how many rules were held to how many resources."""
+    """All violations, mandatory ones first, and the number of rules and resources that were checked."""
 
     violations: tuple[Violation, ...] = ()
     rules: int = 0
     resources: int = 0
 
     def count(self, mandatory: bool) -> int:
-        """How many violations are mandatory, or are not."""
-        return sum((one.enforcement == MANDATORY) == mandatory for one in self.violations)
+        """Returns the number of mandatory or of advisory violations."""
+        return sum((violation.enforcement == MANDATORY) == mandatory for violation in self.violations)
 
 
 def verdict(preview: Preview) -> Verdict:
-    """The policy results among a preview's events; each once, however often the engine asked."""
+    """Returns the policy results among the events of a preview, without duplicates."""
     violations: set[Violation] = set()
     rules: set[str] = set()
     resources: set[str] = set()
     for event in preview.events:
         if result := event.get("policyEvent"):
-            # First comes what the policy is for, the same for every violation.
+            # The first line is the policy's description, the same for every violation.
             first, *rest = lines(result["message"]) or [""]
             message = " ".join(rest) or first
             urn = result.get("resourceUrn") or ""
@@ -53,5 +53,5 @@ def verdict(preview: Preview) -> Verdict:
 
 
 def lines(message: str) -> list[str]:
-    """A message's lines that say something."""
+    """Returns the nonempty lines of a message."""
     return [line.strip() for line in message.splitlines() if line.strip()]

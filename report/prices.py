@@ -1,12 +1,12 @@
-"""The prices that a report may count with: the user's own, as there are none in this project.
+"""Price tables for the report. You supply the prices; this project contains none.
 
 A price table is a YAML file:
 
     currency: EUR
-    date: 2026-11-20            # of the prices, so that a reader knows how old they are
+    date: 2026-11-20            # date of the prices, which the report shows
     perHour:
-      g2-standard-24/spot: 0    # one machine for an hour, by machine type and capacity mode
-      nvidia-l4/onDemand: 0     # one accelerator for an hour, where Google chooses the machine (Autopilot)
+      g2-standard-24/spot: 0    # price of one machine per hour, by machine type and capacity mode
+      nvidia-l4/onDemand: 0     # price of one accelerator per hour, if GKE chooses the machine (Autopilot)
 
 Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`.
 """
@@ -31,69 +31,69 @@ PRICED = (*MACHINES, *GPUS, *(version.accelerator for version in VERSIONS.values
 
 
 class BadPrices(ValueError):
-    """A price table that can't be counted with; the message says every reason."""
+    """An invalid price table; the message lists all mistakes."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of an hour, by `machine type or accelerator/capacity mode`."""
+    """Prices per hour, by `machine type or accelerator/capacity mode`."""
 
     currency: str
     date: str
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
 
-    def of(self, what: str, capacity: str) -> Decimal | None:
-        """The price of one machine or accelerator for an hour; None where the table has none."""
-        return self.per_hour.get(f"{what}/{capacity}")
+    def of(self, name: str, capacity: str) -> Decimal | None:
+        """Returns the price of a machine or accelerator per hour, or None."""
+        return self.per_hour.get(f"{name}/{capacity}")
 
 
 def read(path: Path) -> Prices:
-    """The price table in a file; raises BadPrices."""
+    """Reads a price table from a file. Raises BadPrices."""
     try:
         return parse(yaml.safe_load(path.read_text()))
     except (OSError, yaml.YAMLError) as error:
-        raise BadPrices(f"{path} can't be read as a price table: {error}") from None
+        raise BadPrices(f"{path}: the price table cannot be read: {error}") from None
     except BadPrices as bad:
-        raise BadPrices(f"{path} is no price table:\n{bad}") from None
+        raise BadPrices(f"{path} is not a valid price table:\n{bad}") from None
 
 
 def parse(content: Any) -> Prices:
-    """A price table from its YAML; raises BadPrices."""
-    found = list(problems(content))
-    if found:
-        raise BadPrices("\n".join(f"  - {one}" for one in found))
+    """Returns the price table of parsed YAML. Raises BadPrices."""
+    mistakes = list(problems(content))
+    if mistakes:
+        raise BadPrices("\n".join(f"  - {mistake}" for mistake in mistakes))
     per_hour = {key: Decimal(str(price)) for key, price in content["perHour"].items()}
     return Prices(str(content["currency"]), str(content["date"]), per_hour)
 
 
 def problems(content: Any) -> Iterator[str]:
-    """Everything that is wrong with a price table."""
+    """Yields all mistakes of a price table."""
     if not isinstance(content, Mapping):
-        yield f"it has no keys. Write {', '.join(KEYS)}."
+        yield f"it has no keys. Add {', '.join(KEYS)}."
         return
     for key in content.keys() - set(KEYS):
-        yield f"{key}: there is no such key — nothing would read it. Write {', '.join(KEYS)}."
+        yield f"{key}: there is no such key. It has no effect. Use {', '.join(KEYS)}."
     for key in KEYS:
         if content.get(key) in (None, ""):
-            yield f"{key} is missing — a sum without it says nothing. Add it."
+            yield f"{key} is missing. Sums are meaningless without it. Add it."
     prices = content.get("perHour")
     if prices and not isinstance(prices, Mapping):
-        yield "perHour: this is no mapping. Write lines such as g2-standard-24/spot: 0."
+        yield "perHour: this is not a mapping. Write lines such as g2-standard-24/spot: 0."
         return
     for key, price in (prices or {}).items():
-        what, _, capacity = str(key).partition("/")
+        name, _, capacity = str(key).partition("/")
         if capacity not in MODES:
-            yield f"perHour.{key}: {capacity or 'nothing'} is no capacity mode. Write one of {', '.join(MODES)}."
-        if what not in PRICED:
-            near = ", ".join(difflib.get_close_matches(what, PRICED, n=3))
-            hint = f"Did you mean {near}?" if near else "Write one such as g2-standard-24, or nvidia-l4."
-            yield f"perHour.{key}: {what} is no machine type or accelerator. {hint}"
+            yield f"perHour.{key}: {capacity or '(empty)'} is not a capacity mode. Use one of {', '.join(MODES)}."
+        if name not in PRICED:
+            near = ", ".join(difflib.get_close_matches(name, PRICED, n=3))
+            hint = f"Did you mean {near}?" if near else "Use a name such as g2-standard-24 or nvidia-l4."
+            yield f"perHour.{key}: {name} is not a machine type or accelerator. {hint}"
         if not is_price(price):
-            yield f"perHour.{key}: {price!r} is no price. Write a number, not below 0, without a currency."
+            yield f"perHour.{key}: {price!r} is not a price. Use a number of 0 or more, without a currency."
 
 
 def is_price(price: object) -> bool:
-    """Whether it is a number that one can pay."""
+    """Whether a value is a finite number of 0 or more."""
     try:
         return not isinstance(price, bool) and Decimal(str(price)).is_finite() and Decimal(str(price)) >= 0
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""Pictures as SVG text: a few shapes, text that fits, and colours for light and dark."""
+"""Pictures as SVG text: a few shapes, text that fits, and colors for light and dark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
-# (on light, on dark) of each colour, with a contrast of 4.5 or more where it is text.
+# (on light, on dark) of each color, with a contrast of at least 4.5 for text.
 PALETTE = {
     "page": ("#ffffff", "#0d1117"),
     "card": ("#f6f8fa", "#161b22"),
@@ -22,18 +22,18 @@ PALETTE = {
     "red": ("#cf222e", "#ff7b72"),
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
-# Widths of letters in ems, for fonts at the wide end; what fits by these fits everywhere.
+# Widths of letters in ems, for wide fonts, so that texts also fit in others.
 _NARROW, _WIDE = set("iljtfrI.,:;'|()[]/-! "), set("mwMW@%—")
 
 
 def width(text: str, size: float, bold: bool = False) -> float:
-    """About how wide a text is, rather too much than too little."""
+    """Estimates the width of a text, rather too wide than too narrow."""
     ems = sum(0.38 if c in _NARROW else 0.95 if c in _WIDE else 0.7 if c.isupper() else 0.6 for c in text)
     return ems * size * (1.12 if bold else 1)
 
 
 def fitted(text: str, room: float, size: float, bold: bool = False) -> str:
-    """The text, its end cut where it has no room."""
+    """Cuts the end of a text that does not fit."""
     if width(text, size, bold) <= room:
         return text
     while text and width(text + "…", size, bold) > room:
@@ -43,7 +43,7 @@ def fitted(text: str, room: float, size: float, bold: bool = False) -> str:
 
 @dataclass
 class Canvas:
-    """A picture that is being drawn; lengths in pixels, y downwards. `title` is what a screen reader says."""
+    """A picture; lengths in pixels, y downwards. Screen readers read its `title`."""
 
     width: float
     height: float
@@ -64,7 +64,7 @@ class Canvas:
         opacity: float = 1,
         dashed: bool = False,
     ) -> None:
-        """A rectangle with round corners."""
+        """Draws a rectangle with round corners."""
         more = f' stroke-width="{number(thick)}"' if stroke else ""
         more += ' stroke-dasharray="5 4"' if dashed else ""
         more += f' opacity="{number(opacity)}"' if opacity < 1 else ""
@@ -81,14 +81,14 @@ class Canvas:
         bold: bool = False,
         anchor: str = "start",
     ) -> None:
-        """A line of text on the base line `y`."""
+        """Draws a line of text on the base line `y`."""
         more = ' font-weight="600"' if bold else ""
         more += f' text-anchor="{anchor}"' if anchor != "start" else ""
         at = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
         self.parts.append(f'<text class="{self.style(fill)}" {at}{more}>{escape(text)}</text>')
 
     def path(self, d: str, stroke: str, thick: float = 1.5, dashed: bool = False, fill: str | None = None) -> None:
-        """A line, or an outline that is filled."""
+        """Draws a line, or a filled outline."""
         more = ' stroke-dasharray="5 4"' if dashed else ""
         style = self.style(fill, stroke)
         self.parts.append(f'<path class="{style}" d="{d}" stroke-width="{number(thick)}"{more}/>')
@@ -96,13 +96,13 @@ class Canvas:
     def line(
         self, x1: float, y1: float, x2: float, y2: float, stroke: str, thick: float = 1, dashed: bool = False
     ) -> None:
-        """A straight line."""
+        """Draws a straight line."""
         self.path(f"M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}", stroke, thick, dashed)
 
     def arrow(
         self, points: Iterable[tuple[float, float]], stroke: str, thick: float = 1.5, dashed: bool = False
     ) -> None:
-        """A smooth line from left to right through points, with a head at its end."""
+        """Draws a smooth line from left to right through points, with an arrowhead."""
         (x, y), *rest = points
         d = f"M{number(x)} {number(y)}"
         for next_x, next_y in rest:
@@ -115,13 +115,13 @@ class Canvas:
         self.parts.append(f'<path class="{self.style(stroke)}" d="{head}"/>')
 
     def style(self, fill: str | None, stroke: str | None = None) -> str:
-        """The classes of a shape."""
+        """Returns the classes of a shape."""
         names = [f"f-{fill}" if fill else "f-none", *([f"s-{stroke}"] if stroke else [])]
         self.used.update(names)
         return " ".join(names)
 
     def rendered(self) -> str:
-        """The whole picture."""
+        """Returns the whole picture."""
         size = f'viewBox="0 0 {number(self.width)} {number(self.height)}" width="{number(self.width)}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} height="{number(self.height)}" role="img"'
         light, dark = ("".join(self.rules(shade)) for shade in (0, 1))
@@ -130,12 +130,12 @@ class Canvas:
         return "\n".join([head, *self.parts, "</svg>"]) + "\n"
 
     def rules(self, shade: int) -> Iterable[str]:
-        """Style rules of what was used, on light (0) or dark (1)."""
+        """Yields the style rules of the used colors, on light (0) or dark (1)."""
         for name in sorted(self.used - {"f-none"}):
-            kind, _, colour = name.partition("-")
-            yield f".{name}{{{'fill' if kind == 'f' else 'stroke'}:{PALETTE[colour][shade]}}}"
+            target, _, color = name.partition("-")
+            yield f".{name}{{{'fill' if target == 'f' else 'stroke'}:{PALETTE[color][shade]}}}"
 
 
 def number(value: float) -> str:
-    """A length, the same on every machine."""
+    """Formats a length the same on every machine."""
     return f"{value:.1f}".rstrip("0").rstrip(".")

@@ -10,8 +10,8 @@ import yaml
 
 from catalog.nodes import NodeShape, allocatable
 from catalog.quantities import parse_quantity
-from policy.resources import Resource, Stack
 from policy.rules.accelerators import quota_within_capacity
+from resources.stack import Resource, Stack
 from settings import BadConfiguration, load, plan
 from settings.calibration import Calibration, read
 from tests.test_bad_configuration import Configuration, good

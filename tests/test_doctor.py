@@ -18,9 +18,10 @@ import settings
 from catalog import apis, features, project_quotas
 from docs import repository
 from emulator.gcp_plugin import rest
-from ops import doctor
-from ops import doctor_needs as needs
-from ops.doctor import ADVICE, GOOD, MISSING, UNCHECKED, Doctor, Finding
+from ops.doctor import command as doctor
+from ops.doctor import needs, requests
+from ops.doctor.command import Doctor
+from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from ops.stack import Answer, Stop
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
@@ -143,7 +144,7 @@ def test_recorded_answers_have_the_fields_that_google_s_description_has() -> Non
     for url, body in of_google(recorded()):
         document, name = next(schema for form, schema in TYPES.items() if re.fullmatch(form, url))
         problems = rest.Body(rest.api(document), name, body, {}).problems("answer")
-        assert [text for _, text in problems if "set by Google alone" not in text] == [], url
+        assert [text for _, text in problems if "is output-only: Google sets it" not in text] == [], url
         seen += 1
     assert seen >= 13
 
@@ -296,10 +297,10 @@ LACKS = [
     ),
     *(
         Lack(
-            f"{api} is off",
+            f"{api} is disabled",
             switched_off(api),
             "APIs",
-            f"{api} is off",
+            f"{api} is disabled",
             f"gcloud services enable {api} --project my-project",
         )
         for api in [*apis.BEFOREHAND, *apis.REASONS]
@@ -309,7 +310,7 @@ LACKS = [
             f"no {permission}",
             not_granted(permission),
             "permissions",
-            f"you may not: {permission}",
+            f"you lack: {permission}",
             "gcloud projects add-iam-policy-binding my-project "
             f"--member=serviceAccount:ci@my-project.iam.gserviceaccount.com --role={role}",
         )
@@ -357,14 +358,14 @@ LACKS = [
         "no TPU in the zone",
         only_in("ct5lp-hightpu-8t", "us-central1-c", "us-west4-a"),
         "machine type",
-        "pool v5e: no ct5lp-hightpu-8t in us-central1-a; this region has it in us-central1-c",
+        "pool v5e: no ct5lp-hightpu-8t in us-central1-a; available in us-central1-c",
         "pulumi config set --stack prod --path 'gke-ai:tpuPools[0].zones[0]' us-central1-c",
     ),
     Lack(
         "no TPU in the region",
         only_in("ct5lp-hightpu-8t", "us-west4-a"),
         "machine type",
-        "no ct5lp-hightpu-8t in us-central1-a; it is in us-west4-a",
+        "no ct5lp-hightpu-8t in us-central1-a; available in us-west4-a",
         "move the cluster",
     ),
     Lack(
@@ -378,21 +379,21 @@ LACKS = [
         "GKE is too old for secrets",
         channel("REGULAR", "1.33.5-gke.1162000"),
         "GKE version",
-        "channel regular begins with 1.33.5-gke.1162000, and secrets out of Secret Manager needs 1.34.0-gke.0",
+        "channel regular has version 1.33.5-gke.1162000, and secrets out of Secret Manager needs 1.34.0-gke.0",
         "pulumi config set --stack prod --path gke-ai:cluster.releaseChannel rapid",
     ),
     Lack(
         "a bucket of somebody else's",
         answers(BUCKET, {"code": 403, "body": {"error": {"code": 403, "message": "does not have access"}}}),
         "bucket",
-        "models-my-project is taken by somebody else",
+        "models-my-project belongs to another project",
         "pulumi config set --stack prod --path 'gke-ai:buckets[0].name' ANOTHER-NAME",
     ),
     Lack(
         "a bucket of one's own",
         answers(BUCKET, {"code": 200, "body": {"name": "models-my-project", "projectNumber": "123456789012"}}),
         "bucket",
-        "you have models-my-project already",
+        "bucket models-my-project exists already",
         "pulumi config set --stack prod --path 'gke-ai:buckets[0].adopt' true",
     ),
     Lack(
@@ -406,7 +407,7 @@ LACKS = [
         "a secret without a version",
         answers(f"{SECRET}/versions/latest", NOT_FOUND),
         "Secret Manager",
-        "has no version that can be read",
+        "has no enabled version",
         "gcloud secrets versions add hf-token --project my-project --data-file=-",
     ),
     Lack(
@@ -420,7 +421,7 @@ LACKS = [
 
 
 @pytest.mark.parametrize("lack", LACKS, ids=lambda lack: lack.id)
-def test_what_is_missing_is_found_alone_with_the_command_that_mends_it(
+def test_what_is_missing_is_found_alone_with_the_command_that_fixes_it(
     lack: Lack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = recorded()
@@ -459,7 +460,7 @@ def test_everything_is_found_at_once() -> None:
     assert sum(one.state == MISSING for one in visit(every)) == 6
 
 
-def test_a_machine_without_gcloud_is_told_just_that(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_gcloud_gets_that_finding_only(capsys: pytest.CaptureFixture[str]) -> None:
     every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud version --format=json"] = NO_COMMAND
     found = visit(every)
@@ -467,7 +468,7 @@ def test_a_machine_without_gcloud_is_told_just_that(capsys: pytest.CaptureFixtur
     assert missing.subject == "gcloud"
     assert "cloud.google.com/sdk/docs/install" in missing.command
     (unchecked,) = (one for one in found if one.state == UNCHECKED)
-    assert unchecked == Finding(UNCHECKED, "Google Cloud", "gcloud has to be there first")
+    assert unchecked == Finding(UNCHECKED, "Google Cloud", "install gcloud first")
     assert doctor.report_findings(found, "prod") == 1
     assert "not checked: Google Cloud" in capsys.readouterr().out
 
@@ -500,7 +501,7 @@ def test_in_a_project_that_is_not_there_nothing_is_looked_for(answer: Any, text:
     (missing,) = (one for one in found if one.state == MISSING)
     assert text in missing.text
     assert command in missing.command
-    assert [one.subject for one in found if one.state == UNCHECKED] == ["what is in the project"]
+    assert [one.subject for one in found if one.state == UNCHECKED] == ["resources of the project"]
 
 
 DISABLED = {
@@ -520,7 +521,7 @@ def test_what_an_api_that_is_off_would_say_is_not_checked_and_said_so() -> None:
     assert [one.subject for one in found if one.state == MISSING] == ["APIs"]
     unchecked = {one.subject: one.text for one in found if one.state == UNCHECKED}
     assert unchecked.keys() == {"quotas", "all gpus", "machines"}
-    assert set(unchecked.values()) == {"compute.googleapis.com is off in the project"}
+    assert set(unchecked.values()) == {"compute.googleapis.com is disabled in the project"}
 
 
 def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
@@ -531,8 +532,8 @@ def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
     unchecked = {one.subject: one.text for one in visit(every) if one.state == UNCHECKED}
     assert unchecked == {
         "versions": "container.googleapis.com answers 403: Required permission is missing.",
-        "buckets": "storage.googleapis.com is off in the project",
-        "secret": "secretmanager.googleapis.com does not answer: Name or service not known",
+        "buckets": "storage.googleapis.com is disabled in the project",
+        "secret": "secretmanager.googleapis.com does not respond: Name or service not known",
     }
 
 
@@ -741,7 +742,7 @@ def test_a_compute_class_without_quota_is_advice() -> None:
     stack = changed(serving=[*STACK["serving"], server])
     (hint,) = (one for one in visit(every, stack) if one.state == ADVICE)
     assert "PREEMPTIBLE_NVIDIA_L4_GPUS is 5 in us-central1" in hint.text
-    assert "gke-ai:computeClasses[0].priorities[0] takes up to 6" in hint.text
+    assert "gke-ai:computeClasses[0].priorities[0] take up to 6" in hint.text
     assert not [one for one in visit(every, stack) if one.state == MISSING]
 
 
@@ -796,8 +797,8 @@ def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path
 
 # --------------------------------------------------------------------------------------------------------------- calls
 def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
-    assert doctor.call("no-such-command-anywhere --version").code == doctor.NOT_THERE
-    assert doctor.call("python3 --version").body.startswith("Python 3")
+    assert requests.call("no-such-command-anywhere --version").code == requests.NOT_THERE
+    assert requests.call("python3 --version").body.startswith("Python 3")
 
 
 @pytest.fixture
@@ -832,13 +833,13 @@ def google() -> Iterator[str]:
 
 
 def test_google_is_asked_with_the_credential(google: str) -> None:
-    assert doctor.call(f"GET {google}", token="t") == Answer(200, {"name": "x"})
-    assert doctor.call(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
-    refused = doctor.call(f"GET {google}", token="other")
+    assert requests.call(f"GET {google}", token="t") == Answer(200, {"name": "x"})
+    assert requests.call(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
+    refused = requests.call(f"GET {google}", token="other")
     assert (refused.code, refused.error) == (403, "Not you.")
-    assert doctor.call(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
-    assert "Not you" not in repr(doctor.call(f"GET {google}", token="t"))
-    assert doctor.call("GET http://127.0.0.1:9/").code == 0
+    assert requests.call(f"POST {google}", {"permissions": ["a.b.c"]}, "t").body == {"permissions": ["a.b.c"]}
+    assert "Not you" not in repr(requests.call(f"GET {google}", token="t"))
+    assert requests.call("GET http://127.0.0.1:9/").code == 0
 
 
 # ------------------------------------------------------------------------------------------------------- the command

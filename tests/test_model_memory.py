@@ -14,7 +14,8 @@ from catalog.machines import GPUS
 from catalog.model_memory import MARGIN, kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
 from catalog.models import MODELS, Model, find_model
 from catalog.quantities import GI
-from ops.doctor import UNCHECKED, Doctor, Finding
+from ops.doctor.command import Doctor
+from ops.doctor.visit import UNCHECKED, Finding
 from report.changes import plan
 from report.page import Options, page
 from report.policies import Verdict

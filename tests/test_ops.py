@@ -17,7 +17,8 @@ from rich.console import Console
 
 from catalog.quota import QUEUE_LABEL
 from ops import down, recover, status
-from ops.stack import BUCKET, CLUSTER, KUEUE_STACK, NODE_POOL, RELEASE, Stack, Stop
+from ops.stack import Stack, Stop
+from resources.types import BUCKET, CLUSTER, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 
 URN = "urn:pulumi:dev::gke-ai::"
 
@@ -252,7 +253,7 @@ def test_status_says_what_waits_and_why() -> None:
     assert "UID" not in text
     assert "path:" not in text
     assert "insufficient unused quota for nvidia.com/gpu" in text
-    assert "not looked at by Kueue yet" in text
+    assert "Kueue has not processed it yet" in text
     assert "SchedulingGated: its queue has not admitted it" in text
     assert "make down STACK=dev" in text
 
@@ -387,7 +388,11 @@ def test_status_reads_only_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -
     assert "/api/v1/events" in paths
     waits["status"]["conditions"][0]["status"] = "True"
     paths.clear()
-    Known.resources = [{"type": status.JOBSET}, {"type": status.HPA}, {"type": NODE_POOL, "inputs": {"name": "p"}}]
+    Known.resources = [
+        {"type": status.JOBSET},
+        {"type": HORIZONTAL_POD_AUTOSCALER},
+        {"type": NODE_POOL, "inputs": {"name": "p"}},
+    ]
     assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
     assert len([path for path in paths if "jobset" in path or "autoscal" in path]) == 2
     assert "/api/v1/events" not in paths

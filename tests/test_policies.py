@@ -11,8 +11,10 @@ from pulumi_policy import EnforcementLevel
 
 from policy.base import Policy, Violation, Waiver, waived
 from policy.pack import Context, plain, resource, unused_waiver, waivers
-from policy.resources import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET, SECRET_VERSION, UNKNOWN, Resource, Stack
 from policy.rules import POLICIES
+from resources.stack import Resource, Stack
+from resources.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
+from resources.values import SECRET, UNKNOWN
 from settings import BadConfiguration, load
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -178,7 +180,7 @@ def role(verbs: list[str], resources: list[str]) -> Resource:
     return k8s("ClusterRole", "r", None, rules=[{"apiGroups": ["*"], "verbs": verbs, "resources": resources}])
 
 
-NO_QUEUE = "are under no queue"
+NO_QUEUE = "have no queue"
 CASES = [
     Case(
         "accelerators-under-a-queue",
@@ -193,7 +195,7 @@ CASES = [
         "accelerators-under-a-queue",
         "TPUs of a JobSet",
         [cluster_queue(**{"google.com/tpu": "8"}), flavor(), pool(), jobset(TPU)],
-        ["JobSet llm/slices: its pods want google.com/tpu"],
+        ["JobSet llm/slices: its pods request google.com/tpu"],
     ),
     Case("accelerators-under-a-queue", "none wanted", [cluster_queue(), flavor(), cluster(), deployment()], []),
     Case("accelerators-under-a-queue", "a stack without queues", [cluster(), deployment(gpus())], []),
@@ -216,7 +218,7 @@ CASES = [
         "accelerators-under-a-queue",
         "nodes of a flavor",
         [cluster_queue(), flavor(L4), cluster(), job(gpus(), nodeSelector=L4)],
-        ["Job llm/train: its pods want nvidia.com/gpu"],
+        ["Job llm/train: its pods request nvidia.com/gpu"],
     ),
     Case("accelerators-under-a-queue", "in somebody else's cluster", [job(gpus())], [NO_QUEUE]),
     Case("accelerators-under-a-queue", "there, under a queue", [job(gpus(), labels=QUEUED)], []),
@@ -236,7 +238,7 @@ CASES = [
         "quota-within-capacity",
         "two queues of one flavor",
         [cluster_queue("a"), cluster_queue("b"), flavor(L4), pool(max_nodes=2)],
-        ["queues give out 8 nvidia.com/gpu of it, and its pools (l4) have 4"],
+        ["queues have quota for 8 nvidia.com/gpu of it, and its pools (l4) have 4"],
     ),
     Case(
         "quota-within-capacity",
@@ -301,7 +303,12 @@ CASES = [
     Case("flex-start-is-bounded", "not known yet", [pool(config={"flexStart": True, "maxRunDuration": UNKNOWN})], []),
     Case("flex-start-is-bounded", "a class with a successor", [flex_class(flex={"nodeRecycling": {"a": 1}})], []),
     Case("flex-start-is-bounded", "a class with a bound", [flex_class(maxRunDurationSeconds=3600)], []),
-    Case("flex-start-is-bounded", "a class without", [flex_class()], ["priority 1 is flex-start without a bound"]),
+    Case(
+        "flex-start-is-bounded",
+        "a class without",
+        [flex_class()],
+        ["priority 1 is flex-start without a maximum run duration"],
+    ),
     Case("resources-are-set", "set", [deployment()], []),
     Case("resources-are-set", "limits alone", [deployment(gpus())], []),
     Case("resources-are-set", "not known yet", [deployment(container(resources=UNKNOWN))], []),
@@ -328,7 +335,7 @@ CASES = [
     Case("images-are-pinned", "by digest", [deployment(container(image="example.com/a@sha256:12"))], []),
     Case("images-are-pinned", "not known yet", [deployment(container(image=UNKNOWN))], []),
     Case("images-are-pinned", "no tag", [deployment(container(image="example.com:5000/a"))], ["has no tag"]),
-    Case("images-are-pinned", "latest", [job(container(image="a:latest"))], ["the tag of image a:latest moves"]),
+    Case("images-are-pinned", "latest", [job(container(image="a:latest"))], ["the tag of image a:latest can move"]),
     Case("no-privileged-pods", "plain", [deployment()], []),
     Case(
         "no-privileged-pods",
@@ -399,14 +406,19 @@ CASES = [
     Case(
         "no-plain-text-secrets", "in a ConfigMap", [k8s("ConfigMap", data={"a": f"key={TOKEN}"})], ["data.a looks like"]
     ),
-    Case("no-plain-text-secrets", "in Secret Manager", [gcp(SECRET_VERSION, secretData="abc")], ["secretData is no"]),
+    Case(
+        "no-plain-text-secrets",
+        "in Secret Manager",
+        [gcp(SECRET_VERSION, secretData="abc")],
+        ["secretData is not a Pulumi secret"],
+    ),
     Case("no-plain-text-secrets", "secret there", [gcp(SECRET_VERSION, secretData=SECRET)], []),
     Case("no-service-account-keys", "none", [gcp("gcp:serviceaccount/account:Account")], []),
     Case(
         "no-service-account-keys",
         "one",
         [gcp("gcp:serviceaccount/key:Key")],
-        ["Key x: this is a service account's key"],
+        ["Key x: this is a service account key"],
     ),
     Case("buckets-are-private", "private", [bucket()], []),
     Case("buckets-are-private", "not known yet", [bucket(publicAccessPrevention=UNKNOWN)], []),
@@ -436,7 +448,7 @@ CASES = [
         [bucket(softDeletePolicy={"retentionDurationSeconds": 0.0}, versioning={"enabled": True})],
         [],
     ),
-    Case("data-can-be-restored", "destroyed", [bucket(forceDestroy=True)], ["deleted with all that is in it"]),
+    Case("data-can-be-restored", "destroyed", [bucket(forceDestroy=True)], ["deleted together with its objects"]),
     Case(
         "data-can-be-restored",
         "gone",
@@ -491,7 +503,12 @@ CASES = [
         [cluster(masterAuthorizedNetworksConfig=None, privateClusterConfig={"enablePrivateEndpoint": True})],
         [],
     ),
-    Case("control-plane-is-not-open", "to all", [cluster(masterAuthorizedNetworksConfig=None)], ["answers everyone"]),
+    Case(
+        "control-plane-is-not-open",
+        "to all",
+        [cluster(masterAuthorizedNetworksConfig=None)],
+        ["open to the whole Internet"],
+    ),
     Case(
         "control-plane-is-not-open",
         "to all by name",
@@ -505,7 +522,7 @@ CASES = [
         [cluster(privateClusterConfig=None, networkConfig=None, defaultEnablePrivateNodes=True)],
         [],
     ),
-    Case("nodes-are-private", "public", [cluster(privateClusterConfig=None)], ["addresses on the Internet"]),
+    Case("nodes-are-private", "public", [cluster(privateClusterConfig=None)], ["public IP addresses"]),
     Case("no-legacy-authentication", "none", [cluster()], []),
     Case("no-legacy-authentication", "authorization", [cluster(enableLegacyAbac=True)], ["legacy authorization is on"]),
     Case(
@@ -544,7 +561,7 @@ CASES = [
         "firewalls-are-not-open",
         "to all",
         [gcp(FIREWALL, sourceRanges=["0.0.0.0/0"], allows=[{"protocol": "tcp"}])],
-        ["lets 0.0.0.0/0 in"],
+        ["admits traffic from 0.0.0.0/0"],
     ),
     Case("no-basic-roles", "a role", [gcp("gcp:projects/iAMMember:IAMMember", role="roles/container.viewer")], []),
     Case(
@@ -563,15 +580,21 @@ CASES = [
         "what-matters-is-protected",
         "a cluster",
         [cluster(deletionProtection=False)],
-        ["Pulumi would delete it", "Google would delete it"],
+        ["Pulumi can delete it", "Google Cloud can delete it"],
     ),
-    Case("what-matters-is-protected", "a bucket", [bucket(protect=False)], ["with models and checkpoints"]),
+    Case("what-matters-is-protected", "a bucket", [bucket(protect=False)], ["with its models and checkpoints"]),
     Case("what-matters-is-protected", "a pool replaced first", [pool(replaced=False)], []),
     Case(
-        "what-matters-is-protected", "a pool that goes first", [pool(replaced=True)], ["comes only after it has gone"]
+        "what-matters-is-protected",
+        "a pool that goes first",
+        [pool(replaced=True)],
+        ["deletes it before it creates the replacement"],
     ),
     Case(
-        "what-matters-is-protected", "TPUs that go first", [tpu_pool(replaced=True)], ["comes only after it has gone"]
+        "what-matters-is-protected",
+        "TPUs that go first",
+        [tpu_pool(replaced=True)],
+        ["deletes it before it creates the replacement"],
     ),
     Case("no-cluster-admins", "an editor", [binding("edit")], []),
     Case(
@@ -586,7 +609,7 @@ CASES = [
         [binding("view", name="system:authenticated")],
         ["anyone with a Google account"],
     ),
-    Case("no-cluster-admins", "all rights", [role(["*"], ["*"])], ["all verbs on all resources"]),
+    Case("no-cluster-admins", "all rights", [role(["*"], ["*"])], ["grants all verbs on all resources"]),
     Case("no-cluster-admins", "all verbs on one", [role(["*"], ["services"])], []),
     Case("nothing-is-public", "inside", [service()], []),
     Case(
@@ -595,8 +618,13 @@ CASES = [
         [service(type="LoadBalancer", annotations={"networking.gke.io/load-balancer-type": "Internal"})],
         [],
     ),
-    Case("nothing-is-public", "a load balancer", [service(type="LoadBalancer")], ["its load balancer has an address"]),
-    Case("nothing-is-public", "an Ingress", [k8s("Ingress", spec={})], ["reached from the Internet"]),
+    Case(
+        "nothing-is-public",
+        "a load balancer",
+        [service(type="LoadBalancer")],
+        ["its load balancer has a public address"],
+    ),
+    Case("nothing-is-public", "an Ingress", [k8s("Ingress", spec={})], ["exposed to the Internet"]),
     Case(
         "nothing-is-public",
         "an internal Ingress",
@@ -746,7 +774,7 @@ def test_configuration_says_whether_a_violation_stops_a_deployment(stated: str |
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
-        ({"a:policies": "mandatry"}, "a:policies is mandatry — it counts as mandatory"),
+        ({"a:policies": "mandatry"}, "a:policies is mandatry. It counts as mandatory"),
         ({"a:policies": SECRET}, "counts as mandatory"),
         ({"a:waivers": '[{"policy": "images-are-pinned"}]'}, "a:waivers has entries without"),
         ({"a:waivers": "all"}, "a:waivers has entries without"),

@@ -9,8 +9,8 @@ import pytest
 
 from docs import repository
 from policy.pack import Context, plain
-from policy.resources import Resource, Stack
 from policy.rules import POLICIES
+from resources.stack import Resource, Stack
 from tests.recorder import Record, configuration, run_program
 
 OPEN_CLUSTER = {

@@ -17,10 +17,11 @@ from docs import repository
 from docs.pictures.examples import resources
 from ops.stack import Stop
 from report import __main__ as command
-from report import graph, prices
+from report import drawing, graph, prices
 from report.capacity import supplies
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, Plan, Resource, plan
 from report.interruptions import OUTAGE, interruptions
+from report.layout import WIDEST, box_height, laid_out
 from report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from report.policies import Verdict, Violation, verdict
 from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
@@ -46,17 +47,17 @@ def written(found: Preview, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_page_and_picture_say_what_was_agreed(name: str, tmp_path: Path) -> None:
-    source, agreed = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
+def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> None:
+    source, expected = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
     arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
     command.report(command.parser().parse_args(arguments))
-    renew = f"if this is as it should be: emulator/run python -m report --from {source} --output {agreed}"
+    renew = f"If the change is intended: emulator/run python -m report --from {source} --output {expected}"
     for suffix in ("md", "svg"):
         assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_order_in_which_the_engine_told_things_makes_no_difference(name: str) -> None:
+def test_order_of_the_engine_s_events_makes_no_difference(name: str) -> None:
     found = preview(name)
     mixed = random.Random(5)
     events = [event for event in found.events if "replacing" not in event]
@@ -69,19 +70,18 @@ def test_order_in_which_the_engine_told_things_makes_no_difference(name: str) ->
     )
     assert other != found
     assert written(other, picture="mermaid") == written(found, picture="mermaid")
-    assert graph.svg(graph.of_plan(plan(other)), "") == graph.svg(graph.of_plan(plan(found)), "")
+    assert drawing.svg(graph.of_plan(plan(other)), "") == drawing.svg(graph.of_plan(plan(found)), "")
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_no_secret_is_on_the_page_in_the_picture_or_in_a_saved_preview(name: str) -> None:
     found = preview(name)
-    drawn = graph.svg(graph.of_plan(plan(found)), "")
+    drawn = drawing.svg(graph.of_plan(plan(found)), "")
     for text in (found.written(), written(found, picture="mermaid", limit=0), drawn):
         assert not [canary for canary in CANARIES if canary in text]
     if name == "change":
-        assert "| ± Secret llm/hf-secret | `data.hf_api_token` **replaces it** | (secret) | (secret) |" in written(
-            found
-        )
+        row_text = "| ± Secret llm/hf-secret | `data.hf_api_token` **forces replacement** | (secret) | (secret) |"
+        assert row_text in written(found)
 
 
 def test_secrets_of_the_recorded_state_are_masked() -> None:
@@ -125,11 +125,11 @@ def test_long_page_keeps_interruptions_and_mandatory_violations_before_lists_of_
     assert "```mermaid" not in text
 
 
-def test_failed_program_is_told_in_its_own_words_and_no_plan_is_made_up() -> None:
+def test_failed_program_is_reported_with_its_own_errors_and_without_a_plan() -> None:
     recorded_before = preview("change").resources
     events = ({"error": "2 problems; nothing was changed.\n"}, {"error": "an unhandled error occurred: status 1"})
     text = written(Preview("dev", recorded_before, (), events))
-    assert "**There is no plan: the preview failed.**" in text
+    assert "**The preview failed, so there is no plan.**" in text
     assert "```\n2 problems; nothing was changed.\n```" in text
     assert "unhandled error" not in text
     assert "Accelerators" not in text
@@ -163,7 +163,7 @@ def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path, capsy
     output = str(tmp_path / "report.md")
     assert run("--from", str(FOLDER / "creation.json"), "--output", output) == 0
     assert run("--from", str(FOLDER / "change.json"), "--output", output) == 1
-    assert "14 mandatory policy violations: it can't be deployed." in capsys.readouterr().out
+    assert "14 mandatory policy violations: the stack cannot be deployed." in capsys.readouterr().out
 
 
 def test_page_without_a_file_has_a_graph_that_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,7 +329,7 @@ def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice(monkeyp
 
 def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
     text = written(preview("change"), prices=priced(**{"g2-standard-24/onDemand": 2}))
-    assert "Without a price, and not in the sums:** `g2-standard-48/onDemand`" in text
+    assert "Not in the sums, because they have no price:** `g2-standard-48/onDemand`" in text
     assert "| onDemand | `nvidia-l4` | 6 | **8** | 6.00 | ? |" in text
     both = {"g2-standard-24/onDemand": 2, "g2-standard-48/onDemand": 4}
     assert "| 6.00 | 8.00 |" in written(preview("change"), prices=priced(**both))
@@ -341,16 +341,16 @@ def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
         (None, "it has no keys"),
         ({"date": "2026-11-20", "perHour": {}}, "currency is missing"),
         ({"currency": "EUR", "perHour": {"g2-standard-24/spot": 1}}, "date is missing"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is no capacity mode"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is not a capacity mode"),
         ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-25/spot": 1}}, "Did you mean g2-standard-"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": "1 EUR"}}, "'1 EUR' is no price"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": -1}}, "-1 is no price"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": True}}, "True is no price"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": "1 EUR"}}, "'1 EUR' is not a price"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": -1}}, "-1 is not a price"),
+        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": True}}, "True is not a price"),
         (
             {"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": 1}, "vat": 19},
             "vat: there is no such key",
         ),
-        ({"currency": "EUR", "date": "d", "perHour": [1]}, "no mapping"),
+        ({"currency": "EUR", "date": "d", "perHour": [1]}, "not a mapping"),
     ],
 )
 def test_price_table_with_a_mistake_is_refused_with_the_remedy(content: object, message: str) -> None:
@@ -423,15 +423,22 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (changed(REPLACE, CLUSTER, MACHINE), ["everything in it stops", "server llm/gemma", "run llm/tune-1"]),
-        (changed(DELETE, CLUSTER), ["Cluster main is deleted, and everything in it"]),
+        (
+            changed(REPLACE, CLUSTER, MACHINE),
+            ["Everything in it stops and is recreated", "server llm/gemma", "run llm/tune-1"],
+        ),
+        (changed(DELETE, CLUSTER), ["Cluster main is deleted with everything in it"]),
         (
             changed(REPLACE, POOL, MACHINE),
-            ["by nodeConfig.machineType", "the old one first", "On it: server llm/gemma and run llm/tune-1"],
+            [
+                "because of nodeConfig.machineType",
+                "deletes the old pool first",
+                "Workloads on it: server llm/gemma and run llm/tune-1",
+            ],
         ),
         (
             replace(changed(REPLACE, POOL, MACHINE), create_before_delete=True),
-            ["the new one first", "disruption budgets", "both are paid for", "server llm/gemma"],
+            ["creates the new pool first", "disruption budgets", "You pay for both", "server llm/gemma"],
         ),
         (changed(DELETE, POOL), ["is deleted with its nodes", "server llm/gemma"]),
         (
@@ -440,34 +447,34 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
         ),
         (
             changed(UPDATE, POOL, Difference("nodeConfig.labels.a", "–", "b")),
-            ["nodeConfig.labels.a", "anew, one by one"],
+            ["nodeConfig.labels.a", "recreate them one by one"],
         ),
-        (changed(DELETE, BUCKET), ["is deleted with its data", "Nothing of it can be restored"]),
-        (changed(LEAVE, BUCKET), ["stays, with its data (onDestroy: keep)"]),
-        (changed(UPDATE, SERVER, IMAGE), ["by a pod more", "2 nvidia.com/gpu free"]),
-        (changed(UPDATE, SERVER, IMAGE, after=deployment(1, 0, "b")), ["doesn't answer until the new one"]),
+        (changed(DELETE, BUCKET), ["is deleted with its data", "Its objects cannot be restored"]),
+        (changed(LEAVE, BUCKET), ["keeps its data (onDestroy: keep)"]),
+        (changed(UPDATE, SERVER, IMAGE), ["with one extra pod", "2 nvidia.com/gpu free"]),
+        (changed(UPDATE, SERVER, IMAGE, after=deployment(1, 0, "b")), ["does not answer until the new replica"]),
         (changed(UPDATE, SERVER, IMAGE, after=deployment(2, 0, "b")), ["scaled from 1 to 2", "one replica fewer"]),
-        (changed(UPDATE, SERVER, after=deployment(0, 1)), ["from 1 to no replica"]),
+        (changed(UPDATE, SERVER, after=deployment(0, 1)), ["from 1 to 0 replicas"]),
         (changed(DELETE, SERVER), ["Server llm/gemma is deleted"]),
-        (changed(LEAVE, RUN), ["Run llm/tune-1 leaves the stack, and goes on"]),
-        (changed(DELETE, job("tune-1", retained=False)), ["since its last checkpoint is lost"]),
-        (changed(DELETE, SPACE), ["also what others submitted"]),
-        (changed(UPDATE, KUEUE), ["kueue restarts", "queued work stays queued"]),
+        (changed(LEAVE, RUN), ["Run llm/tune-1 leaves the stack and continues"]),
+        (changed(DELETE, job("tune-1", retained=False)), ["since the last checkpoint is lost"]),
+        (changed(DELETE, SPACE), ["including those of other users"]),
+        (changed(UPDATE, KUEUE), ["kueue restarts", "queued workloads stay queued"]),
         (
             changed(UPDATE, QUEUE, Difference("spec.x[0].nominalQuota", "6", "4")),
-            ["another quota", "nothing is stopped"],
+            ["The quota of", "changes", "running workloads continue"],
         ),
     ],
 )
-def test_what_a_change_interrupts_is_said_in_plain_words(change: Change, words: list[str]) -> None:
+def test_interruptions_of_a_change_are_in_plain_words(change: Change, words: list[str]) -> None:
     said = " ".join(messages(change))
     for word in words:
         assert word in said
 
 
-def test_new_run_beside_the_old_one_is_told_as_that() -> None:
-    (said,) = messages(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
-    assert said == "Run llm/tune-1 changed: llm/tune-2 is a new run beside it, and the old one goes on to its end."
+def test_new_run_beside_the_old_one_is_reported() -> None:
+    (text,) = messages(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
+    assert text == "Run llm/tune-1 changed. llm/tune-2 is a new run beside it, and the old run continues to its end."
 
 
 def test_harmless_changes_interrupt_nothing() -> None:
@@ -500,8 +507,8 @@ def graphs() -> list[tuple[str, graph.Graph]]:
 
 @pytest.mark.parametrize(("name", "drawn"), graphs(), ids=RECORDED)
 def test_boxes_do_not_overlap_and_lines_go_forward(name: str, drawn: graph.Graph) -> None:
-    layout = graph.laid_out(drawn)
-    boxes = [(x, y, x + wide, y + drawn.boxes[one].height(wide)) for one, (x, y, wide) in layout.places.items()]
+    layout = laid_out(drawn)
+    boxes = [(x, y, x + wide, y + box_height(drawn.boxes[one], wide)) for one, (x, y, wide) in layout.places.items()]
     for index, (left, top, right, bottom) in enumerate(boxes):
         assert right <= layout.width
         assert bottom <= layout.height
@@ -509,7 +516,7 @@ def test_boxes_do_not_overlap_and_lines_go_forward(name: str, drawn: graph.Graph
             assert left >= other[2] or other[0] >= right or top >= other[3] or other[1] >= bottom
     for points in layout.edges.values():
         assert [x for x, _ in points] == sorted(x for x, _ in points)
-    assert layout.width <= graph.WIDEST, name
+    assert layout.width <= WIDEST, name
 
 
 def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
@@ -519,7 +526,7 @@ def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
     assert marks["tgi-gemma-deployment"] == UPDATE
     assert marks["datasets-emulator-project"] == CREATE
     assert marks["kueue"] is None
-    texts = [one.text for one in ElementTree.fromstring(graph.svg(drawn, "t")).iter() if one.tag.endswith("text")]
+    texts = [one.text for one in ElementTree.fromstring(drawing.svg(drawn, "t")).iter() if one.tag.endswith("text")]
     assert {"±", "~", "+", "replaced", "changed", "created"} <= set(texts)
 
 
@@ -562,5 +569,6 @@ def test_pool_that_leaves_a_zone_loses_its_nodes_there() -> None:
     after = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["y"])
     (text,) = (one for one in messages(changed(UPDATE, POOL, after=after)) if "leaves" in one)
     assert text == (
-        "Node pool l4 leaves z: its nodes there are deleted, and pods move. On it: server llm/gemma and run llm/tune-1."
+        "Node pool l4 leaves z. GKE deletes its nodes there, and pods move. Workloads on it: server llm/gemma and run "
+        "llm/tune-1."
     )

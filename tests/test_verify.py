@@ -14,12 +14,13 @@ import pytest
 
 from catalog.nodes import NodeShape
 from catalog.versions import JOBSET_CHART, KUEUE_CHART
-from ops import verify
 from ops.stack import Answer
-from ops.verify_claims import FAIL, PASS, UNCHECKED, UNSEEN, Check, Verification
-from ops.verify_durations import measure
-from ops.verify_live import REVIEWS, bucket_command, recorded, take
-from policy.rules.accelerators import node_and_max_nodes
+from ops.verify import command as verify
+from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
+from ops.verify.claims import Verification
+from ops.verify.durations import measure
+from ops.verify.live import REVIEWS, bucket_command, recorded, take
+from resources.pools import node_shape
 from settings import calibration
 from settings.calibration import Calibration, Duration, NodeFigures
 
@@ -108,9 +109,9 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Ob
 def pool_shape(resources: list[Object], name: str) -> NodeShape:
     """The shape of a recorded pool's nodes."""
     (pool,) = (one for one in recorded(resources).of_type("gcp:container/nodePool:NodePool") if one.object_name == name)
-    described = node_and_max_nodes(pool)
-    assert described
-    return described[0]
+    shape = node_shape(pool)
+    assert shape
+    return shape
 
 
 def empty(*paths: str) -> dict[str, Any]:
@@ -584,7 +585,7 @@ def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str
 
 def test_jobset_is_asked_by_a_jobset() -> None:
     stack = recorded(resources_of("multislice-training"))
-    from ops.verify_live import probes
+    from ops.verify.live import probes
 
     assert set(probes(stack)) == {KUEUE_CHART, JOBSET_CHART}
 

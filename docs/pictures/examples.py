@@ -8,7 +8,8 @@ import pytest
 
 from docs import repository
 from report.changes import Resource
-from report.graph import graph, svg
+from report.drawing import svg
+from report.graph import graph
 from tests.recorder import Registration, configuration, run_program
 
 

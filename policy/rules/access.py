@@ -1,15 +1,16 @@
-"""Inside the cluster: who may do what, what is reached from outside, and what tenants are kept to."""
+"""Access in the cluster: rights of users, public endpoints, isolation of tenants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import Resource, Stack, items, list_at, mapping, value
+from resources.stack import Resource, Stack
+from resources.values import items, list_at, mapping, value
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 SAFE_LEVELS = ("baseline", "restricted")
-# Groups that everyone is in, with or without a name.
+# Groups that contain everyone, authenticated or not.
 ALL_USERS = {"system:anonymous", "system:unauthenticated", "system:authenticated"}
 # https://cloud.google.com/kubernetes-engine/docs/how-to/internal-load-balancing
 INTERNAL = {
@@ -22,29 +23,29 @@ INTERNAL_INGRESS, INGRESS_CLASS = "gce-internal", "kubernetes.io/ingress.class"
 
 @of_resources(
     "no-cluster-admins",
-    "Nobody is given all rights in the cluster",
-    "Bind a role with the rights that are needed, in the namespace where they are needed",
+    "No role or binding grants all rights in the cluster",
+    "Bind a role that has only the required rights, in the namespace that requires them",
 )
 def no_cluster_admins(resource: Resource) -> Iterator[str]:
     if not resource.is_kubernetes:
         return
     if resource.kind in ("ClusterRoleBinding", "RoleBinding"):
         if value(resource.props, "roleRef", "name") == "cluster-admin":
-            yield "it makes its subjects administrators — they read every secret, and leave every queue"
+            yield "it makes its subjects administrators. They can read every Secret and bypass every queue"
         everyone = [one.get("name") for one in items(resource.props, "subjects") if one.get("name") in ALL_USERS]
         if everyone:
-            yield f"its subject is {everyone[0]} — on GKE that is anyone with a Google account, or none"
+            yield f"its subject is {everyone[0]}. On GKE this includes anyone with a Google account"
     if resource.kind in ("ClusterRole", "Role"):
         for rule in items(resource.props, "rules"):
             if "*" in list_at(rule, "verbs") and "*" in list_at(rule, "resources"):
-                yield "it has all verbs on all resources — that is an administrator by another name"
+                yield "it grants all verbs on all resources. This equals cluster-admin"
 
 
 @of_resources(
     "nothing-is-public",
-    "Nothing in the cluster is reached from the Internet",
-    "Keep it inside (type: ClusterIP, or an internal load balancer: networking.gke.io/load-balancer-type: Internal), "
-    "or waive it with who may call it and what checks that",
+    "No workload in the cluster is exposed to the Internet",
+    "Use type: ClusterIP or an internal load balancer (networking.gke.io/load-balancer-type: Internal), or add a "
+    "waiver that says who may call it and what authenticates callers",
 )
 def nothing_is_public(resource: Resource) -> Iterator[str]:
     if not resource.is_kubernetes:
@@ -52,31 +53,31 @@ def nothing_is_public(resource: Resource) -> Iterator[str]:
     if resource.kind == "Service":
         internal = any(resource.annotations.get(key) == wanted for key, wanted in INTERNAL.items())
         if value(resource.props, "spec", "type") == "LoadBalancer" and not internal:
-            yield "its load balancer has an address on the Internet — a model server asks nobody who they are"
+            yield "its load balancer has a public address. Model servers do not authenticate callers"
     elif resource.kind == "Ingress":
         classes = (resource.annotations.get(INGRESS_CLASS), value(resource.props, "spec", "ingressClassName"))
         if INTERNAL_INGRESS not in classes:
-            yield "it is reached from the Internet — a model server asks nobody who they are"
+            yield "it is exposed to the Internet. Model servers do not authenticate callers"
     elif resource.kind == "Gateway":
         name = value(resource.props, "spec", "gatewayClassName")
         if isinstance(name, str) and "external" in name:
-            yield f"gateways of class {name} are reached from the Internet — a model server asks nobody who they are"
+            yield f"gateways of class {name} are exposed to the Internet. Model servers do not authenticate callers"
 
 
 def tenant_namespaces(stack: Stack) -> dict[str, str]:
-    """Namespaces in which somebody else may submit, and how that shows."""
+    """Returns the namespaces that belong to tenants, each with the evidence for it."""
     found = {one.namespace: "it has a ResourceQuota" for one in stack.of_kind("ResourceQuota")}
     for binding in stack.of_kind("RoleBinding"):
         people = [one for one in items(binding.props, "subjects") if one.get("kind") in ("User", "Group")]
         if any(not str(one.get("name")).startswith("system:") for one in people):
-            found.setdefault(binding.namespace, f"{binding.path} lets people work in it")
+            found.setdefault(binding.namespace, f"{binding.path} gives people access to it")
     return found
 
 
 @of_stacks(
     "tenants-have-pod-security",
     "Namespaces of tenants enforce a Pod Security level",
-    f"Label it {POD_SECURITY}: baseline, or restricted (gke-ai: tenants[].podSecurity)",
+    f"Set the label {POD_SECURITY} to baseline or restricted (gke-ai: tenants[].podSecurity)",
 )
 def tenants_have_pod_security(stack: Stack) -> Iterator[tuple[Resource, str]]:
     """https://kubernetes.io/docs/concepts/security/pod-security-admission/"""
@@ -89,14 +90,14 @@ def tenants_have_pod_security(stack: Stack) -> Iterator[tuple[Resource, str]]:
             stated = f"enforces the level {level}" if level else "enforces no Pod Security level"
             yield (
                 namespace,
-                f"{tenants[namespace.object_name]}, and it {stated} — a privileged pod there has the node, and the "
-                "other tenants on it",
+                f"{tenants[namespace.object_name]}, and it {stated}. A privileged pod there controls its node and the "
+                "pods of other tenants on it",
             )
 
 
 @of_stacks(
     "tenants-are-apart",
-    "Pods of a tenant are called by those only that it names",
+    "Pods of a tenant accept traffic only from the sources that the tenant allows",
     "Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]",
 )
 def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
@@ -112,7 +113,7 @@ def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
         if name in tenants and name not in guarded:
             yield (
                 namespace,
-                f"{tenants[name]}, and every pod of the cluster may call its pods — its servers are everyone's",
+                f"{tenants[name]}, and every pod of the cluster can call its pods. Other tenants can use its servers",
             )
 
 

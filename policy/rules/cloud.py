@@ -1,23 +1,14 @@
-"""Clusters and node pools: who reaches them, as whom their nodes act, and how they are kept."""
+"""Clusters and node pools: network access, identities, versions and protection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import (
-    CLUSTER,
-    FIREWALL,
-    NODE_POOL,
-    Hidden,
-    Resource,
-    Stack,
-    is_unset,
-    items,
-    list_at,
-    mapping,
-    value,
-)
+from resources.pools import accelerators
+from resources.stack import Resource, Stack
+from resources.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL
+from resources.values import Hidden, is_unset, items, list_at, mapping, value
 
 ANYWHERE = {"0.0.0.0/0", "::/0"}
 DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
@@ -26,31 +17,31 @@ BASIC_ROLES = {"roles/owner", "roles/editor"}
 
 
 def autopilot(cluster: Resource) -> bool:
-    """Whether this is an Autopilot cluster, where much is on that can't be turned off."""
+    """Whether this is an Autopilot cluster, where GKE enforces many of these settings."""
     return value(cluster.props, "enableAutopilot") is True
 
 
 @of_resources(
     "workload-identity",
-    "Pods act as themselves, not as the node they are on",
-    "Set workloadIdentityConfig.workloadPool (PROJECT.svc.id.goog) of the cluster, and "
-    "nodeConfig.workloadMetadataConfig.mode: GKE_METADATA of its pools",
+    "Pods use their own identity, not the identity of their node",
+    "Set workloadIdentityConfig.workloadPool (PROJECT.svc.id.goog) on the cluster and "
+    "nodeConfig.workloadMetadataConfig.mode: GKE_METADATA on its pools",
 )
 def workload_identity(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity"""
     if resource.type == CLUSTER and not autopilot(resource):
         if is_unset(value(resource.props, "workloadIdentityConfig", "workloadPool")):
-            yield "it has no workload pool — no grant to a pod's service account can work"
+            yield "it has no workload pool. Grants to service accounts of pods have no effect"
     elif resource.type == NODE_POOL:
         mode = value(resource.props, "nodeConfig", "workloadMetadataConfig", "mode")
         if mode not in ("GKE_METADATA", Hidden.UNKNOWN):
-            yield "its pods see the node's metadata server — each of them has the rights of the node's account"
+            yield "its pods reach the node's metadata server. Each pod has the rights of the node's service account"
 
 
 @of_resources(
     "nodes-have-an-account-of-their-own",
-    "Nodes run as a service account that may do what nodes do, and no more",
-    "Name an account with roles/container.defaultNodeServiceAccount (gke-ai: cluster.nodeServiceAccount)",
+    "Nodes run as a service account that has only the rights that nodes need",
+    "Set a service account with roles/container.defaultNodeServiceAccount (gke-ai: cluster.nodeServiceAccount)",
 )
 def nodes_have_an_account_of_their_own(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa"""
@@ -62,28 +53,28 @@ def nodes_have_an_account_of_their_own(resource: Resource) -> Iterator[str]:
         return
     if is_unset(account) or account == "default" or (isinstance(account, str) and account.endswith(DEFAULT_ACCOUNT)):
         yield (
-            "its nodes run as the default account of Compute Engine, which by default may edit the whole project — "
-            "who takes over a node has that too"
+            "its nodes run as Compute Engine's default account, which by default can edit the whole project. "
+            "An attacker on a node has the same rights"
         )
 
 
 @of_resources(
     "release-channel",
-    "Clusters are in a release channel",
+    "Clusters are enrolled in a release channel",
     "Set releaseChannel.channel: RAPID, REGULAR or STABLE (gke-ai: cluster.releaseChannel)",
 )
 def release_channel(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels"""
     channel = value(resource.props, "releaseChannel", "channel")
     if resource.type == CLUSTER and not autopilot(resource) and (is_unset(channel) or channel == "UNSPECIFIED"):
-        yield "it is in no release channel — its versions, and security patches, are nobody's work but yours"
+        yield "it is in no release channel. You manage its versions and security patches yourself"
 
 
 @of_resources(
     "control-plane-is-not-open",
-    "Not everyone on the Internet reaches the control plane",
-    "Name who may reach it (masterAuthorizedNetworksConfig; gke-ai: cluster.authorizedNetworks), or give it no public "
-    "address (gke-ai: cluster.publicEndpoint: false, with dnsEndpoint: true)",
+    "The control plane is not open to the whole Internet",
+    "Set the networks that may reach it (masterAuthorizedNetworksConfig; gke-ai: cluster.authorizedNetworks), or "
+    "remove its public address (gke-ai: cluster.publicEndpoint: false with dnsEndpoint: true)",
 )
 def control_plane_is_not_open(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"""
@@ -96,17 +87,17 @@ def control_plane_is_not_open(resource: Resource) -> Iterator[str]:
     networks = value(resource.props, "masterAuthorizedNetworksConfig")
     blocks = items(networks, "cidrBlocks")
     if networks is None:
-        yield "its control plane answers everyone on the Internet — a flaw in it, or a leaked credential, is enough"
+        yield "its control plane is open to the whole Internet. A leaked credential is enough to use it"
     for block in blocks:
         if block.get("cidrBlock") in ANYWHERE:
-            yield f"{block['cidrBlock']} may reach its control plane — that is everyone on the Internet"
+            yield f"{block['cidrBlock']} may reach its control plane. This is the whole Internet"
 
 
 @of_resources(
     "nodes-are-private",
-    "Nodes have no address on the Internet",
+    "Nodes have no public IP address",
     "Set privateClusterConfig.enablePrivateNodes or networkConfig.enablePrivateNodes (gke-ai: cluster.privateNodes), "
-    "and Cloud NAT for their way out",
+    "and add Cloud NAT for outgoing traffic",
 )
 def nodes_are_private(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation"""
@@ -115,28 +106,28 @@ def nodes_are_private(resource: Resource) -> Iterator[str]:
     default = value(resource.props, "defaultEnablePrivateNodes")
     private = value(resource.props, "privateClusterConfig", "enablePrivateNodes")
     if True not in (default, private) and Hidden.UNKNOWN not in (default, private):
-        yield "its nodes have addresses on the Internet — a port that a pod opens on its node is one firewall rule away"
+        yield "its nodes have public IP addresses. One firewall rule exposes every host port of their pods"
 
 
 @of_resources(
     "no-legacy-authentication",
-    "Clusters know their users by IAM and RBAC alone",
-    "Leave enableLegacyAbac and masterAuth.clientCertificateConfig out",
+    "Clusters authorize users by IAM and RBAC only",
+    "Remove enableLegacyAbac and masterAuth.clientCertificateConfig",
 )
 def no_legacy_authentication(resource: Resource) -> Iterator[str]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
     if resource.type != CLUSTER:
         return
     if value(resource.props, "enableLegacyAbac") is True:
-        yield "legacy authorization is on — every service account has wide rights, past RBAC"
+        yield "legacy authorization is on. It gives every service account broad rights that RBAC cannot limit"
     if value(resource.props, "masterAuth", "clientCertificateConfig", "issueClientCertificate") is True:
-        yield "it issues a client certificate — that can't be revoked, and has no name in the audit log"
+        yield "it issues a client certificate. Nobody can revoke it, and audit logs do not name its user"
 
 
 @of_stacks(
     "network-policies-are-enforced",
-    "Where there are network policies, the cluster heeds them",
-    "Turn on Dataplane V2 (datapathProvider: ADVANCED_DATAPATH), or networkPolicy.enabled",
+    "The cluster enforces the NetworkPolicies of the stack",
+    "Enable Dataplane V2 (datapathProvider: ADVANCED_DATAPATH) or networkPolicy.enabled",
 )
 def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy"""
@@ -148,14 +139,15 @@ def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]
         if not autopilot(cluster) and dataplane not in ("ADVANCED_DATAPATH", Hidden.UNKNOWN) and enabled is not True:
             yield (
                 cluster,
-                "the stack has network policies, and nothing in this cluster enforces them — all pods reach all",
+                "the stack has NetworkPolicies, and nothing in this cluster enforces them. All pods can reach each "
+                "other",
             )
 
 
 @of_resources(
     "firewalls-are-not-open",
-    "No firewall rule lets the whole Internet in",
-    "Name who may come in (sourceRanges)",
+    "No firewall rule admits the whole Internet",
+    "Restrict sourceRanges to the networks that need access",
 )
 def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
     if resource.type != FIREWALL or value(resource.props, "direction") == "EGRESS":
@@ -164,47 +156,43 @@ def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
         source_range for source_range in list_at(resource.props, "sourceRanges") if isinstance(source_range, str)
     }
     if open_to and items(resource.props, "allows"):
-        yield f"it lets {', '.join(sorted(open_to))} in — that is everyone on the Internet"
+        yield f"it admits traffic from {', '.join(sorted(open_to))}. This is the whole Internet"
 
 
 @of_resources(
     "no-basic-roles",
-    "Nobody is an owner or editor of the project by way of this program",
-    "Grant the roles for what is to be done",
+    "The program grants nobody the role of owner or editor of the project",
+    "Grant the predefined roles for the specific tasks",
 )
 def no_basic_roles(resource: Resource) -> Iterator[str]:
     role = value(resource.props, "role") if resource.type.startswith("gcp:") else None
     if isinstance(role, str) and role in BASIC_ROLES:
-        yield f"it grants {role} — that is every right there is, on all that the project has"
+        yield f"it grants {role}. This role covers nearly every resource of the project"
 
 
 @of_resources(
     "what-matters-is-protected",
-    "Clusters and buckets can't be deleted by mistake, and pools are replaced without a gap",
-    "Set protect, and deletionProtection of a cluster (gke-ai: protect: true); "
-    "of a pool, protect or createBeforeDelete",
+    "Clusters and buckets are protected from deletion, and pools are replaced without a gap",
+    "Set protect, and deletionProtection on a cluster (gke-ai: protect: true). "
+    "On a pool, set protect or createBeforeDelete",
     only_mandatory=True,
 )
 def what_matters_is_protected(resource: Resource) -> Iterator[str]:
     if resource.type == CLUSTER:
         if not resource.protect:
-            yield "Pulumi would delete it — a changed name or mode is enough, and all that runs in it goes too"
+            yield "Pulumi can delete it, with everything that runs in it. A changed name or mode is enough"
         if value(resource.props, "deletionProtection") is False:
-            yield "Google would delete it — one command in a console is enough"
-    elif resource.type == "gcp:storage/bucket:Bucket":
+            yield "Google Cloud can delete it. One command in a console is enough"
+    elif resource.type == BUCKET:
         if not resource.protect:
-            yield "Pulumi would delete it, with models and checkpoints — a changed name is enough"
+            yield "Pulumi can delete it, with its models and checkpoints. A changed name is enough"
     elif (
-        resource.type == NODE_POOL and not resource.protect and resource.delete_before_replace and accelerated(resource)
+        resource.type == NODE_POOL
+        and not resource.protect
+        and resource.delete_before_replace
+        and accelerators(resource.props)
     ):
-        yield "what replaces it comes only after it has gone — a changed machine type leaves its servers without nodes"
-
-
-def accelerated(pool: Resource) -> bool:
-    """Whether a pool has GPUs or TPUs: what can't be had again at once."""
-    machine = value(pool.props, "nodeConfig", "machineType")
-    tpu = isinstance(machine, str) and machine.startswith(("ct", "tpu"))
-    return tpu or bool(items(pool.props, "nodeConfig", "guestAccelerators"))
+        yield "Pulumi deletes it before it creates the replacement. Meanwhile its servers have no nodes"
 
 
 POLICIES: tuple[Policy, ...] = (

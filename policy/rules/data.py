@@ -1,4 +1,4 @@
-"""Secrets and buckets: what must not be read by all, and what must not be lost."""
+"""Secrets and buckets: confidentiality, public access, recovery of data."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import re
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import (
-    BUCKET,
-    SECRET_VERSION,
-    SERVICE_ACCOUNT_KEY,
-    Hidden,
-    Resource,
-    Stack,
-    items,
-    list_at,
-    number,
-    pods_of,
-    texts,
-    value,
-)
+from resources.stack import Resource, Stack, pods_of
+from resources.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
+from resources.values import Hidden, items, list_at, number, texts, value
 
-# Names of variables that hold a secret; a path to one (/var/run/…) is none.
+# Names of variables that hold a secret. A value that is a path (/var/run/…) is not a secret.
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$", re.I)
-# What tokens look like: Hugging Face, GitHub, Google (API key, OAuth), AWS, OpenAI, Slack, private keys.
+# Formats of tokens: Hugging Face, GitHub, Google (API key, OAuth), AWS, OpenAI, Slack, private keys.
 TOKEN = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bAIza[\w-]{35}|\bya29\.[\w-]{20,}"
     r"|\bAKIA[A-Z0-9]{16}\b|\bsk-[A-Za-z0-9_-]{32,}|\bxox[abpr]-[\w-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -33,20 +22,20 @@ EVERYONE = {"allUsers", "allAuthenticatedUsers"}
 
 @of_resources(
     "no-plain-text-secrets",
-    "Tokens and passwords are secret, in the state and in the cluster",
-    "Revoke it, make another, and pass it as a Pulumi secret to a Kubernetes Secret that the pod refers to "
-    "(valueFrom.secretKeyRef)",
+    "Tokens and passwords are secrets in the state and in the cluster",
+    "Revoke the value and create a new one. Pass it as a Pulumi secret to a Kubernetes Secret, and refer to that in "
+    "the pod (valueFrom.secretKeyRef)",
 )
 def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
-    """Messages name the place, never the value."""
+    """Messages name the location of a secret, never its value."""
     if resource.is_kubernetes and resource.kind == "Secret":
         for field in ("data", "stringData"):
             keys = sorted({at.partition(".")[0] for at, text in texts(resource.props.get(field)) if text})
             if keys:
-                yield f"{field} ({', '.join(keys)}) is no Pulumi secret — it stands in the state in plain text"
+                yield f"{field} ({', '.join(keys)}) is not a Pulumi secret. The state holds it in plain text"
         return
     if resource.type == SECRET_VERSION and isinstance(value(resource.props, "secretData"), str):
-        yield "secretData is no Pulumi secret — it stands in the state in plain text"
+        yield "secretData is not a Pulumi secret. The state holds it in plain text"
         return
     reported: set[str] = set()
     for pod in pods_of(resource):
@@ -56,38 +45,41 @@ def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
                 if isinstance(stated, str) and SECRET_NAME.search(name) and stated and not stated.startswith("/"):
                     reported.add(stated)
                     yield (
-                        f"{pod.at(container)}: variable {name} has its value in the pod's spec — everyone who may see "
-                        "the pod, or the state, has it"
+                        f"{pod.at(container)}: variable {name} has its value in the pod's spec. It is readable by "
+                        "everyone who can read the pod or the state"
                     )
     for at, text in texts(resource.props):
         if TOKEN.search(text) and text not in reported:
-            yield f"{at} looks like a token — everyone who may see the object, or the state, has it"
+            yield f"{at} looks like a token. It is readable by everyone who can read the object or the state"
 
 
 @of_stacks(
     "no-secrets-in-configuration",
-    "The stack's configuration holds no token in plain text",
-    "Revoke it, make another, and run pulumi config set --secret KEY",
+    "The configuration of the stack holds no token in plain text",
+    "Revoke the token, create a new one, and run pulumi config set --secret KEY",
 )
 def no_secrets_in_configuration(stack: Stack) -> Iterator[tuple[None, str]]:
     for key, text in stack.configuration.items():
         if isinstance(text, str) and TOKEN.search(text):
-            yield None, f"configuration {key} looks like a token — everyone who may read the repository has it"
+            yield (
+                None,
+                f"configuration {key} looks like a token. It is readable by everyone who can read the repository",
+            )
 
 
 @of_resources(
     "no-service-account-keys",
-    "Nobody signs in to Google Cloud with a key in a file",
+    "No service account has a key file",
     "Use Workload Identity Federation: principal://… for pods, an identity pool for others (docs/github.md)",
 )
 def no_service_account_keys(resource: Resource) -> Iterator[str]:
     if resource.type == SERVICE_ACCOUNT_KEY:
-        yield "this is a service account's key — it never expires, and works for whoever copies it"
+        yield "this is a service account key. It never expires, and anyone who copies it can use it"
 
 
 @of_resources(
     "buckets-are-private",
-    "Buckets are never public, and IAM alone says who may use them",
+    "Buckets are never public, and IAM alone controls access to them",
     "Set uniformBucketLevelAccess: true and publicAccessPrevention: enforced",
 )
 def buckets_are_private(resource: Resource) -> Iterator[str]:
@@ -95,28 +87,28 @@ def buckets_are_private(resource: Resource) -> Iterator[str]:
     if resource.type != BUCKET:
         return
     if value(resource.props, "uniformBucketLevelAccess") not in (True, Hidden.UNKNOWN):
-        yield "access is not uniform — each object can have rights of its own, which nobody sees"
+        yield "access is not uniform. Each object can have its own ACL, which IAM does not show"
     if value(resource.props, "publicAccessPrevention") not in ("enforced", Hidden.UNKNOWN):
-        yield "public access is not prevented — one grant to allUsers publishes models and checkpoints"
+        yield "public access is not prevented. One grant to allUsers publishes its models and checkpoints"
 
 
 @of_resources(
     "no-public-grants",
-    "No role is granted to everyone on the Internet",
-    "Grant it to those who need it: principal://…, group:…, serviceAccount:…",
+    "No role is granted to the whole Internet",
+    "Grant the role to specific members: principal://…, group:…, serviceAccount:…",
 )
 def no_public_grants(resource: Resource) -> Iterator[str]:
     if not resource.type.startswith("gcp:"):
         return
     for member in (value(resource.props, "member"), *list_at(resource.props, "members")):
         if member in EVERYONE:
-            yield f"{value(resource.props, 'role') or 'a role'} is granted to {member} — anyone can use it"
+            yield f"{value(resource.props, 'role') or 'a role'} is granted to {member}. Anyone can use it"
 
 
 @of_resources(
     "data-can-be-restored",
-    "A deleted bucket or object can be had back",
-    "Set forceDestroy: false (gke-ai: onDestroy: keep) and keep deleted objects for 7 days at least (softDeleteDays)",
+    "Deleted buckets and objects can be restored",
+    "Set forceDestroy: false (gke-ai: onDestroy: keep), and keep deleted objects for at least 7 days (softDeleteDays)",
     only_mandatory=True,
 )
 def data_can_be_restored(resource: Resource) -> Iterator[str]:
@@ -124,10 +116,10 @@ def data_can_be_restored(resource: Resource) -> Iterator[str]:
     if resource.type != BUCKET:
         return
     if value(resource.props, "forceDestroy") is True:
-        yield "it is deleted with all that is in it — one destroy takes models and checkpoints with it"
+        yield "it is deleted together with its objects. One destroy deletes all models and checkpoints"
     kept = number(value(resource.props, "softDeletePolicy", "retentionDurationSeconds"))
     if kept == 0 and value(resource.props, "versioning", "enabled") is not True:
-        yield "soft delete and versioning are off — what is deleted by mistake is gone"
+        yield "soft delete and versioning are off. Objects that are deleted by mistake cannot be restored"
 
 
 POLICIES: tuple[Policy, ...] = (

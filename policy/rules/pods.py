@@ -1,39 +1,28 @@
-"""Pods: what they ask for, what they run, and how they bear a node that goes."""
+"""Pods: requests, images, privileges, and availability during disruptions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from policy.resources import (
-    Hidden,
-    Resource,
-    Stack,
-    is_unset,
-    items,
-    list_at,
-    mapping,
-    number,
-    pods_of,
-    resource_request,
-    selects,
-    value,
-)
+from resources.stack import Resource, Stack, pods_of, resource_request, selects
+from resources.values import is_unset, items, list_at, mapping, value
+from resources.workloads import replica_bounds
 
-# Tags that are meant to move.
+# Tags that registries move to newer images.
 MOVING_TAGS = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}
-# What a container may have on top of the default without being more than a container.
+# Capabilities that the Pod Security level baseline allows in addition to the defaults and that grant no node access.
 HARMLESS_CAPABILITIES = {"NET_BIND_SERVICE"}
 SERVERS = ("Deployment", "StatefulSet")
 
 
 @of_resources(
     "resources-are-set",
-    "Containers say what CPU and memory they need, and at most how much memory",
+    "Containers request CPU and memory, and limit memory",
     "Set resources.requests (or limits) for cpu and memory, and resources.limits for memory (gke-ai: resources)",
 )
 def resources_are_set(resource: Resource) -> Iterator[str]:
-    """A limit is also the request where none is stated; a CPU limit only slows down, so none is demanded."""
+    """The request defaults to the limit. A CPU limit only throttles, so it is not required."""
     for pod in pods_of(resource):
         for container in pod.containers:
             missing = [
@@ -43,15 +32,15 @@ def resources_are_set(resource: Resource) -> Iterator[str]:
                 missing.append("limit for memory")
             if missing:
                 yield (
-                    f"{pod.at(container)} has no {', no '.join(missing)} — the scheduler and the queue count it as "
-                    "nothing, and it can take the node's memory from the others"
+                    f"{pod.at(container)} has no {', no '.join(missing)}. The scheduler and the queue count a missing "
+                    "request as 0, and without a limit it can use up the memory of the node"
                 )
 
 
 @of_resources(
     "images-are-pinned",
-    "Images are named by a version or a digest",
-    "Name the version (IMAGE:1.2.3) or, better, the digest (IMAGE@sha256:…)",
+    "Images have a version tag or a digest",
+    "Set a version (IMAGE:1.2.3) or, better, a digest (IMAGE@sha256:…)",
 )
 def images_are_pinned(resource: Resource) -> Iterator[str]:
     for pod in pods_of(resource):
@@ -61,25 +50,25 @@ def images_are_pinned(resource: Resource) -> Iterator[str]:
                 continue
             _, colon, tag = image.rpartition("/")[2].partition(":")
             if not colon or not tag:
-                found = f"image {image} has no tag, which means latest"
+                found = f"image {image} has no tag, so the tag is latest"
             elif tag in MOVING_TAGS:
-                found = f"the tag of image {image} moves"
+                found = f"the tag of image {image} can move to another version"
             else:
                 continue
-            yield f"{pod.at(container)}: {found} — the next pod may run another version, and no rollback helps"
+            yield f"{pod.at(container)}: {found}. The next pod may run another version, and a rollback cannot undo it"
 
 
 @of_resources(
     "no-privileged-pods",
-    "Pods stay inside their container",
-    "Leave it out (TPUs need no privileged container since GKE 1.28), or waive it with a reason",
+    "Pods have no privileged access to their node",
+    "Remove the setting (TPUs need no privileged container since GKE 1.28), or add a waiver with a reason",
 )
 def no_privileged_pods(resource: Resource) -> Iterator[str]:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline"""
     for pod in pods_of(resource):
         found = [f"{key}: true" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(key) is True]
         found += [
-            f"volume {one.get('name')} of the node's disk" for one in items(pod.spec, "volumes") if "hostPath" in one
+            f"volume {one.get('name')} is a path of the node" for one in items(pod.spec, "volumes") if "hostPath" in one
         ]
         for container in pod.containers:
             context = mapping(container, "securityContext")
@@ -87,15 +76,15 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
                 found.append(f"{pod.at(container)} is privileged")
             added = set(list_at(context, "capabilities", "add")) - HARMLESS_CAPABILITIES
             if added:
-                found.append(f"{pod.at(container)} has {', '.join(sorted(map(str, added)))}")
+                found.append(f"{pod.at(container)} adds {', '.join(sorted(map(str, added)))}")
         if found:
-            yield f"{'; '.join(found)} — who breaks into it has the node, its other pods and its identity"
+            yield f"{'; '.join(found)}. An attacker in the pod controls the node, its other pods and its identity"
 
 
 @of_stacks(
     "servers-have-a-readiness-probe",
-    "Pods behind a Service say when they are ready",
-    "Give the container a readinessProbe (gke-ai: probes: true)",
+    "Pods behind a Service have a readiness probe",
+    "Add a readinessProbe to the container (gke-ai: probes: true)",
 )
 def servers_have_a_readiness_probe(stack: Stack) -> Iterator[tuple[Resource, str]]:
     services = [(one, mapping(one.props, "spec", "selector")) for one in stack.of_kind("Service")]
@@ -106,15 +95,15 @@ def servers_have_a_readiness_probe(stack: Stack) -> Iterator[tuple[Resource, str
             if service.namespace == pod.owner.namespace and selects(selector, pod.labels):
                 yield (
                     pod.owner,
-                    f"Service {service.object_name} sends it requests and no container has a readiness probe — they "
-                    "fail while the model is being loaded, at each start and each rollout",
+                    f"Service {service.object_name} sends it requests, and no container has a readiness probe. "
+                    "Requests fail at each start and rollout until the model is loaded",
                 )
                 break
 
 
 @of_stacks(
     "servers-have-a-disruption-budget",
-    "Servers of several replicas lose one at a time, and any server can be moved",
+    "Servers lose one replica at a time, and their nodes can be drained",
     "Add a PodDisruptionBudget with maxUnavailable: 1 (gke-ai: disruptionBudget: true)",
 )
 def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, str]]:
@@ -123,7 +112,9 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
     for pod in stack.pods:
         if pod.owner.kind not in SERVERS:
             continue
-        replicas = _replicas(pod.owner, stack)
+        replicas, _ = replica_bounds(
+            pod.owner.props, [scaler.props for scaler in stack.of_kind("HorizontalPodAutoscaler")]
+        )
         own = [
             one
             for one in budgets
@@ -133,7 +124,8 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
         if replicas > 1 and not own:
             yield (
                 pod.owner,
-                f"it has {replicas} replicas and no disruption budget — an upgrade of its pool may take all at once",
+                f"it has {replicas} replicas and no disruption budget. An upgrade of its pool may evict all of them at "
+                "once",
             )
     for budget in budgets:
         max_unavailable, min_available = (
@@ -143,21 +135,8 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
         if max_unavailable in (0, "0", "0%") or min_available == "100%":
             yield (
                 budget,
-                "it allows no disruption at all — an upgrade waits an hour for each node, then kills the pod",
+                "it allows no disruption at all. A node upgrade waits one hour per node, then deletes the pod",
             )
-
-
-def _replicas(server: Resource, stack: Stack) -> int:
-    """Replicas of a server at least: its own number, or the least that an autoscaler keeps."""
-    for scaler in stack.of_kind("HorizontalPodAutoscaler"):
-        target = mapping(scaler.props, "spec", "scaleTargetRef")
-        if scaler.namespace == server.namespace and (target.get("kind"), target.get("name")) == (
-            server.kind,
-            server.object_name,
-        ):
-            return number(value(scaler.props, "spec", "minReplicas")) or 1
-    stated = value(server.props, "spec", "replicas")
-    return 1 if stated is None or isinstance(stated, Hidden) else number(stated) or 0
 
 
 POLICIES: tuple[Policy, ...] = (

@@ -1,8 +1,7 @@
-"""`python -m ops.verify --stack STACK`: compares every claim that the stack relies on with the live cluster, and
-measures the cluster.
+"""`python -m ops.verify --stack STACK`: compares the claims of a stack with its live cluster, and measures it.
 
-It changes nothing in the cluster: creates are dry runs. What it measures goes into a calibration file, which the
-program plans with once `gke-ai:calibration` names it. Ends with 1 where a claim fails.
+It changes nothing in the cluster: creates are dry runs. It writes its measurements to a calibration file. The program
+plans with that file if `gke-ai:calibration` names it. The exit code is 1 if a claim fails.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.stack import ROOT, Stack, Stop, run
-from ops.verify_claims import FAIL, PASS, UNCHECKED, UNSEEN, Check, Verification
-from ops.verify_durations import measure
-from ops.verify_live import Call, caller, recorded, take
+from ops.stack import ROOT, Stack, Stop
+from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
+from ops.verify.claims import Verification
+from ops.verify.durations import measure
+from ops.verify.live import Call, caller, recorded, take
 from settings import calibration
 from settings.calibration import Calibration
 
@@ -139,7 +139,3 @@ def durations_table(measured: Calibration) -> Table:
     for one in measured.durations:
         table.add_row(one.step, Text(one.of), f"{one.seconds} s", f"{one.max_seconds} s", str(one.count))
     return table
-
-
-if __name__ == "__main__":
-    run(main)

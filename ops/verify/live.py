@@ -15,17 +15,17 @@ from urllib.parse import parse_qsl
 
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
-from ops import doctor
+from ops.doctor import requests
 from ops.stack import Answer, Object, objects_of, request
-from policy.resources import Pod, Resource, is_unset, items, mapping, value
-from policy.resources import Stack as Recorded
+from resources.stack import Pod, Resource
+from resources.stack import Stack as Recorded
+from resources.types import BUCKET_GRANT, RELEASE
+from resources.values import is_unset, items, mapping, value
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 Call = Callable[..., Answer]
-RELEASE = "kubernetes:helm.sh/v3:Release"
-BUCKET_GRANT = "gcp:storage/bucketIAMMember:BucketIAMMember"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PROBE = "gke-ai-verify"
 
@@ -156,7 +156,7 @@ def caller(api: ApiClient) -> Call:
     def call(line: str, body: Mapping[str, Any] | None = None) -> Answer:
         method, _, path = line.partition(" ")
         if not path.startswith("/"):
-            return doctor.call(line)
+            return requests.call(line)
         path, _, query = path.partition("?")
         return request(api, method, path, dict(parse_qsl(query)), body)
 

@@ -21,11 +21,14 @@ from catalog.nodes import (
     NodeShape,
 )
 from catalog.quantities import parse_quantity
-from ops.stack import NODE_POOL, Object
+from ops.stack import Object
 from ops.status import condition, ended, label
-from policy.resources import Resource, items, mapping, resource_request, selects, value
-from policy.resources import Stack as Recorded
-from policy.rules.accelerators import node_and_max_nodes
+from resources.pools import node_shape
+from resources.stack import Resource, resource_request, selects
+from resources.stack import Stack as Recorded
+from resources.types import NODE_POOL
+from resources.values import items, mapping, value
+from resources.workloads import class_choice
 from settings.calibration import MEASURED
 
 # The API of node pools writes effects in its own way: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#effect
@@ -77,14 +80,14 @@ def groups(stack: Recorded, nodes: list[Object]) -> list[NodeGroup]:
 
 def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
     own = [node for node in nodes if label(node, GKE_NODEPOOL) == pool.object_name]
-    described = node_and_max_nodes(pool)
+    recorded = node_shape(pool)
     accelerator = next(iter(items(pool.props, "nodeConfig", "guestAccelerators")), {})
     driver = str(value(accelerator, "gpuDriverInstallationConfig", "gpuDriverVersion"))
 
     def shape(node: Object) -> NodeShape | None:
-        if described is None:
+        if recorded is None:
             return None
-        return replace(described[0], zone=label(node, ZONE) or described[0].zone, driver=DRIVERS.get(driver, "default"))
+        return replace(recorded, zone=label(node, ZONE) or recorded.zone, driver=DRIVERS.get(driver, "default"))
 
     # GKE gives the taints of accelerators by itself, stated or not.
     declared = [
@@ -100,13 +103,7 @@ def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
 def _class(compute_class: Resource, nodes: list[Object]) -> NodeGroup:
     name = compute_class.object_name
     own = [node for node in nodes if label(node, COMPUTE_CLASS) == name]
-    choices = tuple(
-        (
-            str(priority.get("machineType")),
-            "spot" if priority.get("spot") is True else "flexStart" if mapping(priority, "flexStart") else "onDemand",
-        )
-        for priority in items(compute_class.props, "spec", "priorities")
-    )
+    choices = tuple(_node_choice(priority) for priority in items(compute_class.props, "spec", "priorities"))
 
     def shape(node: Object) -> NodeShape | None:
         found = shape_of(node)
@@ -114,6 +111,12 @@ def _class(compute_class: Resource, nodes: list[Object]) -> NodeGroup:
 
     shows = f"a pod that selects {COMPUTE_CLASS}={name}"
     return NodeGroup(f"compute class {name}", own, shape, shows, whole=False, choices=choices)
+
+
+def _node_choice(priority: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns machine type and capacity mode of a priority, as far as labels of its nodes show them."""
+    machine_type, mode = class_choice(priority)
+    return str(machine_type), mode if MODES[mode].labels else "onDemand"
 
 
 def shape_of(node: Object) -> NodeShape | None:
@@ -159,7 +162,7 @@ def _machine_accelerator(node: Object) -> str:
 
 
 def _recorded_shapes(stack: Recorded) -> list[NodeShape]:
-    return [found[0] for pool in stack.of_type(NODE_POOL) if (found := node_and_max_nodes(pool))]
+    return [shape for pool in stack.of_type(NODE_POOL) if (shape := node_shape(pool))]
 
 
 def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:

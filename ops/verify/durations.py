@@ -14,13 +14,14 @@ from typing import Any
 from catalog.machines import MACHINES
 from catalog.nodes import INSTANCE_TYPE
 from catalog.quantities import format_quantity, round_up
-from ops.stack import CLUSTER, NODE_POOL, Object
+from ops.stack import Object
 from ops.status import condition, label
-from ops.verify_claims import load_seconds, pods_of, startup_probes
-from ops.verify_live import Live, moment, seconds_between
-from ops.verify_nodes import amounts, daemon_requests, groups
-from policy.resources import Stack as Recorded
-from policy.resources import items, mapping, value
+from ops.verify.live import Live, moment, seconds_between
+from ops.verify.nodes import amounts, daemon_requests, groups
+from ops.verify.pod_claims import load_seconds, pods_of, startup_probes
+from resources.stack import Stack as Recorded
+from resources.types import CLUSTER, NODE_POOL
+from resources.values import items, mapping, value
 from settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
 
 # What the kubelet says of a pull: https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/image_manager.go

@@ -1,0 +1,1 @@
+"""Checks what is missing before a first `up` on Google Cloud."""

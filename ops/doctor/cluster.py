@@ -1,0 +1,174 @@
+"""Checks of the cluster: version, features, network, and the account of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from catalog import features
+from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity
+from ops.doctor import needs
+from ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
+from settings import plan
+
+DEFAULT_NETWORK = "default"
+
+
+@dataclass
+class ClusterChecks(Visit):
+    """Checks of the cluster and its network."""
+
+    def versions(self) -> Iterator[Finding]:
+        """The version of GKE has all features that the stack uses."""
+        cluster, wanted = self.settings.cluster, needs.gke_features(self.settings)
+        if cluster.mode == "existing":
+            found = self._existing_cluster()
+            if found is None:
+                text = f"there is no cluster {cluster.name} in {cluster.location}, which the stack uses"
+                yield Finding(MISSING, "cluster", text, f"gcloud container clusters list --project {self.project}")
+                return
+            current = str(found["currentMasterVersion"])
+            min_version = max((features.MINIMUM[one] for one in wanted), key=features.ordered, default="")
+            command = (
+                f"gcloud container clusters upgrade {cluster.name} --master --location {cluster.location} "
+                f"--project {self.project} --cluster-version={min_version}"
+            )
+            yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
+            yield from self._webhooks_reached(found)
+        elif wanted:
+            parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
+            channels = (self.google(f"{parent}/serverConfig") or {}).get("channels", [])
+            defaults = {one["channel"].lower(): str(one["defaultVersion"]) for one in channels}
+            if cluster.release_channel not in defaults:
+                raise NotCheckedError(f"GKE reports no version for channel {cluster.release_channel}")
+            current = defaults[cluster.release_channel]
+            quicker = next(
+                (name for name in ("regular", "rapid") if not self._lacking(wanted, defaults.get(name))), None
+            )
+            command = (
+                self._config(f"--path gke-ai:cluster.releaseChannel {quicker}")
+                if quicker
+                else "remove the features from the configuration until a channel has the version"
+            )
+            yield from self._too_old(wanted, current, f"channel {cluster.release_channel} has version", command)
+
+    def _existing_cluster(self) -> Any:
+        """Returns the existing cluster that the stack uses; None if it does not exist."""
+        cluster = self.settings.cluster
+        parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
+        return self.google(f"{parent}/clusters/{cluster.name}")
+
+    def cluster_features(self) -> Iterator[Finding]:
+        """An existing cluster has the features by which pods reach Google Cloud. Autopilot always does."""
+        cluster = self.settings.cluster
+        found = self._existing_cluster() if cluster.mode == "existing" else None
+        if found is None or found.get("autopilot", {}).get("enabled"):
+            return
+        identity = found.get("workloadIdentityConfig", {})
+        if plan.uses_workload_identity(self.settings) and not identity.get("workloadPool"):
+            text = (
+                f"cluster {cluster.name} has no Workload Identity: GKE would refuse pools, and grants would fail; "
+                "its node pools also need --workload-metadata=GKE_METADATA"
+            )
+            command = enable_workload_identity(cluster.name, cluster.location, self.project)
+            yield Finding(MISSING, "Workload Identity", text, command)
+        driver = found.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
+        runs = ", ".join(run.name for run in plan.bucket_runs(self.settings))
+        if runs and not driver.get("enabled"):
+            text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
+            text += "volume forever"
+            command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
+            yield Finding(MISSING, "Cloud Storage FUSE", text, command)
+
+    def _webhooks_reached(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+        """In an older private cluster, a firewall rule lets the control plane reach webhooks on the nodes.
+
+        It reaches nodes by VPC peering, on ports 443 and 10250 only. Newer clusters reach every port by Konnectivity.
+        https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters#add_firewall_rules
+        """
+        private = found.get("privateClusterConfig", {})
+        ports = [*(["9443"] if self.settings.queues or plan.multislices(self.settings) else [])]
+        ports += ["6443"] if any(one.adapter == "prometheus" for one in self.settings.autoscaling) else []
+        if not private.get("peeringName") or not ports:
+            return
+        network = str(found.get("network", "default"))
+        command = (
+            f"gcloud compute firewall-rules create {self.settings.cluster.name}-webhooks --project {self.project} "
+            f"--network {network} --direction INGRESS --source-ranges {private.get('masterIpv4CidrBlock')} "
+            f"--rules {','.join(f'tcp:{port}' for port in ports)}"
+        )
+        text = (
+            "its control plane reaches nodes by VPC peering, on ports 443 and 10250 only: without a firewall rule it "
+        )
+        text += f"cannot call webhooks and metrics adapters of this stack (ports {', '.join(ports)})"
+        yield Finding(ADVICE, "firewall", text, command)
+
+    def _lacking(self, wanted: Sequence[str], current: str | None) -> list[str]:
+        have = features.ordered(current or "")
+        return [one for one in wanted if have < features.ordered(features.MINIMUM[one])]
+
+    def _too_old(self, wanted: Sequence[str], current: str, what: str, command: str) -> Iterator[Finding]:
+        lacking = self._lacking(wanted, current)
+        if lacking:
+            each = ", ".join(f"{one} needs {features.MINIMUM[one]}" for one in lacking)
+            yield Finding(MISSING, "GKE version", f"{what} {current}, and {each}", command)
+
+    def network(self) -> Iterator[Finding]:
+        """The network of a new cluster exists: the configured one, else the default network of the project."""
+        cluster = self.settings.cluster
+        if cluster.vpc is not None or cluster.mode == "existing":
+            return
+        name = cluster.network or DEFAULT_NETWORK
+        path = name if name.startswith("projects/") else f"projects/{self.project}/global/networks/{name}"
+        if self.google(f"compute.googleapis.com/compute/v1/{path}") is None:
+            command = f"gcloud compute networks list --project {self.project}"
+            if cluster.network is None:
+                # Many organizations forbid it: https://cloud.google.com/vpc/docs/vpc#default-network
+                command = self._config("--path gke-ai:cluster.vpc.nat true  # a separate network for the cluster")
+            yield Finding(MISSING, "network", f"there is no network {name}", command)
+
+    def nat(self) -> Iterator[Finding]:
+        """Private nodes in an existing network have Cloud NAT, if pods need the Internet."""
+        cluster, needed = self.settings.cluster, plan.internet(self.settings)
+        if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
+            return
+        named = cluster.network or DEFAULT_NETWORK
+        host = named.split("/")[1] if named.startswith("projects/") else self.project
+        name, where = named.rpartition("/")[2], needs.region(self.settings)
+        found = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{where}/routers") or {}
+        routers = [one for one in found.get("items", []) if str(one.get("network", "")).endswith(f"/networks/{name}")]
+        if not any(one.get("nats") for one in routers):
+            hosts = ", ".join(f"{one} ({whose})" for one, whose in needed.items())
+            text = f"nodes are private, network {name} has no Cloud NAT in {where}, and pods need {hosts}"
+            command = (
+                f"gcloud compute routers create nat --network={name} --region={where} --project {host} && "
+                f"gcloud compute routers nats create nat --router=nat --region={where} --project {host} "
+                "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
+            )
+            yield Finding(MISSING, "Cloud NAT", text, command)
+
+    def node_account(self) -> Iterator[Finding]:
+        """The service account of nodes exists and is enabled, unless the stack creates it."""
+        account = self.settings.cluster.node_service_account
+        if account is None and self.settings.cluster.mode != "existing":
+            yield from self._default_account()
+        if account is None or "@" not in account:
+            return
+        if self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}") is None:
+            command = f"gcloud iam service-accounts create {account.partition('@')[0]} --project {self.project}"
+            yield Finding(MISSING, "node service account", f"there is no {account}", command)
+
+    def _default_account(self) -> Iterator[Finding]:
+        """Compute Engine's default account exists and is enabled. Nodes run as it by default.
+
+        https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
+        """
+        project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
+        account = f"{project.get('projectNumber')}-compute@developer.gserviceaccount.com"
+        found = self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}")
+        if found is None or found.get("disabled"):
+            state = "is disabled" if found else "does not exist"
+            text = f"nodes run as Compute Engine's default account, and {account} {state}"
+            command = self._config("--path gke-ai:cluster.nodeServiceAccount gke-nodes  # a separate account for nodes")
+            yield Finding(MISSING, "node service account", text, command)

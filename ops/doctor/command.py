@@ -1,0 +1,162 @@
+"""`make doctor STACK=…`: lists what is missing before a first `up` on Google Cloud, with the command that fixes it.
+
+It asks the tools of this machine, and Google's APIs with the application default credentials, which Pulumi's provider
+also uses. It changes nothing. Every request goes through `call`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import settings
+from ops.doctor.cluster import ClusterChecks
+from ops.doctor.data import DataChecks
+from ops.doctor.machine import MachineChecks
+from ops.doctor.project import ProjectChecks
+from ops.doctor.requests import call
+from ops.doctor.visit import (
+    ADVICE,
+    GOOD,
+    MISSING,
+    UNCHECKED,
+    Call,
+    Finding,
+    NotCheckedError,
+)
+from ops.stack import ROOT, Stop
+from settings import BadConfiguration
+
+LOG_WIDTH = 160  # columns, where there is no terminal to ask
+PREFIX = "gke-ai:"
+
+
+@dataclass
+class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
+    """All checks of a stack before its first `up`."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yields all findings, those of this machine first."""
+        yield from self._all(
+            self.pulumi, self.plugins, self.login, self.python, self.hugging_face, self.models, self.kubectl
+        )
+        tools = [*self._all(self.gcloud)]
+        yield from tools
+        if any(one.state == MISSING for one in tools):
+            yield Finding(UNCHECKED, "Google Cloud", "install gcloud first")
+            return
+        yield from self._all(self.auth_plugin, self.account)
+        found = [*self._all(self.credentials)]
+        yield from found
+        if any(one.state == MISSING for one in found):
+            yield Finding(UNCHECKED, "Google Cloud", "log in with application default credentials first")
+            return
+        found = [*self._all(self.project_is_there)]
+        yield from found
+        if any(one.state != GOOD for one in found):
+            yield Finding(UNCHECKED, "resources of the project", f"create {self.project} first")
+            return
+        yield from self._all(
+            *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
+            *(
+                self.machines,
+                self.versions,
+                self.cluster_features,
+                self.network,
+                self.nat,
+                self.node_account,
+                self.buckets,
+                self.secret,
+                self.channels,
+            ),
+        )
+
+    def _all(self, *checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+        for check in checks:
+            subject = check.__name__.replace("_", " ")
+            try:
+                found = list(check())
+            except NotCheckedError as reason:
+                yield Finding(UNCHECKED, subject, str(reason))
+            else:
+                yield from found or [Finding(GOOD, subject)]
+
+
+def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
+    """Prints what is missing. The exit code is 1 if something is missing."""
+    parser = argparse.ArgumentParser(prog="ops.doctor", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
+    parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
+    options = parser.parse_args(argv)
+    stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
+    doctor = admitted(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
+    raise SystemExit(report_findings(list(doctor.examine()), stack))
+
+
+def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
+    """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
+    if not file.exists():
+        raise Stop(f"There is no configuration {file}. Set one: CONFIG=examples/mixed-training-inference.yaml")
+    config: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
+    project = str(config.get("gcp:project") or "")
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    try:
+        # A missing token is a finding, not an error of the configuration.
+        loaded = settings.load(
+            values,
+            project,
+            token_given=True,
+            region=str(config.get("gcp:region") or ""),
+            token_problems=settings.token_problems(*token_of(values), os.environ.get("HF_TOKEN")),
+        )
+    except BadConfiguration as bad:
+        raise Stop(str(bad)) from None
+    return Doctor(stack, project, loaded, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
+
+
+def token_of(values: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """Returns the token in the file, or its ciphertext, and whether Pulumi encrypted it."""
+    stated = values.get("hfToken")
+    if isinstance(stated, Mapping) and "secure" in stated:
+        return "".join(str(stated["secure"]).split()), True
+    return (None if stated is None else str(stated)), False
+
+
+def report_findings(findings: Sequence[Finding], stack: str) -> int:
+    """Prints the findings. Returns 1 if something is missing, else 0."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    shown = [finding for finding in findings if finding.state in (MISSING, ADVICE)]
+    unchecked = [finding for finding in findings if finding.state == UNCHECKED]
+    missing = sum(finding.state == MISSING for finding in findings)
+    if shown:
+        table = Table()
+        for column in ("", "", "what is missing"):
+            table.add_column(column, overflow="fold")
+        for number, finding in enumerate(shown, 1):
+            advice = " (advice)" if finding.state == ADVICE else ""
+            table.add_row(str(number), Text(finding.subject + advice), Text(finding.text))
+        console.print(table)
+        console.print("Commands that fix it:")
+        for number, finding in enumerate(shown, 1):
+            # Unwrapped, so that it can be copied.
+            console.print(Text(f"{number:3}  {finding.command}"), soft_wrap=True)
+    for finding in unchecked:
+        console.print(Text(f"not checked: {finding.subject}: {finding.text}"), soft_wrap=True)
+        if finding.command:
+            console.print(Text(f"     {finding.command}"), soft_wrap=True)
+    good = sum(finding.state == GOOD for finding in findings)
+    console.print(f"{missing} missing, {len(unchecked)} not checked, {good} passed.")
+    if not missing:
+        console.print(f"Next: pulumi preview --stack {stack}", soft_wrap=True)
+    return 1 if missing else 0

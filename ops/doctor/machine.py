@@ -1,0 +1,103 @@
+"""Checks of this machine: tools, plugins, logins and credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from catalog import features
+from ops.doctor.requests import NOT_THERE
+from ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
+from settings import model_memory, plan
+
+OLDEST_PYTHON = (3, 11)
+
+
+@dataclass
+class MachineChecks(Visit):
+    """Checks of the machine that runs Pulumi."""
+
+    def pulumi(self) -> Iterator[Finding]:
+        """The CLI is installed, and not older than the SDK."""
+        wanted = version("pulumi")
+        answer = self.call("pulumi version")
+        install = "curl -fsSL https://get.pulumi.com | sh"
+        if answer.code:
+            yield Finding(MISSING, "Pulumi", "the pulumi command is not on PATH", install)
+        elif features.ordered(str(answer.body))[:2] < features.ordered(wanted)[:2]:
+            yield Finding(MISSING, "Pulumi", f"{answer.body} is older than the SDK's {wanted}", install)
+
+    def plugins(self) -> Iterator[Finding]:
+        """The plugins are installed in the versions of their SDKs."""
+        answer = self.call("pulumi plugin ls --json")
+        if answer.code:
+            raise NotCheckedError("install Pulumi first" if answer.code == NOT_THERE else answer.error)
+        there = {(one["name"], one.get("version")) for one in answer.body}
+        for name, package in (("gcp", "pulumi-gcp"), ("kubernetes", "pulumi-kubernetes")):
+            wanted = version(package)
+            if (name, wanted) not in there:
+                command = f"pulumi plugin install resource {name} v{wanted}"
+                yield Finding(MISSING, f"Pulumi's {name} plugin", f"version {wanted} is not installed", command)
+
+    def login(self) -> Iterator[Finding]:
+        """Pulumi is logged in to a backend for its state."""
+        answer = self.call("pulumi whoami --json")
+        if answer.code == NOT_THERE:
+            raise NotCheckedError("install Pulumi first")
+        if answer.code:
+            command = "pulumi login gs://BUCKET  # a bucket for the state; or pulumi login, for Pulumi Cloud"
+            yield Finding(MISSING, "Pulumi's state", "Pulumi is not logged in to a backend for its state", command)
+
+    def python(self) -> Iterator[Finding]:
+        """The Python that Pulumi starts is new enough."""
+        answer = self.call("python3 --version")
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        install = "sudo apt-get install python3 python3-venv  # or https://www.python.org/downloads/"
+        if answer.code:
+            yield Finding(MISSING, "Python", "the python3 command is not on PATH", install)
+        elif features.ordered(str(answer.body))[:2] < OLDEST_PYTHON:
+            yield Finding(MISSING, "Python", f"{answer.body} is older than {wanted}", install)
+
+    def hugging_face(self) -> Iterator[Finding]:
+        """There is a Hugging Face token if workloads download models with one."""
+        if plan.token_workloads(self.settings) and not self.token_given and self.settings.hf_token_secret is None:
+            text = "there is no Hugging Face token, and servers and runs download their models with one"
+            yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
+
+    def models(self) -> Iterator[Finding]:
+        """The catalog has every model, so the program can check that it fits its accelerators."""
+        for found in model_memory.unchecked(self.settings):
+            yield Finding(UNCHECKED, "model", f"{found.path}: {found.reason}. {found.remedy}")
+
+    def kubectl(self) -> Iterator[Finding]:
+        """kubectl is installed, which error messages and alerts refer to."""
+        if self.call("kubectl version --client --output=json").code:
+            text = "messages and alerts contain kubectl commands; the program itself does not use kubectl"
+            yield Finding(ADVICE, "kubectl", text, "gcloud components install kubectl")
+
+    def gcloud(self) -> Iterator[Finding]:
+        """The gcloud CLI is installed."""
+        if self.call("gcloud version --format=json").code:
+            text = "the gcloud command is not on PATH; you, Pulumi and kubectl log in with it"
+            yield Finding(MISSING, "gcloud", text, "open https://cloud.google.com/sdk/docs/install")
+
+    def auth_plugin(self) -> Iterator[Finding]:
+        """The plugin is installed by which Pulumi and kubectl authenticate to the cluster."""
+        if self.call("gke-gcloud-auth-plugin --version").code:
+            text = "not on PATH; without it Pulumi cannot create objects in the cluster"
+            yield Finding(MISSING, "gke-gcloud-auth-plugin", text, "gcloud components install gke-gcloud-auth-plugin")
+
+    def account(self) -> Iterator[Finding]:
+        """An account is logged in to gcloud, which the auth plugin uses."""
+        if not self.member:
+            yield Finding(MISSING, "gcloud's account", "nobody is logged in to gcloud", "gcloud auth login")
+
+    def credentials(self) -> Iterator[Finding]:
+        """Application default credentials exist and are valid."""
+        answer = self.call("gcloud auth application-default print-access-token")
+        if answer.code or not answer.body:
+            text = "there are none, or they have expired; Pulumi calls Google Cloud with them"
+            command = f"gcloud auth application-default login --project {self.project}"
+            yield Finding(MISSING, "application default credentials", text, command)
+        self.credential = str(answer.body or "")

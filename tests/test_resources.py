@@ -1,0 +1,95 @@
+"""Policies, the report and `make status` derive the same facts from the same registered resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ops import status
+from policy.rules import accelerators
+from report import capacity
+from report.changes import Resource as ReportResource
+from resources.pools import NodeBounds, node_bounds
+from resources.stack import Resource, Stack
+from resources.types import NODE_POOL
+from resources.values import UNKNOWN
+
+L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
+LABELS = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+POOLS: dict[str, tuple[dict[str, Any], NodeBounds]] = {
+    "without zones, in a region": (
+        {"location": "us-central1", "autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}},
+        NodeBounds(3, 6, True),
+    ),
+    "without zones, in a zone": (
+        {"location": "us-central1-a", "autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}},
+        NodeBounds(1, 2, True),
+    ),
+    "in two zones": (
+        {
+            "location": "us-central1",
+            "nodeLocations": ["us-central1-a", "us-central1-b"],
+            "autoscaling": {"maxNodeCount": 2},
+        },
+        NodeBounds(0, 4, True),
+    ),
+    "with bounds for all zones together": (
+        {"location": "us-central1", "autoscaling": {"totalMinNodeCount": 1, "totalMaxNodeCount": 5}},
+        NodeBounds(1, 5, True),
+    ),
+    "with bounds as the provider sends them, zeros included": (
+        {
+            "location": "us-central1",
+            "autoscaling": {
+                "totalMinNodeCount": 0.0,
+                "totalMaxNodeCount": 5.0,
+                "minNodeCount": 0.0,
+                "maxNodeCount": 0.0,
+            },
+        },
+        NodeBounds(0, 5, True),
+    ),
+    "of a fixed size, without zones": ({"location": "us-central1", "nodeCount": 2}, NodeBounds(6, 6, False)),
+    "of an initial size, in one zone": (
+        {"location": "us-central1", "nodeLocations": ["us-central1-b"], "initialNodeCount": 2},
+        NodeBounds(2, 2, False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pool", "bounds"), POOLS.values(), ids=POOLS)
+def test_policy_report_and_status_agree_on_the_size_of_a_pool(pool: dict[str, Any], bounds: NodeBounds) -> None:
+    props = {"name": "l4", "nodeConfig": L4, **pool}
+    assert node_bounds(props) == bounds
+    (supply,) = capacity.of_pool(ReportResource("urn", NODE_POOL, inputs=props))
+    assert (supply.min_count, supply.max_count) == (2 * bounds.minimum, 2 * bounds.maximum)
+    ((_, _, _, ready, _),) = status.pool_rows(status.Snapshot(pools=[props]))
+    assert ready == (f"empty, at most {bounds.maximum}" if bounds.autoscaled else "empty")
+    assert not list(accelerators.quota_within_capacity.violations(stack_with(props, 2 * bounds.maximum)))
+    (violation,) = accelerators.quota_within_capacity.violations(stack_with(props, 2 * bounds.maximum + 1))
+    assert f"have {2 * bounds.maximum} for pods" in violation.text
+
+
+def stack_with(props: dict[str, Any], gpus: int) -> Stack:
+    """A stack with a pool, and a queue that has quota for so many of its GPUs."""
+    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "l4"}, "spec": {"nodeLabels": LABELS}}
+    quota = {"name": "l4", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}
+    queue = {
+        "kind": "ClusterQueue",
+        "metadata": {"name": "gpus"},
+        "spec": {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]},
+    }
+    return Stack(
+        [
+            Resource("p", NODE_POOL, "l4", props),
+            Resource("f", "kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "l4", flavor),
+            Resource("q", "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "gpus", queue),
+        ]
+    )
+
+
+def test_zones_that_are_not_known_yet_count_as_those_of_the_region() -> None:
+    for unknown in (UNKNOWN, "04da6b54-80e4-46f7-96ec-b56ff0331ba9", None):
+        props = {"location": "us-central1", "nodeLocations": unknown, "nodeCount": 1}
+        assert node_bounds(props) == NodeBounds(3, 3, False)
