@@ -1,14 +1,14 @@
-"""The parts of an AI system on GKE, one component a file; `__main__` composes them, and so may any other program.
+"""The components of an AI system on GKE, one per file. `__main__` composes them; so can any other program.
 
-Each takes its arguments as a typed dictionary whose keys are those of its section in the configuration, in snake_case,
-and a few values that the cloud decides. Defaults and checks of the former stand in `settings.model`, once.
+A component takes its arguments as a typed dictionary: the keys of its section of the configuration in snake_case, and a
+few values that the cloud decides. `settings.model` declares the defaults and checks of a section's keys.
 
-A component that waits for others (`depends_on`) makes its children wait with it, at creation and at deletion: the
-engine neither creates a child before its parent nor deletes what a parent depends on before the parent's children.
+The children of a component wait for its `depends_on` too, at creation and at deletion: the engine creates a child after
+its parent, and deletes a dependency of the parent after the parent's children.
 
-The modules here do without `from __future__ import annotations`: Pulumi's component host, which serves them to programs
-in other languages, reads argument types from `__init__` as they stand, and text is no type. Annotations elsewhere that
-name a type of pulumi_kubernetes are text: the SDK loads a module when it is first named, in up to a fifth of a second.
+The modules here do not use `from __future__ import annotations`: Pulumi's component host, which serves them to programs
+in other languages, reads the argument types of `__init__` and cannot read a string. Other annotations that name a type
+of pulumi_kubernetes are strings: the SDK loads a module at its first use, which takes up to a fifth of a second.
 """
 
 from components.apis import ProjectApis, ProjectApisArgs

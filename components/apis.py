@@ -18,12 +18,12 @@ class ProjectApisArgs(TypedDict):
 
 
 class ProjectApis(Component):
-    """Enables Google Cloud APIs in a project, and leaves them enabled: others in the project may use them.
+    """Enables Google Cloud APIs in a project. A destroy leaves them enabled: others in the project may use them.
 
-    `services` has the resource of each, for what needs it to wait for. Service Usage and Cloud Resource Manager must be
-    on beforehand (`catalog.apis.BEFOREHAND`): the provider enables the others by them.
+    `services` maps each API to its resource, which other resources can wait for. Service Usage and Cloud Resource
+    Manager must be enabled beforehand (`catalog.apis.BEFOREHAND`): the provider enables the other APIs through them.
 
-    Refused: by Google, an API that does not exist, or that one isn't allowed to enable.
+    Refused: by Google, an API that does not exist, or that you are not allowed to enable.
 
     Sources: https://cloud.google.com/service-usage/docs/enable-disable,
     https://www.pulumi.com/registry/packages/gcp/api-docs/projects/service/
@@ -44,5 +44,5 @@ class ProjectApis(Component):
             )
             for api in args["apis"]
         }
-        self.apis = pulumi.Output.all(*(one.service for one in self.services.values()))
+        self.apis = pulumi.Output.all(*(service.service for service in self.services.values()))
         self.register_outputs({"apis": self.apis})

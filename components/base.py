@@ -1,4 +1,4 @@
-"""What all components share: their type token, their arguments, and how they ask the cloud for what is there."""
+"""What all components share: the type token, reading of arguments, and lookups in the cloud."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, TypeVar
@@ -34,8 +34,8 @@ class TokenSecretArgs(TypedDict):
 class Component(pulumi.ComponentResource):
     """A component of type `gke-ai:index:<Class>`.
 
-    Its arguments are no inputs of the component itself: a component that had them would be registered, and its children
-    created, only when every one of them is known.
+    The arguments are not inputs of the component resource: Pulumi would register it, and create its children, only
+    once all of them are known.
     """
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -43,7 +43,7 @@ class Component(pulumi.ComponentResource):
 
 
 def look_up(call: Callable[[], T], advice: str) -> T:
-    """What the cloud says to a question; RunError with its answer and `advice` where it refuses one."""
+    """Return the result of a lookup. Raises RunError with the error and `advice` if the lookup fails."""
     try:
         return call()
     except Exception as error:  # noqa: BLE001  Pulumi raises nothing more precise when a lookup fails
@@ -51,14 +51,14 @@ def look_up(call: Callable[[], T], advice: str) -> T:
 
 
 def read(model: type[S], component: str, args: Mapping[str, Any]) -> S:
-    """Reads the keys of `args` that the section `model` has, with its defaults and its checks.
+    """Parse the arguments that belong to the section `model`, with its defaults and checks.
 
-    Raises InputPropertiesError with the path and the reason of each argument that the section refuses.
+    Raises InputPropertiesError with the path of each refused argument and the reason.
     """
-    for former, present in model.renamed_keys.items():
-        if (argument := to_snake(former)) in args:
-            reason = f"{argument} was renamed: write {to_snake(present)}"
-            raise pulumi.InputPropertiesError(f"{component}: {reason}", [{"property_path": former, "reason": reason}])
+    for old, new in model.renamed_keys.items():
+        if (argument := to_snake(old)) in args:
+            reason = f"{argument} was renamed: write {to_snake(new)}"
+            raise pulumi.InputPropertiesError(f"{component}: {reason}", [{"property_path": old, "reason": reason}])
     try:
         return model.model_validate({key: value for key, value in args.items() if key in model.model_fields})
     except ValidationError as error:
@@ -66,10 +66,10 @@ def read(model: type[S], component: str, args: Mapping[str, Any]) -> S:
             {"property_path": ".".join(map(str, problem["loc"])), "reason": problem["msg"]}
             for problem in error.errors(include_url=False, include_input=False)
         ]
-        lines = "; ".join(f"{one['property_path']}: {one['reason']}" for one in refused)
+        lines = "; ".join(f"{argument['property_path']}: {argument['reason']}" for argument in refused)
         raise pulumi.InputPropertiesError(f"{component}: {lines}", refused) from None
 
 
 def arguments(section: Section, **more: object) -> Any:
-    """The arguments of a section's component: the section's own keys, and what the program adds to them."""
+    """The arguments of a section's component: the keys of the section, and those that the program adds."""
     return {**section.model_dump(exclude_none=True), **more}

@@ -1,4 +1,4 @@
-"""A bucket for models and checkpoints, and who may use it."""
+"""A bucket for models and checkpoints, with the grants on it."""
 
 from typing import NotRequired, TypedDict
 
@@ -25,13 +25,13 @@ class ModelBucketArgs(TypedDict):
     """Arguments of a `ModelBucket`."""
 
     name: str
-    """Globally unique."""
+    """Name of the bucket, globally unique."""
     project: str
     """Id of the Google Cloud project."""
     location: str
     """Region or multi-region."""
     workload_pool: pulumi.Input[str]
-    """The project's identity pool, from the cluster that brings it: grants wait for it, the bucket doesn't."""
+    """The project's workload identity pool, an output of the cluster. Grants wait for it; the bucket does not."""
     grants: NotRequired[list[GrantArgs]]
     delete_after_days: NotRequired[int]
     """Age at which objects are deleted, in days."""
@@ -39,9 +39,9 @@ class ModelBucketArgs(TypedDict):
     """Days for which deleted objects can be restored; 0 turns that off."""
     versioning: NotRequired[bool]
     on_destroy: NotRequired[str]
-    """`keep`: the bucket outlives the stack; `delete`: it goes, with its data."""
+    """`keep`: the bucket outlives the stack. `delete`: Pulumi deletes the bucket with its data."""
     adopt: NotRequired[bool]
-    """Take over the bucket of this name that exists, such as one an earlier stack kept."""
+    """Import the existing bucket of this name, such as one that an earlier stack kept."""
     protect: NotRequired[bool]
     """Refuse to delete the bucket until this is false and applied."""
 
@@ -49,12 +49,12 @@ class ModelBucketArgs(TypedDict):
 class ModelBucket(Component):
     """A Cloud Storage bucket: uniform access, never public, soft delete, and grants to workload identity principals.
 
-    With `on_destroy: keep` a destroy leaves bucket and data alone, and `adopt` lets a later stack take it over. With
-    `delete` it goes with its data, and soft-deleted objects can be restored for their days.
+    With `on_destroy: keep` a destroy keeps the bucket and its data, and a later stack can import it with `adopt`. With
+    `delete` a destroy deletes the bucket with its data. Deleted objects can be restored for `soft_delete_days`.
 
     Refused: RunError for grants in a project that can't be read; by Pulumi, the deletion of a protected bucket; by
-    Google, a grant before the project has had a cluster with Workload Identity ("Identity Pool does not exist"), which
-    is why grants take the pool from the cluster.
+    Google, a grant before the project has had a cluster with Workload Identity ("Identity Pool does not exist"). That
+    is why grants wait for the cluster's workload pool.
 
     Sources: https://cloud.google.com/storage/docs/uniform-bucket-level-access,
     https://cloud.google.com/storage/docs/public-access-prevention, https://cloud.google.com/storage/docs/soft-delete,
@@ -69,13 +69,13 @@ class ModelBucket(Component):
         super().__init__(name, opts)
         spec = read(Bucket, name, args)
         project = args["project"]
-        goes = spec.on_destroy == "delete"
+        deletes = spec.on_destroy == "delete"
 
         bucket = gcp.storage.Bucket(
             spec.name,
             name=spec.name,
             project=project,
-            location=args["location"].upper(),  # as Google writes it back: no difference at every refresh
+            location=args["location"].upper(),  # as Google returns it: else every refresh shows a difference
             uniform_bucket_level_access=True,
             public_access_prevention="enforced",
             versioning={"enabled": spec.versioning},
@@ -83,12 +83,12 @@ class ModelBucket(Component):
             lifecycle_rules=[{"action": {"type": "Delete"}, "condition": {"age": spec.delete_after_days}}]
             if spec.delete_after_days
             else None,
-            force_destroy=goes,
+            force_destroy=deletes,
             opts=pulumi.ResourceOptions(
                 parent=self,
                 protect=spec.protect,
-                retain_on_delete=not goes,
-                import_=spec.name if spec.adopt else None,  # once it is in the state, this says nothing new
+                retain_on_delete=not deletes,
+                import_=spec.name if spec.adopt else None,  # no effect once the bucket is in the state
             ),
         )
         if spec.grants:

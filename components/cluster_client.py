@@ -26,9 +26,9 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
 
 @cache
 def load_client() -> None:
-    """Loads the Kubernetes client, half a second of work, on a thread while the engine is at work; never in a preview.
+    """Load the Kubernetes client on a thread while the engine works, except in a preview: it takes half a second.
 
-    Call it where something will be asked of the cluster once the engine has created it.
+    Call it where a later step will call the cluster that the engine creates.
     """
     if not pulumi.runtime.is_dry_run():
         _THREADS.submit(import_module, "kubernetes.client")
@@ -62,7 +62,7 @@ class Connection:
 
 @cache
 def connection(kubeconfig: str) -> Connection:
-    """The one connection of a kubeconfig: each further connection would run the exec plugin again."""
+    """The shared connection of a kubeconfig: each new connection would run the exec plugin again."""
     return Connection(kubeconfig)
 
 

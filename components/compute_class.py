@@ -1,4 +1,4 @@
-"""A GKE ComputeClass: how nodes are to be had, in order of preference."""
+"""A GKE ComputeClass: an ordered list of ways to get nodes."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -14,25 +14,25 @@ from settings.model import ComputeClass as Section
 
 
 class ClassCapacityArgs(TypedDict):
-    """How the nodes of a choice are had."""
+    """How GKE gets the nodes of a priority."""
 
     mode: str
     """`onDemand`, `spot`, `reservation` or `flexStart`."""
     reservation: NotRequired[str]
-    """Its name, or projects/PROJECT/reservations/NAME for a shared one."""
+    """Name of the reservation, or projects/PROJECT/reservations/NAME for a shared one."""
     max_run_duration_seconds: NotRequired[int]
-    """How long a flex-start node lives; none: seven days."""
+    """Lifetime of a flex-start node in seconds. Default: seven days."""
     recycle_lead_time_seconds: NotRequired[int]
-    """How long before its end a flex-start node gets a successor; none: it gets none."""
+    """Seconds before the end of a flex-start node at which GKE creates its successor. Default: no successor."""
 
 
 class PriorityArgs(TypedDict):
-    """One choice: a machine type, and how it is had."""
+    """One priority: a machine type and its capacity."""
 
     machine_type: str
     capacity: NotRequired[ClassCapacityArgs]
     driver: NotRequired[str]
-    """NVIDIA driver, `default` or `latest`; none: GKE's choice."""
+    """NVIDIA driver, `default` or `latest`. Default: GKE's choice."""
 
 
 class ComputeClassArgs(TypedDict):
@@ -41,21 +41,21 @@ class ComputeClassArgs(TypedDict):
     name: str
     priorities: list[PriorityArgs]
     when_unsatisfiable: NotRequired[str]
-    """`DoNotScaleUp`: wait for one of the choices; `ScaleUpAnyway`: take a machine of any kind."""
+    """`DoNotScaleUp`: wait for one of the priorities. `ScaleUpAnyway`: take any machine type."""
     auto_create_pools: NotRequired[bool]
-    """GKE makes the pools; else they must be there."""
+    """Let GKE create the node pools. If false, the pools must exist."""
     node_service_account: NotRequired[str]
-    """Address of the service account that nodes of those pools run as; none: the cluster's choice."""
+    """E-mail address of the service account of the nodes in those pools. Default: the cluster's choice."""
 
 
 class ComputeClass(Component):
-    """A ComputeClass: GKE takes the first of its choices that can be had, and the next where it can't.
+    """A ComputeClass: GKE uses the first priority that is available.
 
-    Pods ask for it by the node label `cloud.google.com/compute-class`; the toleration comes by itself. What happens
-    when no choice can be had is always written: GKE's own default changed with 1.33.
+    Pods select it with the node label `cloud.google.com/compute-class`; GKE adds the toleration. The component always
+    sets what happens when no priority is available, because GKE's default changed in 1.33.
 
-    It needs GKE 1.30.3-gke.1451000, for flex-start 1.32.2-gke.1652000; below 1.33.3-gke.1136000 pools are made only
-    where the cluster's own auto-provisioning is on.
+    Needs GKE 1.30.3-gke.1451000, or 1.32.2-gke.1652000 for flex-start. Below 1.33.3-gke.1136000 GKE creates pools only
+    if the cluster's auto-provisioning is on.
 
     Refused: arguments that `settings.model.ComputeClass` refuses.
 
@@ -68,23 +68,23 @@ class ComputeClass(Component):
 
     def __init__(self, name: str, args: ComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
-        wanted = read(Section, name, args)
+        section = read(Section, name, args)
         account = args.get("node_service_account")
-        made = k8s.apiextensions.CustomResource(
-            wanted.name,
+        resource = k8s.apiextensions.CustomResource(
+            section.name,
             api_version=COMPUTE_CLASS_API,
             kind="ComputeClass",
-            metadata={"name": wanted.name},
+            metadata={"name": section.name},
             spec={
-                "priorities": [choice(priority) for priority in wanted.priorities],
-                "nodePoolAutoCreation": {"enabled": wanted.auto_create_pools},
-                "whenUnsatisfiable": wanted.when_unsatisfiable,
-                **({"nodePoolConfig": {"serviceAccount": account}} if account and wanted.auto_create_pools else {}),
+                "priorities": [choice(priority) for priority in section.priorities],
+                "nodePoolAutoCreation": {"enabled": section.auto_create_pools},
+                "whenUnsatisfiable": section.when_unsatisfiable,
+                **({"nodePoolConfig": {"serviceAccount": account}} if account and section.auto_create_pools else {}),
             },
-            # A cluster that was just made may not serve the kind yet.
+            # A new cluster may not serve the kind yet.
             opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}")),
         )
-        self.class_name = made.id.apply(lambda _: wanted.name)
+        self.class_name = resource.id.apply(lambda _: section.name)
         self.register_outputs({"className": self.class_name})
 
 
@@ -104,7 +104,7 @@ def choice(priority: Priority) -> dict[str, Any]:
             entry["maxRunDurationSeconds"] = capacity.max_run_duration_seconds
     machine_type = machine(priority.machine_type)
     if machine_type.gpu is not None:
-        # Always: Autopilot takes a pod with GPUs into a class only if a choice says that it has some.
+        # Always set: Autopilot accepts a pod with GPUs only if a priority of its class states the GPUs.
         # https://github.com/GoogleCloudPlatform/ai-on-gke/pull/983
         entry["gpu"] = {"type": machine_type.gpu, "count": machine_type.gpus}
         if priority.driver is not None:
@@ -112,7 +112,7 @@ def choice(priority: Priority) -> dict[str, Any]:
     return entry
 
 
-def reservation(named: str) -> dict[str, str]:
-    """A reservation by its name, and by its project where it is a shared one."""
-    *project, name = named.removeprefix("projects/").split("/reservations/")
+def reservation(reference: str) -> dict[str, str]:
+    """A reservation by its name, and by its project if it is shared."""
+    *project, name = reference.removeprefix("projects/").split("/reservations/")
     return {"name": name, **({"project": project[0]} if project else {})}

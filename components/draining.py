@@ -9,17 +9,16 @@ Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools,
 https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """
 
-import asyncio
-import time
 from typing import Any
 
 import pulumi
 
 from catalog.nodes import GKE_NODEPOOL, POOL
 from components.cluster_client import connection, in_thread
+from components.polling import Pauses, ProgressLog, poll_until
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
-# The longest that GKE gives a node to drain, too.
+# GKE's own limit for draining a node is the same.
 DRAIN_SECONDS = 3600
 REFUSED, GONE = 429, 404
 
@@ -27,7 +26,7 @@ REFUSED, GONE = 429, 404
 def drain_old_pool(
     pool: str, new_pool: pulumi.CustomResource, kubeconfig: pulumi.Input[str] | None
 ) -> pulumi.Output[bool]:
-    """An output that is known once no pod runs on nodes of `pool` except those of `new_pool`.
+    """An output that is known once pods of `pool` run only on nodes of `new_pool`.
 
     False in a preview and without a kubeconfig, where nothing is drained. Raises RunError after an hour, with the pods
     that are left and the remedy.
@@ -94,7 +93,7 @@ class OldNodes:
 
     @staticmethod
     def _evict_pod(core: Any, pod: Any) -> str | None:
-        """Evict one pod. Returns its name and why it is still there; none if it needs no eviction or is gone."""
+        """Evict one pod. Returns its name and why it is still there, or None if it is gone or needs no eviction."""
         from kubernetes import client
 
         owners = [owner.kind for owner in pod.metadata.owner_references or []]
@@ -117,29 +116,30 @@ class OldNodes:
 
 async def drain(pool: str, nodes: OldNodes, resource: pulumi.Resource) -> None:
     """Evict until no pod is left on the nodes. Logs the pods that are left whenever they change."""
-    begun, logged, pause = time.monotonic(), "", FIRST_PAUSE_SECONDS
-    while True:
+
+    async def check() -> str | None:
         try:
             left = await in_thread(nodes.evict)
-            state = f"{len(left)} pods are still on its old nodes: {', '.join(sorted(left))}"
-        except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
-            left, state = ["?"], f"the cluster doesn't answer: {str(error).strip().splitlines()[0]}"
-        if not left:
-            return
-        if time.monotonic() - begun > DRAIN_SECONDS:
-            try:
-                await in_thread(nodes.open)
-                scheduling = "are open to pods again"
-            except Exception:  # noqa: BLE001  as above, and this is the last try
-                scheduling = "may be closed to pods: kubectl uncordon NODE opens one"
-            raise pulumi.RunError(
-                f"Pool {pool} can't be changed yet: {state}, after {DRAIN_SECONDS} s.\n"
-                f"The new nodes are there, and the old ones stay and {scheduling}. See to what keeps the "
-                "pods (a disruption budget without room, or new nodes that don't come), and run up again. To have "
-                "nodes like the old ones again, change diskSizeGb by one too: their pool has its name until it goes."
-            )
-        if state != logged:
-            pulumi.log.info(f"pool {pool}: {state}", resource=resource)
-            logged = state
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.15, MAX_PAUSE_SECONDS)
+        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
+            return f"the cluster doesn't answer: {str(error).strip().splitlines()[0]}"
+        return f"{len(left)} pods are still on its old nodes: {', '.join(sorted(left))}" if left else None
+
+    state = await poll_until(
+        check,
+        DRAIN_SECONDS,
+        Pauses(FIRST_PAUSE_SECONDS, 1.15, MAX_PAUSE_SECONDS),
+        ProgressLog(lambda state: pulumi.log.info(f"pool {pool}: {state}", resource=resource)),
+    )
+    if state is None:
+        return
+    try:
+        await in_thread(nodes.open)
+        scheduling = "accept pods again"
+    except Exception:  # noqa: BLE001  as above, and this is the last try
+        scheduling = "may still be cordoned: kubectl uncordon NODE uncordons one"
+    raise pulumi.RunError(
+        f"Pool {pool} can't be changed yet: {state}, after {DRAIN_SECONDS} s.\n"
+        f"The new nodes exist, and the old ones stay and {scheduling}. Fix what keeps the pods (a disruption budget "
+        "that allows none, or new nodes that don't start), and run up again. To return to nodes like the old ones, "
+        "also change diskSizeGb by one: their pool keeps its name until it is deleted."
+    )

@@ -1,4 +1,4 @@
-"""A fine-tuning run: several pods that train one model, under Kueue."""
+"""A fine-tuning run: a Job under Kueue whose pods train one model."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -47,7 +47,7 @@ class DatasetArgs(TypedDict, total=False):
 
     name: str
     limit: int
-    """Rows."""
+    """Number of rows to train on."""
 
 
 class FinetuneJobArgs(GpuWorkloadArgs):
@@ -60,50 +60,51 @@ class FinetuneJobArgs(GpuWorkloadArgs):
     """Model id on Hugging Face."""
     new_model: NotRequired[str]
     model_path: NotRequired[str]
-    """Folder of the run's checkpoints; none: one of the Job's name."""
+    """Folder of the run's checkpoints. Default: a folder with the Job's name."""
     remove_incomplete_checkpoints: NotRequired[bool]
-    """When the run starts; none: true, unless the name is fixed."""
+    """Delete incomplete checkpoints when the run starts. Default: true, unless the name is fixed."""
     experiment: NotRequired[str]
     dataset: NotRequired[DatasetArgs]
     epochs: NotRequired[int]
     gradient_accumulation_steps: NotRequired[int]
     checkpoint_steps: NotRequired[int]
-    """Steps between checkpoints."""
+    """Number of training steps between checkpoints."""
     pods: NotRequired[int]
     gpus_per_pod: NotRequired[int]
     service: NotRequired[str]
-    """Name of the headless Service; none: the name."""
+    """Name of the headless Service. Default: the run's name."""
     rendezvous_port: NotRequired[int]
     backoff_limit: NotRequired[int]
-    """Failed pods after which the Job fails; none: 4 for each pod."""
+    """Number of failed pods after which the Job fails. Default: 4 per pod."""
     ignore_disruptions: NotRequired[bool]
-    """Disruptions of pods don't count as failures; none: true, unless the name is fixed."""
+    """Don't count disruptions of pods as failures. Default: true, unless the name is fixed."""
     termination_grace_period_seconds: NotRequired[int]
     fixed_name: NotRequired[bool]
-    """The Job is called exactly `name`; else a hash of its content follows."""
+    """Name the Job exactly `name`, without the hash of its content."""
     queued_seconds: NotRequired[int]
-    """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
+    """Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such nodes."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which a run's place in its queue is awaited; none: runs made within a second are admitted in any order."""
+    """Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit runs that are
+    created within a second in any order."""
     last_in_queue: NotRequired[bool]
-    """No other run is made after it in its queue; else its creation ends a second later."""
+    """The run is the last of its queue. If false, its creation takes one second longer."""
 
 
 class FinetuneJob(Component):
-    """An Indexed Job that Kueue starts, suspends and resumes, and the headless Service by which its pods meet.
+    """An Indexed Job that Kueue starts, suspends and resumes, and the headless Service through which its pods connect.
 
-    A run is never run again: the Job has no time to live, so that it stays when it has finished, and an update finds
-    it. A changed run is a new one: a hash of the content stands in the names of Job and Service, the new run is made
-    beside the old, and the old one is left alone, running or not, until its namespace or a person deletes it.
+    A run happens once: the Job has no time to live, so a finished Job stays and the next update finds it. A changed run
+    is a new run: the names of Job and Service contain a hash of the content, so Pulumi creates the new run beside the
+    old one. The old Job stays, running or finished, until its namespace or a person deletes it.
 
-    Its checkpoints go to a folder of their own, from the last of which the run goes on when it is started again; the
-    first pod deletes incomplete ones beforehand. What was done since the last checkpoint is done again. Disruptions of
-    pods don't count as failures; the pods that wait for a disrupted one and fail do. Kueue's `waitForPodsReady` evicts
-    a run whose pods don't all come back, and queues it again.
+    The run writes checkpoints to its own folder and resumes from the last one after a restart; work since that
+    checkpoint is repeated. The first pod deletes incomplete checkpoints beforehand. Disruptions of pods don't count as
+    failures, but failures of pods that wait for a disrupted pod do. If not all pods come back, Kueue's
+    `waitForPodsReady` evicts the run and queues it again.
 
-    With `fixed_name` there is no hash: a changed run needs a new `name`.
+    With `fixed_name` the name has no hash, and a changed run needs a new `name`.
 
-    Refused: arguments that `settings.model.FineTune` refuses; by the API, a changed run of a fixed name.
+    Refused: arguments that `settings.model.FineTune` refuses; by the API, a changed run with a fixed name.
 
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral,
@@ -116,7 +117,7 @@ class FinetuneJob(Component):
         super().__init__(name, opts)
         run = read(FineTune, name, args)
         job = run_name(run)
-        # The old run keeps its own Service, by which its pods find each other.
+        # The old run keeps its own Service, through which its pods find each other.
         service = service_name(run) + job.removeprefix(run.name)
         queued = args.get("queued_seconds")
 
@@ -126,7 +127,7 @@ class FinetuneJob(Component):
             spec={"cluster_ip": "None", "selector": {"job-name": job}},
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
         )
-        # Any: checking this literal against the provider's types takes mypy all memory.
+        # Any: checking this literal against the provider's types exhausts mypy's memory.
         spec: Any = {
             **pod_failure_policy(run, "Ignore"),
             "backoff_limit": backoff_limit(run, run.pods),
@@ -139,7 +140,7 @@ class FinetuneJob(Component):
                 "spec": pod(run, job, service, args.get("node_selector", {}), queued),
             },
         }
-        made = k8s.batch.v1.Job(
+        resource = k8s.batch.v1.Job(
             f"{run.namespace}/{job}",
             metadata={
                 "name": job,
@@ -151,14 +152,14 @@ class FinetuneJob(Component):
             opts=options(run, name, self, [headless], args.get("kubeconfig"), args.get("last_in_queue", False)),
         )
 
-        self.job_name = made.metadata.name.apply(lambda found: found or job)
+        self.job_name = resource.metadata.name.apply(lambda name: name or job)
         self.register_outputs({"jobName": self.job_name})
 
 
 def pod(
     run: FineTune, job: str, service: str, node_selector: dict[str, str], queued: int | None
 ) -> "k8s.core.v1.PodSpecArgsDict":
-    """Spec of the run's pods; pod 0, by its name under the headless Service, is where they meet."""
+    """Spec of the run's pods. They connect to pod 0 by its name under the headless Service."""
     variables = {
         "EXPERIMENT": run.experiment,
         "MODEL_NAME": run.base_model,
@@ -201,11 +202,11 @@ def pod(
 
 
 def launch(run: FineTune, rendezvous: str) -> str:
-    """The command of every pod: one process a GPU, the pod's index as its rank.
+    """The command of every pod: one process per GPU, with the pod's index as its rank.
 
-    Processes look for checkpoints once all of them have met, and the first pod deletes the incomplete ones before it
-    comes: so all find the same. Transformers writes `trainer_state.json` after model and optimizer, and fails to resume
-    from a folder without it: https://github.com/huggingface/transformers/issues/35782
+    Processes look for checkpoints once all of them have connected. The first pod deletes incomplete ones before it
+    connects, so all processes find the same. Transformers writes `trainer_state.json` after model and optimizer, and
+    cannot resume from a folder without it: https://github.com/huggingface/transformers/issues/35782
     """
     options = [
         "accelerate launch",

@@ -1,4 +1,4 @@
-"""A pool of GPU nodes, in any of the ways to get capacity."""
+"""A node pool with GPUs, in every capacity mode."""
 
 import hashlib
 import json
@@ -25,21 +25,21 @@ EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"
 
 
 class AutoscalingArgs(TypedDict):
-    """Bounds of a pool that grows and shrinks: nodes in the whole pool."""
+    """Minimum and maximum number of nodes in the whole pool."""
 
     min_nodes: NotRequired[int]
     max_nodes: int
 
 
 class CapacityArgs(TypedDict):
-    """How the pool gets its capacity; the other keys belong to one mode each."""
+    """How the pool gets its capacity. Each key other than `mode` belongs to some modes."""
 
     mode: str
     """`onDemand`, `spot`, `reservation`, `flexStart` or `queuedFlexStart`."""
     reservation: NotRequired[str]
     """Name of the reservation; mode `reservation` only."""
     max_run_duration_seconds: NotRequired[int]
-    """Life of a node, 600 to 604800 seconds; modes `flexStart` and `queuedFlexStart` only."""
+    """Lifetime of a node, 600 to 604800 seconds; modes `flexStart` and `queuedFlexStart` only."""
 
 
 class GpuNodePoolArgs(TypedDict):
@@ -54,28 +54,28 @@ class GpuNodePoolArgs(TypedDict):
     """Region or zone of the cluster."""
     machine_type: str
     accelerator: NotRequired[str]
-    """GPU type; none: the one that the machine type has."""
+    """GPU type. Default: the GPU of the machine type."""
     gpus_per_node: NotRequired[int]
-    """None: as many as the machine type has."""
+    """GPUs per node. Default: all GPUs of the machine type."""
     driver: NotRequired[str]
     """NVIDIA driver that GKE installs: `default`, `latest` or `disabled`."""
     zones: NotRequired[list[str]]
-    """None: the zones of the cluster."""
+    """Zones of the nodes. Default: the zones of the cluster."""
     cluster_zones: NotRequired[pulumi.Input[list[str]]]
-    """Zones of the cluster, for a pool without `zones`; none: GKE's choice, and zones that are removed later stay."""
+    """Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones that you remove."""
     nodes_per_zone: NotRequired[int]
-    """Fixed size; not with `autoscaling`."""
+    """Number of nodes in each zone. Not with `autoscaling`."""
     autoscaling: NotRequired[AutoscalingArgs]
     capacity: NotRequired[CapacityArgs]
     disk_size_gb: NotRequired[int]
-    """Boot disk in GB."""
+    """Size of the boot disk in GB."""
     disk_type: NotRequired[str]
     labels: NotRequired[dict[str, str]]
     """Kubernetes labels of the nodes."""
     node_service_account: NotRequired[str]
-    """Address of the service account that nodes run as; none: Compute Engine's default account."""
+    """E-mail address of the service account of the nodes. Default: Compute Engine's default account."""
     private_nodes: NotRequired[bool]
-    """Nodes without external addresses."""
+    """Create nodes without external IP addresses."""
     create_before_delete: NotRequired[bool]
     """Create the replacement pool before deleting the old one."""
     kubeconfig: NotRequired[pulumi.Input[str]]
@@ -87,24 +87,24 @@ class GpuNodePoolArgs(TypedDict):
 class GpuNodePool(Component):
     """A node pool with NVIDIA GPUs in a Standard cluster: driver, zones, fixed size or autoscaling, capacity mode.
 
-    Flex-start, queued or not, sets what it demands: autoscaling from zero, no reservation, no auto-repair.
+    Flex-start, queued or not, implies autoscaling from zero, no reservation, and no auto-repair.
 
-    With `create_before_delete` a change of its nodes (machine, GPUs, driver, boot disk, capacity, service account)
-    makes a second pool of another name in Google Cloud, `NAME-` and six digits; then pods are moved to it under their
-    disruption budgets, for up to an hour; then the first goes. A server with two replicas and a budget is never without
-    one. For that time both are paid for, and quota and reservations must have room for both. A run is restarted where
-    its pods go, as by any loss of a node; so is a server with one replica. Pods find the pool by its label
-    `gke-ai/pool=NAME`, which both carry: of pools that grow, the autoscaler may bring further nodes of the first for
-    pods that are moved, and those are emptied too. Where pods can't be moved both pools stay. The way on is to run it
-    again; the way back is a third kind of nodes, such as a boot disk larger by one GB: the name of the first is taken.
+    With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, service account)
+    creates a second pool in Google Cloud, named `NAME-` and a hash of six digits. The program then drains the old pool
+    under disruption budgets, for up to an hour, and Pulumi deletes it. A server with two replicas and a budget always
+    keeps one. You pay for both pools meanwhile, and quota and reservations must have room for both. An evicted run
+    restarts, as after any loss of a node; so does a server with one replica. Pods select the pool by its label
+    `gke-ai/pool=NAME`, which both pools have: if the pool is autoscaled, the autoscaler may add nodes to the old pool
+    for evicted pods, and the program drains those too. If the drain fails, both pools stay. Run `up` again, or return
+    to the old settings with one difference, such as a boot disk larger by one GB: the old pool still has its name.
 
-    Switched on for a pool that is there, it is such a change itself, made in the same way; but runs that Kueue has let
-    in still ask for the pool's former name, so switch while none runs on it. Switched off, the pool goes first, as any
-    pool does that is replaced without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false`
-    first, then the change, then protect it again.
+    Turning it on for an existing pool is such a change too. Runs that Kueue has admitted still select the pool's
+    earlier name, so turn it on while no run uses the pool. When you turn it off, Pulumi deletes the pool first, as in
+    every replacement without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false` first, then
+    the change, then protect it again.
 
-    Refused: ValueError for a machine without a GPU where none is named; arguments that no capacity mode has; by the
-    API, and earlier by `settings.rules`, what the machine, the zone or the mode doesn't allow.
+    Refused: ValueError for a machine without a GPU if `accelerator` is omitted; arguments that no capacity mode has; by
+    the API, and earlier by `settings.rules`, settings that the machine, the zone or the mode doesn't allow.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training,
@@ -152,30 +152,30 @@ class GpuNodePool(Component):
             if spec.autoscaling
             else None,
             autoscaling=autoscaling(spec),
-            # Stated also in their off forms: the provider keeps what is no longer stated.
+            # Always set, also when off: the provider keeps the current value of omitted fields.
             network_config={"enable_private_nodes": args.get("private_nodes", False)},
             node_config={
                 **nodes,
                 "disk_type": spec.disk_type or boot_disk_type(spec.machine_type),
                 "service_account": args.get("node_service_account") or DEFAULT_ACCOUNT,
                 "labels": labels_of(spec),
-                # GKE adds it by itself only where another pool without GPUs came first; declared, the order is free.
+                # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
                 "taints": [
                     {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]},
                 ],
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
             },
             queued_provisioning={"enabled": True} if queued else None,
-            # A repair would delete a node that is paid for and can't be had again before its run ends.
+            # A repair would delete a paid node that may not come back before its run ends.
             management={"auto_repair": not elastic, "auto_upgrade": True},
             upgrade_settings=upgrades(spec),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # The pool's own, not only its component's: Pulumi deletes a former pool before what that pool itself
-                # depends on, such as an account that the stack no longer has.
+                # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its
+                # dependencies, such as an account that the stack no longer has.
                 depends_on=opts.depends_on if opts else None,
                 protect=spec.protect,
-                # Its name is taken until it has gone.
+                # Its name is taken until it is deleted.
                 delete_before_replace=not spec.create_before_delete,
                 ignore_changes=owned_by_others(spec.autoscaling is not None),
             ),
@@ -189,15 +189,15 @@ class GpuNodePool(Component):
 
 
 def digits(nodes: gcp.container.NodePoolNodeConfigArgsDict) -> str:
-    """Six digits that differ when the nodes must be made anew; a setting that isn't set has no part in them."""
+    """Six digits that change whenever the nodes must be replaced. Unset settings do not count."""
     stated = {key: value for key, value in nodes.items() if value is not None}
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
-    """The Local SSDs that always come with the machine, as the nodes' ephemeral storage.
+    """The machine's built-in Local SSDs as ephemeral storage of the nodes.
 
-    GKE's default for such machines; stated, so that what the quota counts on is what the pool has.
+    This is GKE's default for such machines. Set explicitly, so the pool has what the quota assumes.
     https://cloud.google.com/kubernetes-engine/docs/concepts/local-ssd
     """
     count = machine(spec.machine_type).local_ssds
@@ -205,20 +205,20 @@ def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
 
 
 def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | None:
-    """Bounds of the pool, all zones together (bounds per zone and of the whole exclude each other)."""
+    """Limits of the whole pool. The API does not accept limits per zone and of the whole pool together."""
     if spec.autoscaling is None:
         return None
     return {
         "total_min_node_count": spec.autoscaling.min_nodes,
         "total_max_node_count": spec.autoscaling.max_nodes,
-        "location_policy": "ANY",  # GPUs are where they are: no even spread over the zones
+        "location_policy": "ANY",  # no even spread over zones: take GPUs wherever they are available
     }
 
 
 def first_size(spec: GpuPool | TpuPool, min_nodes: int, max_nodes: int, location: str) -> int:
-    """Nodes in each zone at first, for a pool that is autoscaled: its minimum, rounded up where its maximum allows.
+    """Initial nodes per zone of an autoscaled pool: its minimum, rounded up if the maximum allows.
 
-    Flex-start begins with none.
+    Flex-start begins with zero nodes.
     """
     if MODES[spec.capacity.mode].elastic:
         return 0
@@ -228,16 +228,16 @@ def first_size(spec: GpuPool | TpuPool, min_nodes: int, max_nodes: int, location
 
 
 def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
-    """How nodes are upgraded: one by one in their own place where no further node can be had, else GKE's default.
+    """Upgrade nodes in place, one by one, if the capacity mode has no extra nodes. Otherwise GKE's default.
 
-    The nodes of a multi-host TPU slice are upgraded all at once, whatever is set.
+    GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says.
     """
     whole = isinstance(spec, TpuPool) and pool_slice(spec).multi_host
     return None if whole or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
-    """What the capacity mode adds to the nodes."""
+    """Node settings of the capacity mode."""
     match spec.capacity:
         case Spot():
             return {"spot": True}
@@ -259,9 +259,9 @@ def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDic
 
 
 def owned_by_others(autoscaled: bool) -> list[str]:
-    """Fields that something else changes after this program has written them."""
-    # The first size: GKE records one for a fixed pool too, and a change would replace it (pulumi/pulumi-gcp#412).
+    """Fields that GKE changes after this program has written them."""
+    # GKE records it for a fixed pool too, and a change would replace the pool (pulumi/pulumi-gcp#412).
     ignored = ["initialNodeCount"]
     if autoscaled:
-        ignored.append("nodeCount")  # the autoscaler's
+        ignored.append("nodeCount")  # the autoscaler sets it
     return ignored

@@ -1,4 +1,4 @@
-"""Members of grants: identities of Kubernetes service accounts, which there are once the project has had a cluster."""
+"""IAM members for Kubernetes service accounts, which exist once the project has had a cluster."""
 
 import pulumi
 import pulumi_gcp as gcp
@@ -7,11 +7,11 @@ from components.base import look_up
 
 
 def project_number(project: str, whose: str, parent: pulumi.Resource) -> str:
-    """The number of a project, which stands in its principals; `whose` need it is for people to read in a refusal."""
+    """The number of a project, for its principals. `whose` begins the error: the resource and its verb."""
     found = look_up(
         lambda: gcp.organizations.get_project(project_id=project, opts=pulumi.InvokeOptions(parent=parent)),
-        f"{whose} the number of project {project}. Check gcp:project, and that you are logged in to Google Cloud and "
-        f"may see it: gcloud projects describe {project}",
+        f"{whose} the number of project {project}. Check gcp:project, and that you are logged in to Google Cloud with "
+        f"access to it: gcloud projects describe {project}",
     )
     return found.number
 

@@ -18,35 +18,36 @@ class JetStreamServerArgs(ServerArgs):
     """Arguments of a `JetStreamServer`."""
 
     chips: int
-    """TPU chips of one replica: all of its slice."""
+    """TPU chips of one replica: all chips of its slice."""
     checkpoint: str
     """gs:// address of the converted checkpoint."""
     pool: NotRequired[str]
-    """What the configuration says of it; `node_selector` and `chips` are what counts."""
+    """Not used by the component, which reads `node_selector` and `chips`."""
     tpu: NotRequired[TpuSliceArgs]
-    """What the configuration says of it; `node_selector` and `chips` are what counts."""
+    """Not used by the component, which reads `node_selector` and `chips`."""
     tokenizer: NotRequired[str]
     """Path of the tokenizer in the image."""
     batch_size: NotRequired[int]
-    """Decoding slots of each chip."""
+    """Decoding slots per chip."""
     max_prefill_length: NotRequired[int]
-    """Tokens."""
+    """Maximum length of a prompt, in tokens."""
     max_target_length: NotRequired[int]
-    """Tokens of prompt and answer together."""
+    """Maximum length of prompt and answer together, in tokens."""
     http_image: NotRequired[str]
-    """Of the HTTP front; none: the pinned one."""
+    """Image of the HTTP server. Default: the pinned image."""
     metrics_port: NotRequired[int]
     arguments: NotRequired[dict[str, str]]
-    """Further settings of MaxText."""
+    """Additional settings of MaxText."""
 
 
 class JetStreamServer(ModelServer):
-    """A Deployment of JetStream on single-host TPU slices, one a replica, and its Service; all else as `ModelServer`.
+    """A Deployment of JetStream and its Service, with one single-host TPU slice per replica. See `ModelServer`.
 
-    A pod has two containers: the model server, which speaks gRPC, and its HTTP front. `model` is MaxText's name of a
-    model, such as `gemma-7b`. The checkpoint is read as the pod's service account, which needs a grant on its bucket.
+    A pod has two containers: the model server, which speaks gRPC, and an HTTP server in front of it. `model` is
+    MaxText's name of a model, such as `gemma-7b`. The pod reads the checkpoint as its service account, which needs a
+    grant on the bucket.
 
-    Refused: arguments that `settings.model.JetStream` refuses; RunError when no replica is ready in time.
+    Refused: arguments that `settings.model.JetStream` refuses; RunError if no replica is ready in time.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream,
     https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/observability-prometheus-metrics-in-jetstream-server.md
@@ -63,7 +64,7 @@ class JetStreamServer(ModelServer):
 
 
 def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDict":
-    """The container with the model; it opens its gRPC port once the model is loaded."""
+    """The container with the model. It opens its gRPC port once the model is loaded."""
     fields = server.model_dump()
     settings = {argument: value.format(**fields) for argument, value in MAXTEXT_SETTINGS.items()} | server.arguments
     container: k8s.core.v1.ContainerArgsDict = {
@@ -86,15 +87,15 @@ def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDic
 
 
 def http_front(server: JetStream) -> "k8s.core.v1.ContainerArgsDict":
-    """The container that turns HTTP into gRPC."""
+    """The container that translates HTTP to gRPC."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": "jetstream-http",
         "image": server.http_image or JETSTREAM_HTTP_IMAGE,
         "ports": [{"container_port": JETSTREAM_HTTP_PORT}],
     }
-    stated = server.resources.model_dump(exclude_none=True)
-    # Of what the model server asks for: a queue without quota for a resource admits no pod that asks for it.
-    if request := {resource: amount for resource, amount in JETSTREAM_HTTP_REQUEST.items() if resource in stated}:
+    server_request = server.resources.model_dump(exclude_none=True)
+    # Only resources that the model server requests too: Kueue admits no pod whose queue lacks quota for a resource.
+    if request := {name: amount for name, amount in JETSTREAM_HTTP_REQUEST.items() if name in server_request}:
         container["resources"] = {"requests": request, "limits": request}
     if server.probes:
         path = engine_of(server).health_path

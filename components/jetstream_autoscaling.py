@@ -1,4 +1,4 @@
-"""Scales a JetStream server by what it has to do: its backlog, its slots, the memory of its TPUs."""
+"""Autoscaling of a JetStream server by its backlog, its decoding slots or the memory of its TPUs."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -16,12 +16,12 @@ POD_MONITORING = "jetstream-podmonitoring"
 
 
 class ScaledMetricArgs(TypedDict):
-    """A metric to scale by, and the value that each replica should have."""
+    """A metric to scale by, and its target value per replica."""
 
     metric: str
     """`prefillBacklog`, `slotsUsed` or `tpuMemory`."""
     target: str
-    """Requests, a fraction, or bytes (TPU memory through Stackdriver), as a Kubernetes quantity."""
+    """Number of requests, fraction, or bytes (TPU memory through Stackdriver), as a Kubernetes quantity."""
 
 
 class ScaledDeploymentArgs(TypedDict):
@@ -29,7 +29,7 @@ class ScaledDeploymentArgs(TypedDict):
 
     name: str
     app: str
-    """Value of the label `app` of its pods."""
+    """Value of the pods' label `app`."""
     namespace: NotRequired[str]
     metrics_port: NotRequired[str]
     """Name of the container port with the server's metrics."""
@@ -42,41 +42,41 @@ class JetStreamAutoscalingArgs(TypedDict):
     """Name of the HorizontalPodAutoscaler."""
     deployment: ScaledDeploymentArgs
     cluster: str
-    """Name of the cluster, by which metrics are selected."""
+    """Name of the cluster, which selects the metrics."""
     adapter: str
-    """`stackdriver` or `prometheus`: the one that the cluster has."""
+    """Metrics adapter of the cluster: `stackdriver` or `prometheus`."""
     max_replicas: int
     metrics: list[ScaledMetricArgs]
-    """Of several, the one that asks for most decides."""
+    """Metrics to scale by. The one that needs the most replicas decides."""
     server: NotRequired[str]
-    """What the configuration says of it; `deployment` is what counts."""
+    """Not used by the component, which reads `deployment`."""
     min_replicas: NotRequired[int]
     scrape_interval_seconds: NotRequired[int]
-    """Of the server's metrics."""
+    """Seconds between scrapes of the server's metrics."""
     scale_out_window_seconds: NotRequired[int]
     scale_in_window_seconds: NotRequired[int]
     tpu_container: NotRequired[str]
-    """Container by which TPU memory is selected; none: any of `tpu_containers`."""
+    """Container whose TPU memory counts. Default: any of `tpu_containers`."""
     tpu_containers: NotRequired[list[str]]
-    """Containers one of which holds the chips; none: those of a JetStream pod."""
+    """Containers of which one has the chips. Default: the containers of a JetStream pod."""
     monitored: NotRequired[bool]
-    """The server has a PodMonitoring of its own, so none is made."""
+    """The server already has a PodMonitoring, so the component creates none."""
 
 
 class JetStreamAutoscaling(Component):
-    """A HorizontalPodAutoscaler of a JetStream server, and the collection of the server's metrics.
+    """A HorizontalPodAutoscaler for a JetStream server, and a PodMonitoring that collects the server's metrics.
 
-    Needs a `MetricsAdapter` of the same kind, which collects the TPUs' metrics. What a target is compared with:
+    Needs a `MetricsAdapter` with the same `adapter`, which collects the TPUs' metrics. How a target is compared:
 
     - Stackdriver, server metrics: `Pods` with `AverageValue`; replicas = ceil(pods × average over pods ÷ target).
-    - Stackdriver, TPU memory: `External` with `AverageValue`; the adapter gives a value for each chip, and
-      replicas = ceil(sum ÷ target): the target is in bytes, for all chips of a replica.
-    - Prometheus: `External` with `Value`; the query is an average already, and replicas = ceil(ready pods × average ÷
-      target). With `AverageValue` the average would be divided by the target alone: a fraction of 1 and a target of
-      0.8 ask for ceil(1 ÷ 0.8) = 2 replicas at most, however many are full.
+    - Stackdriver, TPU memory: `External` with `AverageValue`; the adapter returns one value per chip,
+      and replicas = ceil(sum ÷ target): the target is in bytes, for all chips of a replica.
+    - Prometheus: `External` with `Value`; the query already averages, and replicas = ceil(ready pods × average ÷
+      target). `AverageValue` would divide the average by the target alone: a fraction of 1 and a target of 0.8 would
+      give at most ceil(1 ÷ 0.8) = 2 replicas, however many are full.
 
-    Each within a tolerance of 10 %, in which nothing changes. A metric that can't be read never scales in; with
-    several, the others can still scale out.
+    Nothing changes within a tolerance of 10 %. If a metric can't be read, the server does not scale in; other metrics
+    can still scale it out.
 
     Refused: arguments that `settings.model.Autoscaler` refuses.
 
@@ -94,7 +94,7 @@ class JetStreamAutoscaling(Component):
         containers = [spec.tpu_container] if spec.tpu_container else args.get("tpu_containers", [*TPU_CONTAINERS])
         inside = pulumi.ResourceOptions(parent=self)
 
-        if any(METRICS[one.metric].of_server for one in spec.metrics) and not args.get("monitored"):
+        if any(METRICS[scaled.metric].of_server for scaled in spec.metrics) and not args.get("monitored"):
             k8s.apiextensions.CustomResource(
                 f"{target.namespace}/{POD_MONITORING}",
                 api_version=POD_MONITORING_API,
@@ -104,7 +104,7 @@ class JetStreamAutoscaling(Component):
                     "selector": {"matchLabels": {"app": target.app}},
                     "endpoints": [
                         {
-                            "port": target.metrics_port,  # by name: so the metrics carry the container
+                            "port": target.metrics_port,  # by name, so the metrics carry the container's name
                             "path": ENGINES["jetstream"].metrics_path,
                             "interval": f"{spec.scrape_interval_seconds}s",
                         }
@@ -113,14 +113,16 @@ class JetStreamAutoscaling(Component):
                 },
                 opts=inside,
             )
-        made = k8s.autoscaling.v2.HorizontalPodAutoscaler(
+        resource = k8s.autoscaling.v2.HorizontalPodAutoscaler(
             f"{target.namespace}/{spec.name}",
             metadata={"name": spec.name, "namespace": target.namespace},
             spec={
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
                 "min_replicas": spec.min_replicas,
                 "max_replicas": spec.max_replicas,
-                "metrics": [metric(one, spec, args["cluster"], target.namespace, containers) for one in spec.metrics],
+                "metrics": [
+                    metric(scaled, spec, args["cluster"], target.namespace, containers) for scaled in spec.metrics
+                ],
                 "behavior": {
                     "scale_up": {"stabilization_window_seconds": spec.scale_out_window_seconds},
                     "scale_down": {"stabilization_window_seconds": spec.scale_in_window_seconds},
@@ -128,32 +130,32 @@ class JetStreamAutoscaling(Component):
             },
             opts=inside,
         )
-        self.autoscaler_name = made.metadata.name.apply(lambda found: found or spec.name)
+        self.autoscaler_name = resource.metadata.name.apply(lambda name: name or spec.name)
         self.register_outputs({"autoscalerName": self.autoscaler_name})
 
 
-def metric(one: ScaledMetric, spec: Autoscaler, cluster: str, namespace: str, containers: list[str]) -> Any:
-    """An entry of the autoscaler's metrics, as its adapter names and selects it; `containers` may hold the TPUs."""
-    known = METRICS[one.metric]
-    named: dict[str, Any] = {"name": known.name(spec.adapter)}
-    amount = parse_quantity(one.target)
-    # As the API writes it back.
-    written = format_bytes(amount) if in_bytes(one.metric, spec.adapter) else format_cpu(amount)
+def metric(scaled: ScaledMetric, spec: Autoscaler, cluster: str, namespace: str, containers: list[str]) -> Any:
+    """One metric of the autoscaler, as its adapter names and selects it. `containers` may have the TPUs."""
+    known = METRICS[scaled.metric]
+    identifier: dict[str, Any] = {"name": known.name(spec.adapter)}
+    amount = parse_quantity(scaled.target)
+    # As the API returns it.
+    written = format_bytes(amount) if in_bytes(scaled.metric, spec.adapter) else format_cpu(amount)
     if known.of_server and spec.adapter == STACKDRIVER:
-        return {"type": "Pods", "pods": {"metric": named, "target": average(written)}}
+        return {"type": "Pods", "pods": {"metric": identifier, "target": average(written)}}
     if not known.of_server:
-        named["selector"] = tpu_selector(spec.adapter, cluster, namespace, containers)
+        identifier["selector"] = tpu_selector(spec.adapter, cluster, namespace, containers)
     target = {"type": "Value", "value": written} if spec.adapter == PROMETHEUS else average(written)
-    return {"type": "External", "external": {"metric": named, "target": target}}
+    return {"type": "External", "external": {"metric": identifier, "target": target}}
 
 
 def tpu_selector(adapter: str, cluster: str, namespace: str, containers: list[str]) -> dict[str, Any]:
-    """Selects metrics of TPUs; prometheus-adapter adds cluster and namespace itself, Stackdriver's looks everywhere."""
+    """Selector of TPU metrics. Prometheus-adapter adds cluster and namespace itself; Stackdriver's does not."""
     prefix = "metric.labels." if adapter == STACKDRIVER else ""
     labels = {}
     if adapter == STACKDRIVER:
         labels = {"resource.labels.cluster": cluster, f"{prefix}{POD_NAMESPACE}": namespace}
-    # Stackdriver's adapter makes no good filter of a list of one.
+    # Stackdriver's adapter builds a wrong filter from a list with one entry.
     if len(containers) == 1:
         return {"match_labels": {**labels, f"{prefix}container": containers[0]}}
     several = [{"key": f"{prefix}container", "operator": "In", "values": containers}]
@@ -161,5 +163,5 @@ def tpu_selector(adapter: str, cluster: str, namespace: str, containers: list[st
 
 
 def average(written: str) -> dict[str, str]:
-    """A target for each replica."""
+    """A target per replica."""
     return {"type": "AverageValue", "average_value": written}

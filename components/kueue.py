@@ -1,4 +1,4 @@
-"""Kueue and JobSet, and what Kueue gives out: flavors, cluster queues and the priorities that decide who goes first."""
+"""Kueue and JobSet, with resource flavors, cluster queues and priority classes."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -19,6 +19,7 @@ from catalog.versions import (
     KUEUE_VERSION,
 )
 from components.base import Component
+from components.cluster_queue import ClusterQueueArgs, FlavorArgs, cluster_queue, flavor_spec
 from components.retry import kueue_hook
 from components.rollout import wait_for_rollout
 
@@ -27,19 +28,19 @@ RELEASE = "kueue"
 MANAGER = f"{RELEASE}-controller-manager"  # the chart's Deployment
 JOBSET_NAMESPACE = JOBSET
 JOBSET_RELEASE = "jobset"
-# ClusterRoles of the chart whose rules Kubernetes gathers from its other roles. Deleted together with those, they are
-# at times written once more by the controller that gathers: then `helm uninstall --wait` waits for ever, and two empty
-# roles stay. So Helm is not asked to wait, and these two are resources of their own, which outlive the release.
-GATHERED_ROLES = ("batch-admin", "batch-user")
-# Who asks the autoscaler for a workload's nodes, and in which way they then come:
+# Aggregated ClusterRoles of the chart. If Helm deletes them together with the roles that they aggregate, the
+# aggregation controller sometimes recreates them: `helm uninstall --wait` then waits forever, and two empty roles stay.
+# So Helm does not wait, and these two are resources of their own, which outlive the release.
+AGGREGATED_ROLES = ("batch-admin", "batch-user")
+# The controller that requests a workload's nodes from the autoscaler, and the provisioning class of the request:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 QUEUED_PROVISIONING = "queued-provisioning.gke.io"
 PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
-# What Kueue may queue; a kind whose CRD isn't installed is left alone until it is.
+# Kinds that Kueue may queue. It ignores a kind until its CRD is installed.
 FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
 
-# One of several managers acts, and all answer webhooks: so at no time should all of them be gone.
+# One manager leads and all answer webhooks, so at least one must always run.
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/charts/kueue/templates/_helpers.tpl has the labels.
 SPREAD = {
     "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
@@ -57,50 +58,8 @@ SPREAD = {
 }
 
 
-class FlavorArgs(TypedDict):
-    """A kind of node that quota is given for."""
-
-    name: str
-    node_labels: NotRequired[dict[str, str]]
-    """Labels of such nodes; none: any node."""
-    queued_resource: NotRequired[str]
-    """The resource that such nodes bring, where they come by queued provisioning; none: they come without a request."""
-
-
-class FlavorQuotaArgs(TypedDict):
-    """What a cluster queue may use of one flavor."""
-
-    flavor: str
-    quota: dict[str, str]
-    """Resource: nominal quota, a Kubernetes quantity."""
-    borrowing_limit: NotRequired[dict[str, str]]
-    """Resource: the most to borrow of the cohort; unnamed: all that others lend."""
-    lending_limit: NotRequired[dict[str, str]]
-    """Resource: the most to lend to the cohort; unnamed: the whole quota."""
-
-
-class PreemptionArgs(TypedDict, total=False):
-    """Whom a workload of the queue may evict to start."""
-
-    within_cluster_queue: str
-    """`Never`, `LowerPriority` or `LowerOrNewerEqualPriority`."""
-    reclaim_within_cohort: str
-    """`Never`, `LowerPriority` or `Any`."""
-
-
-class ClusterQueueArgs(TypedDict):
-    """Quota by flavor and resource."""
-
-    name: str
-    flavors: list[FlavorQuotaArgs]
-    cohort: NotRequired[str]
-    preemption: NotRequired[PreemptionArgs]
-    queueing_strategy: NotRequired[str]
-    """`BestEffortFIFO` or `StrictFIFO`; none: Kueue's own, the former."""
-
-
 class PriorityClassArgs(TypedDict):
-    """A Kubernetes PriorityClass; Kueue orders and preempts by it."""
+    """A Kubernetes PriorityClass. Kueue orders and preempts workloads by it."""
 
     name: str
     value: int
@@ -114,46 +73,46 @@ class KueueStackArgs(TypedDict):
     """Arguments of a `KueueStack`."""
 
     namespaces: list[str]
-    """Namespaces whose workloads Kueue manages; in all others it leaves even what carries a queue's label alone.
-    None: every namespace but the system's."""
+    """Namespaces whose workloads Kueue manages. Elsewhere it ignores even workloads with a queue's label. An empty list
+    means all namespaces except those of the system."""
     flavors: NotRequired[list[FlavorArgs]]
     cluster_queues: NotRequired[list[ClusterQueueArgs]]
     priority_classes: NotRequired[list[PriorityClassArgs]]
     jobset: NotRequired[bool]
-    """Install JobSet too."""
+    """Also install JobSet."""
     kueue_version: NotRequired[str]
-    """Version of Kueue's chart; none: the pinned one."""
+    """Version of Kueue's chart. Default: the pinned version."""
     jobset_version: NotRequired[str]
-    """Version of JobSet's chart; none: the pinned one."""
+    """Version of JobSet's chart. Default: the pinned version."""
     manager_replicas: NotRequired[int]
-    """Pods of Kueue's manager; none: 1."""
+    """Number of pods of Kueue's manager. Default: 1."""
     pods_ready_timeout_seconds: NotRequired[int]
-    """Seconds after its admission in which all pods of a workload must be ready; none, or 0: no limit."""
+    """Seconds after admission within which all pods of a workload must be ready. 0 means no limit. Default: 0."""
     quota_metrics: NotRequired[bool]
-    """Among Kueue's metrics are those of quotas and of what is used of them."""
+    """Let Kueue report metrics of quotas and their use."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which an update waits until the manager's new pod has rolled out; none: it doesn't."""
+    """Cluster in which an update waits for the rollout of the manager. Default: no wait."""
 
 
 class KueueStack(Component):
-    """Kueue by its Helm chart at the pinned version, resource flavors, cluster queues and priority classes; and JobSet.
+    """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and optionally JobSet.
 
-    For a flavor whose nodes come by queued provisioning, also the admission check by which Kueue asks for all nodes of
-    a workload at once, and starts it when they are there.
+    A flavor whose nodes come through queued provisioning also gets an admission check: Kueue requests all nodes of a
+    workload at once, and starts it when they exist.
 
-    Wait with `depends_on` for the pool that its manager runs on, not for GPU pools; and let namespaces wait for this,
-    so that they are deleted while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs with every queue and
-    workload of the cluster. JobSet's chart has its CRD in `crds/`, which Helm neither upgrades nor deletes: after this
-    component has gone, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes it, and every JobSet of the cluster.
+    Use `depends_on` for the pool that Kueue's manager runs on, not for GPU pools. Let namespaces depend on this
+    component, so Pulumi deletes them while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs, and with them
+    every queue and workload of the cluster. JobSet's chart has its CRD in `crds/`, which Helm neither upgrades nor
+    deletes. After this component is deleted, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes the CRD and every
+    JobSet of the cluster.
 
-    Another version is an upgrade in place: what is queued stays queued, what runs goes on. JobSet's CRD must be
-    upgraded first, by `python -m ops.crds`; an update that changes JobSet's version says so. Another list of namespaces
-    restarts the manager: with `kubeconfig` what waits for this component waits for the new one, for up to ten minutes.
-    The earlier manager doesn't know a namespace that is new, and would let pods with accelerators run there past their
-    queue, for as long as they live.
+    A new version upgrades in place: queued workloads stay queued, and running ones continue. Upgrade JobSet's CRD first
+    with `python -m ops.crds`; an update that changes JobSet's version logs this. A changed list of namespaces restarts
+    the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten minutes: the
+    old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
-    Refused: by Helm, a second Kueue or JobSet of this name in the cluster; by Kueue's webhook, a cluster queue that is
-    not valid.
+    Refused: by Helm, a second Kueue or JobSet of this name in the cluster; by Kueue's webhook, an invalid cluster
+    queue.
 
     Sources: https://kueue.sigs.k8s.io/docs/installation/,
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
@@ -177,7 +136,7 @@ class KueueStack(Component):
                 opts=pulumi.ResourceOptions(parent=self),
             )
 
-        # A resource of its own, not Helm's `createNamespace`: Helm leaves such a namespace behind.
+        # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
         namespace = k8s.core.v1.Namespace(
             NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
@@ -190,12 +149,12 @@ class KueueStack(Component):
             namespace=NAMESPACE,
             chart=KUEUE_CHART,
             version=version,
-            skip_await=True,  # the hook below waits for what matters: that Kueue answers
+            skip_await=True,  # the hook below waits until Kueue answers
             values=chart_values(args, version),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # JobSet is there before Kueue looks for it, and until Kueue has let go of the last JobSet.
-                depends_on=[namespace, *self._gathered_roles(), *jobset],
+                # JobSet must exist before Kueue starts, and until Kueue has released the last JobSet.
+                depends_on=[namespace, *self._aggregated_roles(), *jobset],
                 hooks=wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
             ),
         )
@@ -226,17 +185,17 @@ class KueueStack(Component):
                 spec=cluster_queue(queue, queued),
                 opts=pulumi.ResourceOptions(
                     parent=self,
-                    # Kueue keeps a flavor for as long as a queue uses it.
-                    depends_on=[release, *checks, *(flavors[one["flavor"]] for one in queue["flavors"])],
+                    # Kueue keeps a flavor while a queue uses it.
+                    depends_on=[release, *checks, *(flavors[quota["flavor"]] for quota in queue["flavors"])],
                     hooks=hook,
                 ),
             )
 
-        self.version = release.version.apply(lambda found: found or version)
+        self.version = release.version.apply(lambda installed: installed or version)
         self.register_outputs({"version": self.version})
 
-    def _gathered_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
-        """The chart's aggregated roles, marked so that Helm takes them for its own."""
+    def _aggregated_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
+        """The chart's aggregated roles, marked as owned by the Helm release."""
         return [
             k8s.rbac.v1.ClusterRole(
                 f"{RELEASE}-{role}-role",
@@ -253,16 +212,16 @@ class KueueStack(Component):
                 },
                 opts=pulumi.ResourceOptions(parent=self),
             )
-            for role in GATHERED_ROLES
+            for role in AGGREGATED_ROLES
         ]
 
     def _jobset(self, version: str) -> list[pulumi.Resource]:
-        """JobSet's chart, in a namespace of its own."""
+        """JobSet's chart, in its own namespace."""
         namespace = k8s.core.v1.Namespace(
             JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
         always = pulumi.ResourceHookOptions(on_dry_run=True)
-        crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", tell_of_crd, always)
+        crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", warn_of_crd, always)
         hook = pulumi.ResourceHookBinding(before_update=[crd_first])
         release = k8s.helm.v3.Release(
             JOBSET_RELEASE,
@@ -270,8 +229,8 @@ class KueueStack(Component):
             namespace=JOBSET_NAMESPACE,
             chart=JOBSET_CHART,
             version=version,
-            skip_await=True,  # each JobSet waits for it to answer
-            # Stated because the chart in JobSet's repository names a staging image.
+            skip_await=True,  # each JobSet waits until it answers
+            # The chart in JobSet's repository defaults to a staging image.
             values={"image": {"repository": JOBSET_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}},
             opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], hooks=hook),
         )
@@ -280,7 +239,7 @@ class KueueStack(Component):
     def _queued_provisioning(
         self, queued: FlavorArgs, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
     ) -> pulumi.Resource:
-        """The admission check of a flavor, of the flavor's name, and how the nodes are asked for."""
+        """The admission check of a flavor, with the same name, and its provisioning request settings."""
         flavor = queued["name"]
         topology = queued.get("node_labels", {}).get(GKE_TPU_TOPOLOGY)
         configuration = k8s.apiextensions.CustomResource(
@@ -293,7 +252,7 @@ class KueueStack(Component):
                 "managedResources": [queued["queued_resource"]],
                 # Google's template for queued TPUs: cluster-toolkit, examples/dws-sample-workloads/tpu-dws-queues.
                 **({"parameters": {"tpu-topology": topology}} if topology else {}),
-                # The pods go to the very nodes that came for them.
+                # The pods run on the nodes that were provisioned for them.
                 "podSetUpdates": {
                     "nodeSelector": [
                         {"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"},
@@ -319,28 +278,19 @@ class KueueStack(Component):
         )
 
 
-def tell_of_crd(args: pulumi.ResourceHookArgs) -> None:
-    """Says what Helm leaves to be done where JobSet's version changes."""
+def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
+    """Warn that Helm does not upgrade the CRD when JobSet's version changes."""
     before, after = ((inputs or {}).get("version") for inputs in (args.old_inputs, args.new_inputs))
     if before != after:
         pulumi.log.warn(
-            f"JobSet goes from {before} to {after}, and Helm leaves its CRD as it is. Unless you have done so, bring "
-            "it to the same version before the update: python -m ops.crds --stack STACK (make crds on the emulator). "
+            f"JobSet changes from {before} to {after}, but Helm does not upgrade its CRD. If you have not upgraded it "
+            "yet, run this before the update: python -m ops.crds --stack STACK (make crds on the emulator). "
             "See docs/upgrading.md."
         )
 
 
-def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
-    """Spec of a ResourceFlavor; empty for one that is any node."""
-    spec: dict[str, Any] = {"nodeLabels": flavor["node_labels"]} if flavor.get("node_labels") else {}
-    if resource := flavor.get("queued_resource"):
-        # Kubernetes gives pods this toleration, but the pod template of Kueue's request for nodes goes past that.
-        spec["tolerations"] = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
-    return spec
-
-
 def chart_values(args: KueueStackArgs, version: str) -> dict[str, Any]:
-    """Values of Kueue's chart; the image is stated because the chart in Kueue's repository names another."""
+    """Values of Kueue's chart. Sets the image: the chart in Kueue's repository defaults to another."""
     replicas = args.get("manager_replicas", 1)
     memory = "512Mi" if replicas == 1 else "1Gi"
     return {
@@ -360,21 +310,21 @@ def chart_values(args: KueueStackArgs, version: str) -> dict[str, Any]:
 
 
 def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
-    """What evicts workloads whose pods don't become ready, and queues them again, however often; none without a limit.
+    """Settings that evict and requeue workloads whose pods don't become ready. Empty without a limit.
 
     https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
     """
     if not seconds:
         return {}
-    again = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
-    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": again}}
+    requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
+    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
 
 def manager_configuration(args: KueueStackArgs) -> dict[str, Any]:
-    """Configuration of Kueue's manager. The chart reads namespaces and frameworks from it for its webhooks too."""
+    """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
     namespaces = args["namespaces"]
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
-    if not namespaces:  # queues for others to use: any namespace but the system's
+    if not namespaces:  # queues for other programs: any namespace except the system's
         managed = {**managed, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
     return {
         "apiVersion": KUEUE_CONFIG_API,
@@ -401,51 +351,3 @@ def manager_configuration(args: KueueStackArgs) -> dict[str, Any]:
         "integrations": {"frameworks": FRAMEWORKS},
         **wait_for_pods_ready(args.get("pods_ready_timeout_seconds", 0)),
     }
-
-
-def cluster_queue(queue: ClusterQueueArgs, queued: set[str]) -> dict[str, Any]:
-    """Spec of a ClusterQueue. Flavors that cover the same resources form one group, tried in the order of the list.
-
-    Flavors that are `queued` are given out once their admission check, which has their name, has passed.
-    """
-    groups: dict[frozenset[str], list[FlavorQuotaArgs]] = {}
-    for flavor in queue["flavors"]:
-        groups.setdefault(frozenset(flavor["quota"]), []).append(flavor)
-    preemption = queue.get("preemption", {})
-    checks = [
-        {"name": one["flavor"], "onFlavors": [one["flavor"]]} for one in queue["flavors"] if one["flavor"] in queued
-    ]
-    return {
-        "namespaceSelector": {},
-        **({"cohortName": queue["cohort"]} if queue.get("cohort") else {}),
-        **({"queueingStrategy": queue["queueing_strategy"]} if queue.get("queueing_strategy") else {}),
-        **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
-        "preemption": {
-            "withinClusterQueue": preemption.get("within_cluster_queue", "LowerPriority"),
-            "reclaimWithinCohort": preemption.get("reclaim_within_cohort", "LowerPriority"),
-        },
-        "resourceGroups": [
-            {
-                "coveredResources": list(flavors[0]["quota"]),
-                "flavors": [
-                    {
-                        "name": flavor["flavor"],
-                        # Kueue wants the resources of every flavor in the order of the group.
-                        "resources": [resource_quota(flavor, resource) for resource in flavors[0]["quota"]],
-                    }
-                    for flavor in flavors
-                ],
-            }
-            for flavors in groups.values()
-        ],
-    }
-
-
-def resource_quota(flavor: FlavorQuotaArgs, resource: str) -> dict[str, str]:
-    """Quota of one resource of a flavor; a limit that is not stated is left to Kueue, which then has none."""
-    limits = {
-        "borrowingLimit": flavor.get("borrowing_limit", {}).get(resource),
-        "lendingLimit": flavor.get("lending_limit", {}).get(resource),
-    }
-    stated = {name: limit for name, limit in limits.items() if limit is not None}
-    return {"name": resource, "nominalQuota": flavor["quota"][resource], **stated}

@@ -1,4 +1,4 @@
-"""Dashboards and alerts of a stack, and the collection of Kueue's metrics."""
+"""Dashboards and alerts in Cloud Monitoring, and the collection of Kueue's metrics."""
 
 import json
 from typing import NotRequired, TypedDict
@@ -15,36 +15,36 @@ from components.base import Component, read
 from components.kueue import NAMESPACE, RELEASE
 from settings.model import Monitoring
 
-# Who scrapes, in one of the namespaces of `METRICS_COLLECTORS`.
+# The service account that scrapes, in one of the namespaces of `METRICS_COLLECTORS`.
 # https://github.com/GoogleCloudPlatform/prometheus-engine, examples/inference-optimized-gateway
 COLLECTOR = "collector"
 METRICS_READER = "metrics-reader"
 METRICS_TOKEN = "metrics-reader-token"
-# ClusterRole of Kueue's chart: to get /metrics, and nothing else.
+# ClusterRole of Kueue's chart that allows only GET /metrics.
 METRICS_ROLE = f"{RELEASE}-metrics-reader"
-# As the chart labels the manager's pod, and names the port of its metrics.
+# The chart's labels of the manager's pod, and its name for the metrics port.
 MANAGER_LABELS = {"control-plane": "controller-manager", "app.kubernetes.io/instance": RELEASE}
 METRICS_PORT = "metrics"
 INTERVAL = "30s"
 
 
 class MonitoredServerArgs(TypedDict):
-    """A monitored server."""
+    """A model server to monitor."""
 
     namespace: str
     name: str
-    """Of its Deployment."""
+    """Name of its Deployment."""
     engine: NotRequired[str]
-    """`tgi`, `vllm` or `jetstream`, where a PodMonitoring collects the engine's own metrics; none: nothing does."""
+    """`tgi`, `vllm` or `jetstream`, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
 
 
 class SystemMonitoringArgs(TypedDict):
-    """Arguments of a `SystemMonitoring`; all but the first two have defaults, and say that the stack has none."""
+    """Arguments of a `SystemMonitoring`. All except `project` and `cluster` have defaults."""
 
     project: str
     """Id of the Google Cloud project."""
     cluster: str
-    """Name of the cluster, by which its metrics are told from those of others in the project."""
+    """Name of the cluster, which selects its metrics among those of the project."""
     queues: NotRequired[bool]
     """Kueue runs in the cluster."""
     servers: NotRequired[list[MonitoredServerArgs]]
@@ -63,24 +63,25 @@ class SystemMonitoringArgs(TypedDict):
 
 
 class SystemMonitoring(Component):
-    """Dashboards of queues, servers, accelerators and Jobs in Cloud Monitoring, where the stack has them, and alerts.
+    """Dashboards of the stack's queues, servers, accelerators and Jobs in Cloud Monitoring, and alerts.
 
-    Alerts: a queue that has workloads waiting and admits none, or nothing heard of Kueue; many preemptions of a queue's
-    workloads within an hour; a server without a replica that is ready. They are PromQL, and may name metrics that are
-    not there yet: the first samples come minutes after the first `up`.
+    The alerts: a queue has waiting workloads and admits none, or Kueue sends no metrics; a queue's workloads are
+    preempted many times within an hour; a server has no ready replica. The queries are PromQL and may name metrics that
+    do not exist yet: the first samples arrive minutes after the first `up`.
 
-    Kueue serves its metrics by TLS to whom Kubernetes lets get `/metrics`. So a service account of its own may do that
-    and nothing else; Managed Service for Prometheus reads its token, which Kubernetes makes, from a Secret. Kueue's
-    certificate for this port is its own, made at each start: nobody can check it.
+    Kueue serves its metrics over TLS to clients that Kubernetes allows to get `/metrics`. A service account has only
+    this permission, and Managed Service for Prometheus reads its token from a Secret that Kubernetes fills. Kueue
+    creates a self-signed certificate for this port at each start, so no client can verify it.
 
-    Let it wait for Kueue and for the servers: then it is created after, and deleted before what it watches.
+    Let the component depend on Kueue and on the servers: Pulumi then creates it after them and deletes it before them.
 
-    Google names dashboards and alerts itself: after an `up` that was killed while one was being made, it may be there
-    twice, and the older is a person's to delete.
+    Google chooses the ids of dashboards and alerts. If an `up` is killed while it creates one, the next `up` may create
+    a second one; delete the older one yourself.
 
-    Refused: arguments that `settings.model.Monitoring` refuses; by Google, a channel that isn't there.
+    Refused: arguments that `settings.model.Monitoring` refuses; by Google, a channel that doesn't exist.
 
-    Never run on Google Cloud: bodies are checked against Google's discovery documents, queries by Prometheus itself.
+    Never run on Google Cloud. Tests check the bodies against Google's discovery documents, and the queries with
+    Prometheus.
 
     Sources: https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v1/projects.dashboards,
     https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.alertPolicies,
@@ -93,34 +94,39 @@ class SystemMonitoring(Component):
 
     def __init__(self, name: str, args: SystemMonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
-        watch = read(Monitoring, name, args)
+        monitoring = read(Monitoring, name, args)
         self._project, self._cluster = args["project"], args["cluster"]
-        self._channels = watch.channels
-        servers = [MonitoredServer(one["namespace"], one["name"], one.get("engine")) for one in args.get("servers", [])]
+        self._channels = monitoring.channels
+        servers = [
+            MonitoredServer(server["namespace"], server["name"], server.get("engine"))
+            for server in args.get("servers", [])
+        ]
         queues = args.get("queues", False)
 
         if queues:
             self._collect_kueue()
-        made = (
-            [self._dashboard(topic, charts) for topic, charts in all_charts(args, servers)] if watch.dashboards else []
+        created = (
+            [self._dashboard(topic, charts) for topic, charts in all_charts(args, servers)]
+            if monitoring.dashboards
+            else []
         )
-        if watch.alerts and queues:
-            self._queue_alerts(watch)
-        for server in servers if watch.alerts else []:
+        if monitoring.alerts and queues:
+            self._queue_alerts(monitoring)
+        for server in servers if monitoring.alerts else []:
             self._alert(
                 f"{server.namespace}/{server.name}-down",
                 f"{self._cluster}: server {server.namespace}/{server.name} has no ready replica",
                 "CRITICAL",
-                [("No ready replica", dashboards.down(self._cluster, server), watch.server_down_minutes)],
+                [("No ready replica", dashboards.down(self._cluster, server), monitoring.server_down_minutes)],
                 f"Requests to {server.name} fail. Its pods say why:\n\n"
                 f"    kubectl get pods -n {server.namespace}\n"
                 f"    kubectl describe deployment -n {server.namespace} {server.name}\n\n"
                 "Pods that are Pending or SchedulingGated wait for nodes or for quota: see the dashboard of queues. "
-                "Where pods are ready, the cluster doesn't send metrics of Deployments: turn on the package "
+                "If pods are ready, the cluster does not send metrics of Deployments: turn on the package "
                 "DEPLOYMENT of kube state metrics.",
             )
 
-        self.dashboard_ids = pulumi.Output.all(*(one.id for one in made)).apply(list)
+        self.dashboard_ids = pulumi.Output.all(*(dashboard.id for dashboard in created)).apply(list)
         self.register_outputs({"dashboardIds": self.dashboard_ids})
 
     def _dashboard(self, topic: str, charts: list[Chart]) -> "gcp.monitoring.Dashboard":
@@ -132,22 +138,22 @@ class SystemMonitoring(Component):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _queue_alerts(self, watch: Monitoring) -> None:
-        minutes = watch.queue_stuck_minutes
+    def _queue_alerts(self, monitoring: Monitoring) -> None:
+        minutes = monitoring.queue_stuck_minutes
         self._alert(
             "queue-stuck",
-            f"{self._cluster}: a queue does not move",
+            f"{self._cluster}: a queue is stuck",
             "ERROR",
             [
-                ("Workloads wait and none is admitted", dashboards.stuck(self._cluster), minutes),
-                ("Nothing is heard of Kueue", dashboards.silent(self._cluster), minutes),
+                ("Workloads wait and Kueue admits none", dashboards.stuck(self._cluster), minutes),
+                ("Kueue sends no metrics", dashboards.silent(self._cluster), minutes),
             ],
             f"For {minutes} minutes workloads have waited in a cluster queue that admitted none, or Kueue has sent no "
-            "metrics. Why each one waits:\n\n"
+            "metrics. To see why each workload waits:\n\n"
             "    kubectl get workloads -A\n"
             "    kubectl describe clusterqueue\n"
             f"    kubectl logs -n {NAMESPACE} -l control-plane=controller-manager\n\n"
-            "Often something holds the quota that should have ended, or asks for more than the queue ever has.",
+            "Often a workload that should have ended holds the quota, or a workload requests more than all of it.",
         )
         self._alert(
             "preemption-storm",
@@ -155,14 +161,13 @@ class SystemMonitoring(Component):
             "WARNING",
             [
                 (
-                    f"{watch.preemptions_per_hour} preemptions or more in an hour",
-                    dashboards.preempted(self._cluster, watch.preemptions_per_hour),
+                    f"{monitoring.preemptions_per_hour} preemptions or more in an hour",
+                    dashboards.preempted(self._cluster, monitoring.preemptions_per_hour),
                     0,
                 )
             ],
-            "Workloads of a queue are preempted again and again, and lose what they did since their last checkpoint. "
-            "The dashboard of queues says which queue preempts; raise the quota, or bring the priorities of what "
-            "competes closer together.",
+            "Workloads of a queue are preempted repeatedly, and lose their work since the last checkpoint. The "
+            "dashboard of queues shows which queue preempts. Raise the quota, or reduce the difference between priorities.",
         )
 
     def _alert(
@@ -182,7 +187,7 @@ class SystemMonitoring(Component):
                         "query": query,
                         "duration": f"{60 * minutes}s",
                         "evaluation_interval": f"{dashboards.EVALUATION_SECONDS}s",
-                        "disable_metric_validation": True,  # the metric comes with its first sample
+                        "disable_metric_validation": True,  # the metric exists only after its first sample
                     },
                 }
                 for condition, query, minutes in conditions
@@ -193,7 +198,7 @@ class SystemMonitoring(Component):
         )
 
     def _collect_kueue(self) -> None:
-        """A credential for Kueue's metrics that only their collector reads, and the PodMonitoring that uses it."""
+        """Create a credential for Kueue's metrics, readable only by the collector, and its PodMonitoring."""
         inside = pulumi.ResourceOptions(parent=self)
         account = k8s.core.v1.ServiceAccount(
             METRICS_READER,
@@ -208,7 +213,7 @@ class SystemMonitoring(Component):
             subjects=[{"kind": "ServiceAccount", "name": METRICS_READER, "namespace": NAMESPACE}],
             opts=inside,
         )
-        # Kubernetes fills it, and empties it with its account; so it comes after.
+        # Kubernetes fills it only if the account exists.
         token = k8s.core.v1.Secret(
             METRICS_TOKEN,
             metadata={
@@ -271,7 +276,7 @@ class SystemMonitoring(Component):
 
 
 def all_charts(args: SystemMonitoringArgs, servers: list[MonitoredServer]) -> list[tuple[str, list[Chart]]]:
-    """The charts of each dashboard, by topic: of what there is, and of nothing else."""
+    """The charts of each dashboard, by topic, for the parts that the stack has."""
     cluster, queues = args["cluster"], args.get("queues", False)
     topics: list[tuple[str, list[Chart]]] = []
     if queues:

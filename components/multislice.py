@@ -1,4 +1,4 @@
-"""A training run over several TPU slices: a JobSet with a child Job on each."""
+"""A training run over several TPU slices: a JobSet with one child Job per slice."""
 
 from typing import Any, NotRequired, cast
 
@@ -23,7 +23,7 @@ from settings.plan import ignores_disruptions, run_name
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
-# The replicated Job of a JobSet, or the stem of their names where each slice has one.
+# Name of the JobSet's replicated Job, or the prefix if each slice has its own.
 SLICE = "slice"
 
 
@@ -33,36 +33,35 @@ class MultisliceJobArgs(TpuRunArgs):
     slices: int
     kind: NotRequired[str]
     pools: NotRequired[list[str]]
-    """What the configuration says of it; `node_selector`, `only_pools` and `pool_of_slice` are what counts."""
+    """Not used by the component, which reads `node_selector`, `only_pools` and `pool_of_slice`."""
     tpu: NotRequired[TpuSliceArgs]
-    """What the configuration says of it; `node_selector`, `hosts` and `chips_per_host` are what counts."""
+    """Not used by the component, which reads `node_selector`, `hosts` and `chips_per_host`."""
     host_network: NotRequired[bool]
     max_restarts: NotRequired[int]
-    """Restarts of the JobSet after a failed slice."""
+    """Maximum number of restarts of the JobSet after a slice fails."""
     pool_of_slice: NotRequired[list[str]]
-    """The node pool of each slice, which the pods then ask for by name; none: JobSet finds a free one for each."""
+    """Node pool of each slice, which its pods select by name. Default: JobSet picks a free pool for each slice."""
 
 
 class MultisliceJob(Component):
-    """A JobSet with one child Job a TPU slice, each with a node pool, and so a slice, to itself.
+    """A JobSet with one child Job per TPU slice. Each child Job has a node pool, and so a slice, to itself.
 
-    JobSet's exclusive placement gives each child Job a pool: its first pod is put first, the others follow it to its
-    pool. Pools that grow from zero deadlock on that: the first pod waits for a node, and the pods whose demand would
-    bring the whole slice are not let in before it has one. There `pool_of_slice` names the pools, each slice is a
-    replicated Job of its own, and environment variables tell the pods that the slices are one run. Which pool is free
-    only Kueue could say then: where several runs share such pools, give each pool a flavor of its own, so that Kueue
-    counts each by itself.
+    JobSet's exclusive placement gives each child Job a pool: the first pod is scheduled first, and the others follow it
+    to its pool. With pools that scale from zero this deadlocks: the first pod waits for a node, and JobSet holds back
+    the pods whose demand would create the whole slice. For those pools, `pool_of_slice` names the pools, each slice is
+    its own replicated Job, and environment variables tell the pods that the slices form one run. JobSet then no longer
+    picks a free pool: if several runs share such pools, give each pool its own flavor, so that Kueue counts each pool.
 
-    A pod that fails fails its slice; a slice that fails restarts the whole JobSet, `max_restarts` times. A disruption
-    of a pod, such as node maintenance, restarts it without counting, where its slice fails before the others do.
+    If a pod fails, its slice fails; if a slice fails, the whole JobSet restarts, up to `max_restarts` times. After a
+    disruption of a pod, such as node maintenance, the restart does not count, if its slice fails before the others.
 
-    An update doesn't wait for the run. A run is never run again, and a changed one is made beside the old, as in a
-    `FinetuneJob`. A deletion is awaited until the pods have gone and Kueue has let go of the quota.
+    An update doesn't wait for the run. A run happens once, and Pulumi creates a changed run beside the old one, as in a
+    `FinetuneJob`. A deletion waits until the pods are gone and Kueue has released the quota.
 
-    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` brings the Hugging Face token.
-    With `host_network` pods have the network of their node, and no workload identity, so no bucket.
+    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` provides the Hugging Face token.
+    With `host_network` pods use the network of their node. They then have no workload identity, so no bucket.
 
-    Refused: arguments that `settings.model.Multislice` refuses; by JobSet's webhook, a changed run of a fixed name.
+    Refused: arguments that `settings.model.Multislice` refuses; by JobSet's webhook, a changed run with a fixed name.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/tpu-multislice-kueue,
     https://jobset.sigs.k8s.io/docs/concepts/, https://kueue.sigs.k8s.io/docs/tasks/run/jobsets/
@@ -78,7 +77,7 @@ class MultisliceJob(Component):
         pools = args.get("pool_of_slice", [])
         annotations = {**({} if pools else EXCLUSIVE), **queued_annotations(args.get("queued_seconds"))}
 
-        made = k8s.apiextensions.CustomResource(
+        resource = k8s.apiextensions.CustomResource(
             f"{run.namespace}/{jobset}",
             api_version=JOBSET_API,
             kind="JobSet",
@@ -93,13 +92,13 @@ class MultisliceJob(Component):
             opts=options(run, name, self, [], args.get("kubeconfig"), args.get("last_in_queue", False)),
         )
 
-        # As `made` carries it, so that it is known in a preview and waits for the JobSet in an update.
-        self.job_name = cast(Any, made).metadata.apply(lambda found: str(found["name"]))
+        # Read from the resource: known in a preview, and after the JobSet in an update.
+        self.job_name = cast(Any, resource).metadata.apply(lambda metadata: str(metadata["name"]))
         self.register_outputs({"jobName": self.job_name})
 
 
 def ignored_failures(run: Multislice) -> dict[str, Any]:
-    """The part of a JobSet's failure policy by which a disruption restarts it without counting.
+    """The rule of a JobSet's failure policy that restarts it after a disruption without counting.
 
     https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/keps/262-ConfigurableFailurePolicy
     """
@@ -110,12 +109,12 @@ def ignored_failures(run: Multislice) -> dict[str, Any]:
 
 
 def slice_variables(jobset: str) -> list[dict[str, Any]]:
-    """What tells a pod which slice of how many it is in, where each slice is a replicated Job of its own.
+    """Environment variables with a pod's slice and the number of slices, if each slice is a replicated Job.
 
-    Counted by the Jobs of a replicated Job, each slice would be a run by itself. These count the Jobs of the JobSet, by
-    the labels that JobSet gives pods; the first pod of the first slice is where all meet. JAX reads the variables:
-    https://github.com/jax-ml/jax/blob/main/jax/_src/clusters/cloud_tpu_cluster.py. That GKE leaves variables alone that
-    a pod has already was never tried; xpk relies on it (src/xpk/templates/pathways_workload_create.yaml.j2).
+    GKE's variables count the Jobs of a replicated Job, so each slice would be its own run. These count the Jobs of the
+    JobSet, from the labels that JobSet adds to pods. All pods connect to the first pod of the first slice. JAX reads
+    the variables: https://github.com/jax-ml/jax/blob/main/jax/_src/clusters/cloud_tpu_cluster.py. Never tried: that GKE
+    keeps variables that a pod already has. xpk relies on it (src/xpk/templates/pathways_workload_create.yaml.j2).
     """
 
     def label(name: str) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def slice_variables(jobset: str) -> list[dict[str, Any]]:
     return [
         {"name": "MEGASCALE_NUM_SLICES", "valueFrom": label("global-replicas")},
         {"name": "MEGASCALE_SLICE_ID", "valueFrom": label("job-global-index")},
-        # What the label `coordinator` would say; as a label it would be too long for a name of more than 25 characters.
+        # The value of the label `coordinator`. As a label it is too long if the name exceeds 25 characters.
         {"name": "MEGASCALE_COORDINATOR_ADDRESS", "value": f"{jobset}-{SLICE}-0-0-0.{jobset}"},
     ]
 
@@ -132,7 +131,7 @@ def slice_variables(jobset: str) -> list[dict[str, Any]]:
 def replicated_job(
     name: str, replicas: int, run: Multislice, args: MultisliceJobArgs, pool: str | None = None
 ) -> dict[str, Any]:
-    """Child Jobs of one template: a pod on each machine of a slice, on the pool named if there is one."""
+    """Child Jobs of one template, with a pod on each machine of a slice. `pool` fixes the node pool."""
     pod = tpu_pod(run, args)
     if ignores_disruptions(run):
         pod["restartPolicy"] = "Never"

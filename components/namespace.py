@@ -1,4 +1,4 @@
-"""A namespace with what its workloads need before they come."""
+"""A namespace with the Secrets, service accounts and local queues that its workloads need."""
 
 from typing import NotRequired, TypedDict
 
@@ -14,27 +14,27 @@ from components.identity import after_workload_pool, project_number
 from components.retry import kueue_hook
 from settings.plan import DEFAULT_NAMESPACE
 
-# What brings the token into a namespace: one service account that may read it, which no workload runs as.
+# The service account that may read the token. No workload runs as it.
 TOKEN_SYNC = "hf-token-sync"
 TOKEN_PATH = "token"
 
 
 class LocalQueueArgs(TypedDict):
-    """A Kueue LocalQueue: the door of the namespace to a cluster queue."""
+    """A Kueue LocalQueue, which submits workloads of the namespace to a cluster queue."""
 
     name: str
     cluster_queue: str
 
 
 class SecretManagerArgs(TypedDict):
-    """A secret of Secret Manager, and by whose identity GKE reads it."""
+    """A secret of Secret Manager, and the project and pool of the identity that reads it."""
 
     secret: str
     """`projects/PROJECT/secrets/ID`."""
     project: str
     """Id of the cluster's project."""
     workload_pool: pulumi.Input[str]
-    """The project's identity pool, from the cluster that brings it: the grant waits for it."""
+    """The project's workload identity pool, an output of the cluster. The grant waits for it."""
 
 
 class WorkloadNamespaceArgs(TypedDict):
@@ -42,34 +42,34 @@ class WorkloadNamespaceArgs(TypedDict):
 
     name: str
     labels: NotRequired[dict[str, str]]
-    """Labels of the namespace, such as its Pod Security level; not of `default`."""
+    """Labels of the namespace, such as its Pod Security level. Not for `default`."""
     token: NotRequired[pulumi.Input[str]]
-    """The Hugging Face token; a Pulumi secret."""
+    """The Hugging Face token, a Pulumi secret."""
     token_from: NotRequired[SecretManagerArgs]
-    """Where GKE gets the token from instead, past Pulumi; the cluster's `secret_sync` is on."""
+    """Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster."""
     token_secrets: NotRequired[list[TokenSecretArgs]]
-    """Secrets that hold the token, each under its key."""
+    """Kubernetes Secrets to create with the token, each with its key."""
     service_accounts: NotRequired[list[str]]
-    """Service accounts to make; `default` is there by itself."""
+    """Service accounts to create. `default` always exists."""
     local_queues: NotRequired[list[LocalQueueArgs]]
 
 
 class WorkloadNamespace(Component):
-    """A namespace, the Secrets with the token, service accounts, and the namespace's local queues.
+    """A namespace with its token Secrets, service accounts and local queues.
 
-    The namespace `default` is in every cluster: there all but the namespace itself is made.
+    The namespace `default` exists in every cluster. There the component creates everything except the namespace.
 
-    With `token_from` GKE makes those Secrets of a secret of Secret Manager and keeps them up to date: this component
-    makes what tells it to (a SecretProviderClass, and a SecretSync of each Secret's name), and a service account that
-    may read that one secret. A Secret that is there already is left alone by GKE: on the way from `token`, this
-    program's is deleted at the end of the update, and GKE's comes within minutes; on the way back delete the SecretSync
-    first, for else there is a Secret already.
+    With `token_from`, GKE creates the Secrets from a secret of Secret Manager and keeps them up to date. The component
+    creates a SecretProviderClass, a SecretSync for each Secret, and a service account that may read only this secret.
+    GKE does not touch a Secret that already exists. When you switch from `token`, Pulumi deletes its Secret at the end
+    of the update, and GKE creates the new one within minutes. When you switch back, delete the SecretSync first, or its
+    Secret is in the way.
 
-    Local queues are here and not in `KueueStack` because a namespace is made after Kueue and deleted before it: what
-    runs in it holds quota, and only a running Kueue lets it go.
+    Local queues belong here and not to `KueueStack`: the namespace is created after Kueue and deleted before it,
+    because its workloads hold quota that only a running Kueue releases.
 
-    Refused: ValueError for secrets without a token or with two; RunError for a secret that is not there, or a project
-    that can't be read.
+    Refused: ValueError for token secrets without exactly one of `token` and `token_from`; RunError for a secret that
+    doesn't exist, or a project that can't be read.
 
     Sources: https://kubernetes.io/docs/concepts/configuration/secret/,
     https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
@@ -82,24 +82,25 @@ class WorkloadNamespace(Component):
         super().__init__(name, opts)
         secrets = args.get("token_secrets", [])
         token, token_from = args.get("token"), args.get("token_from")
-        given = sum(one is not None and one != "" for one in (token, token_from))
-        if secrets and given != 1:
-            count = "are two tokens" if given else "is no token"
-            raise ValueError(f"namespace {name} has secrets for a token, and there {count}")
+        sources = sum(source is not None and source != "" for source in (token, token_from))
+        if secrets and sources != 1:
+            count = "Both are set" if sources else "Neither is set"
+            raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
 
-        made: list[pulumi.CustomResource] = []
+        created: list[pulumi.CustomResource] = []
         if args["name"] != DEFAULT_NAMESPACE:
             child = pulumi.ResourceOptions(parent=self)
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": args["name"]}
             if args.get("labels"):
                 metadata["labels"] = args["labels"]
-            made.append(k8s.core.v1.Namespace(args["name"], metadata=metadata, opts=child))
-        inside = pulumi.ResourceOptions(parent=self, depends_on=made)
+            created.append(k8s.core.v1.Namespace(args["name"], metadata=metadata, opts=child))
+        inside = pulumi.ResourceOptions(parent=self, depends_on=created)
         keys_of = {
-            one["name"]: sorted({other["key"] for other in secrets if other["name"] == one["name"]}) for one in secrets
+            secret["name"]: sorted({other["key"] for other in secrets if other["name"] == secret["name"]})
+            for secret in secrets
         }
         if secrets and token_from is not None:
-            self._synced(name, args["name"], keys_of, token_from, inside)
+            self._sync_token(name, args["name"], keys_of, token_from, inside)
         for secret, keys in keys_of.items() if token_from is None else ():
             k8s.core.v1.Secret(
                 f"{args['name']}/{secret}",
@@ -123,13 +124,13 @@ class WorkloadNamespace(Component):
                 kind="LocalQueue",
                 metadata={"name": queue["name"], "namespace": args["name"]},
                 spec={"clusterQueue": queue["cluster_queue"]},
-                opts=pulumi.ResourceOptions(parent=self, depends_on=made, hooks=kueue),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue),
             )
 
-        self.namespace_name = pulumi.Output.all(*(one.id for one in made)).apply(lambda _: args["name"])
+        self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: args["name"])
         self.register_outputs({"namespaceName": self.namespace_name})
 
-    def _synced(
+    def _sync_token(
         self,
         name: str,
         namespace: str,
@@ -137,14 +138,14 @@ class WorkloadNamespace(Component):
         token_from: SecretManagerArgs,
         inside: pulumi.ResourceOptions,
     ) -> None:
-        """What makes GKE write the Secrets, each with the token under its keys."""
+        """Let GKE write the Secrets, each with the token under its keys."""
         _, project, _, secret_id = token_from["secret"].split("/")
         look_up(
             lambda: gcp.secretmanager.get_secret(
                 secret_id=secret_id, project=project, opts=pulumi.InvokeOptions(parent=self)
             ),
             f"There must be a secret {secret_id} in project {project} whose latest version is the Hugging Face token, "
-            "and you must be allowed to see it (not its value). Check gke-ai:hfTokenSecret, or make it: "
+            "and you must be allowed to see it (not its value). Check gke-ai:hfTokenSecret, or create the secret: "
             f"gcloud secrets create {secret_id} --project {project} --data-file=FILE",
         )
         account = k8s.core.v1.ServiceAccount(
@@ -161,9 +162,9 @@ class WorkloadNamespace(Component):
             opts=pulumi.ResourceOptions(parent=self),
         )
         source = {"resourceName": f"{token_from['secret']}/versions/latest", "path": TOKEN_PATH}
-        # The kinds are served once the cluster's setting has been taken up.
+        # The cluster serves these kinds only after its setting has taken effect.
         hooks = kueue_hook(f"token of {name}")
-        read = k8s.apiextensions.CustomResource(
+        provider_class = k8s.apiextensions.CustomResource(
             f"{namespace}/{TOKEN_SYNC}-source",
             api_version=SECRET_PROVIDER_CLASS_API,
             kind="SecretProviderClass",
@@ -185,5 +186,5 @@ class WorkloadNamespace(Component):
                         "data": [{"sourcePath": TOKEN_PATH, "targetKey": key} for key in keys],
                     },
                 },
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[account, grant, read], hooks=hooks),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[account, grant, provider_class], hooks=hooks),
             )

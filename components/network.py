@@ -1,4 +1,4 @@
-"""A VPC network of a cluster's own."""
+"""The VPC network of a cluster."""
 
 from typing import NotRequired, TypedDict
 
@@ -13,49 +13,49 @@ PODS_RANGE, SERVICES_RANGE = "pods", "services"
 
 
 class VpcArgs(TypedDict, total=False):
-    """A VPC of the cluster's own."""
+    """The VPC to create for a cluster."""
 
     name: str
-    """Of the network and its parts; none: the cluster's name."""
+    """Name of the network and its parts. Default: the cluster's name."""
     nodes_cidr: str
-    """Addresses of nodes."""
+    """IP range of the nodes, a CIDR."""
     pods_cidr: str
-    """Addresses of pods; GKE gives each node a part of it."""
+    """IP range of the pods, a CIDR. GKE assigns each node a part of it."""
     services_cidr: str
-    """Addresses of Services."""
+    """IP range of the Services, a CIDR."""
     nat: bool
-    """Cloud NAT, by which private nodes reach the Internet."""
+    """Create a Cloud NAT, through which private nodes reach the Internet."""
 
 
 class ClusterNetworkArgs(TypedDict):
     """Arguments of a `ClusterNetwork`."""
 
     name: str
-    """Of the network, its subnetwork, its router and its NAT."""
+    """Name of the network, its subnetwork, its router and its NAT."""
     project: str
     """Id of the Google Cloud project."""
     region: str
     """Region of the cluster."""
     nodes_cidr: NotRequired[str]
-    """Addresses of nodes."""
+    """IP range of the nodes, a CIDR."""
     pods_cidr: NotRequired[str]
-    """Addresses of pods; GKE gives each node a part of it."""
+    """IP range of the pods, a CIDR. GKE assigns each node a part of it."""
     services_cidr: NotRequired[str]
-    """Addresses of Services."""
+    """IP range of the Services, a CIDR."""
     nat: NotRequired[bool]
-    """Cloud NAT, by which private nodes reach the Internet."""
+    """Create a Cloud NAT, through which private nodes reach the Internet."""
 
 
 class ClusterNetwork(Component):
     """A VPC network with one subnetwork for a VPC-native cluster, and Cloud NAT.
 
-    The subnetwork has secondary ranges for pods and for Services, and Private Google Access, by which nodes without
-    external addresses reach Google's APIs and registries. Everything else on the Internet (models of Hugging Face,
-    images of ghcr.io and Docker Hub, Kueue's) they reach by Cloud NAT.
+    The subnetwork has secondary ranges for pods and for Services, and Private Google Access, through which nodes
+    without external addresses reach Google's APIs and registries. They reach the rest of the Internet (models on
+    Hugging Face, images of ghcr.io, Docker Hub and Kueue) through Cloud NAT.
 
-    A range lives as long as its cluster: another one, larger or smaller, is another subnetwork and another cluster, for
-    Google takes none from a cluster that uses it. No firewall rule is made here: GKE makes those of its nodes, and the
-    control plane of a new cluster reaches webhooks through Konnectivity, whatever their port.
+    A range lives as long as its cluster. A changed range replaces subnetwork and cluster, because Google removes no
+    range from a cluster that uses it. The component creates no firewall rules: GKE creates those of its nodes, and the
+    control plane of a new cluster reaches webhooks through Konnectivity, on any port.
 
     Refused: arguments that `settings.model.Vpc` refuses; by Google, and earlier by `settings.rules`, ranges that
     overlap or are too small.
@@ -74,17 +74,19 @@ class ClusterNetwork(Component):
     def __init__(self, name: str, args: ClusterNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         spec = read(Vpc, name, args)
-        own, project, region = args["name"], args["project"], args["region"]
+        network_name, project, region = args["name"], args["project"], args["region"]
         network = gcp.compute.Network(
-            own,
-            name=own,
+            network_name,
+            name=network_name,
             project=project,
             auto_create_subnetworks=False,
-            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),  # its name is taken until it has gone
+            opts=pulumi.ResourceOptions(
+                parent=self, delete_before_replace=True
+            ),  # its name is taken until it is deleted
         )
         subnetwork = gcp.compute.Subnetwork(
-            own,
-            name=own,
+            network_name,
+            name=network_name,
             project=project,
             region=region,
             network=network.id,
@@ -96,29 +98,29 @@ class ClusterNetwork(Component):
             ],
             opts=pulumi.ResourceOptions(
                 parent=self,
-                delete_before_replace=True,  # its name and its ranges are taken until it has gone
-                # The provider would change them in place, and Google refuses while a cluster uses them.
+                delete_before_replace=True,  # its name and ranges are taken until it is deleted
+                # The provider would change them in place, which Google refuses while a cluster uses them.
                 replace_on_changes=["ipCidrRange", "secondaryIpRanges"],
             ),
         )
         if spec.nat:
             router = gcp.compute.Router(
-                own,
-                name=own,
+                network_name,
+                name=network_name,
                 project=project,
                 region=region,
                 network=network.id,
                 opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
             )
             gcp.compute.RouterNat(
-                own,
-                name=own,
+                network_name,
+                name=network_name,
                 project=project,
                 region=region,
                 router=router.name,
                 nat_ip_allocate_option="AUTO_ONLY",
                 source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
-                # 64 ports a machine, the default, are too few for many downloads at once.
+                # The default of 64 ports per machine is too low for many parallel downloads.
                 enable_dynamic_port_allocation=True,
                 log_config={"enable": True, "filter": "ERRORS_ONLY"},
                 opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),

@@ -13,21 +13,21 @@ class NodeAccountArgs(TypedDict):
     """Arguments of a `NodeAccount`."""
 
     name: str
-    """Id of the account, 6 to 30 characters."""
+    """Id of the account, 6 to 30 characters long."""
     project: str
     """Id of the Google Cloud project."""
     registry_reader: NotRequired[bool]
-    """Nodes pull images from Artifact Registry of the project itself."""
+    """Let nodes pull images from the project's own Artifact Registry."""
 
 
 class NodeAccount(Component):
-    """A service account for nodes, with what nodes need and no more: logs, metrics and, if asked for, images.
+    """A service account for nodes with only the roles that nodes need: logs, metrics and, optionally, images.
 
-    Nodes that run as Compute Engine's default account often have the whole project, and so has whoever breaks out of a
-    container. Workloads have identities of their own, by Workload Identity Federation, and none of this account's.
-    `email` is known beforehand; nodes must wait for the component itself, so that the roles are there with them.
+    Compute Engine's default account often has access to the whole project, and so does anyone who breaks out of a
+    container on such a node. Workloads do not use this account: they have their own identities through Workload
+    Identity Federation. `email` is known beforehand, so nodes must wait for the component, which has the roles.
 
-    Refused: by Google, a name that is taken in the project, or that is no account id.
+    Refused: by Google, a name that is taken in the project, or that is no valid account id.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa,
     https://cloud.google.com/kubernetes-engine/security/configure-node-service-accounts

@@ -1,13 +1,13 @@
 """Keeps the order in which runs were submitted to a queue."""
 
 import asyncio
-import time
 
 import pulumi
 
 from components.cluster_client import connection, in_thread, workloads
+from components.polling import Pauses, poll_until
 
-# Kueue may be starting. A run without a Workload after this time goes on without its place in the queue.
+# Kueue may be starting. After this time a run without a Workload continues without its place in the queue.
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.3
 
@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.3
 def wait_for_workload(
     name: str, namespace: str, kubeconfig: pulumi.Input[str], last: bool = False
 ) -> pulumi.ResourceHookBinding:
-    """The hook by which creating a queued run waits for its Workload, so that a later run can't overtake it.
+    """The hook with which a new queued run waits for its Workload, so that no later run overtakes it.
 
     Of Workloads of the same priority Kueue admits the oldest first, by creation time in whole seconds
     (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#queueing-strategy). So there is a pause of a second, except
@@ -27,12 +27,13 @@ def wait_for_workload(
         uid = (args.new_outputs or {}).get("metadata", {}).get("uid")
         if not known or not uid:
             return
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not await in_thread(has_workload, known, namespace, uid):
-            if time.monotonic() > end:
-                pulumi.log.warn(f"Kueue has created no Workload for {args.name} yet. Later runs may be admitted first.")
-                return
-            await asyncio.sleep(PAUSE_SECONDS)
+
+        async def check() -> str | None:
+            return None if await in_thread(has_workload, known, namespace, uid) else "no Workload"
+
+        if await poll_until(check, PATIENCE_SECONDS, Pauses(PAUSE_SECONDS)):
+            pulumi.log.warn(f"Kueue has created no Workload for {args.name} yet. Later runs may be admitted first.")
+            return
         if not last:
             await asyncio.sleep(1)  # the next Workload then has a later creation time
 

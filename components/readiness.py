@@ -1,13 +1,11 @@
-"""Waits for the first replica of a server, and says what it waits for.
+"""Waits for the first replica of a server, and logs why it waits.
 
-The kubernetes plugin waits for every replica of a Deployment or for none. Under a queue neither is right: replicas
-that wait for quota are no failure, and a server of which nothing runs is one. So the plugin is told not to wait, and
-the program watches for the first replica itself, through the kubeconfig that it exports. A replica of an earlier
-revision doesn't count: it goes on serving while the new image can't even be pulled.
+The kubernetes plugin waits for every replica of a Deployment or for none. Under a queue neither is right: replicas that
+wait for quota are no failure, but a server without any running replica is one. So the plugin does not wait, and the
+program itself watches for the first replica, through the kubeconfig that it exports. A replica of an earlier revision
+doesn't count: it keeps serving even if the new image can't be pulled.
 """
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +13,12 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.cluster_client import connection, in_thread, load_client, workloads
+from components.polling import Pauses, ProgressLog, poll_until
 from settings.model import Server
 
 FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.3, 1.05, 5.0
-SAY_AGAIN_SECONDS = 60
+# The first second needs no message: most servers are ready already.
+QUIET_SECONDS, LOG_AGAIN_SECONDS = 1.0, 60.0
 REVISION = "deployment.kubernetes.io/revision"
 
 Json = Mapping[str, Any]
@@ -27,7 +27,7 @@ Json = Mapping[str, Any]
 def first_replica(
     server: Server, deployment: "k8s.apps.v1.Deployment", kubeconfig: pulumi.Input[str] | None
 ) -> pulumi.Output[bool]:
-    """An output that is known once a replica of the current revision is ready: true, or false where none is awaited.
+    """An output that is true once a replica of the current revision is ready, or false if nothing waits.
 
     Never waits in a preview. Raises RunError, with the reason and the remedy, after `ready_timeout_seconds`.
     """
@@ -35,27 +35,27 @@ def first_replica(
         return pulumi.Output.from_input(False)
     load_client()
 
-    async def watch(known: list[str]) -> bool:
-        await wait_for(server, Cluster(known[0]), deployment)
+    async def watch(values: list[str]) -> bool:
+        await wait_for(server, Cluster(values[0]), deployment)
         return True
 
-    # The id is known once the Deployment has been made or changed: what is read then is no older.
+    # The id is known once the Deployment is created or updated, so later reads see the current spec.
     return pulumi.Output.all(kubeconfig, deployment.id).apply(watch)
 
 
 class Cluster:
-    """What the watch reads of a cluster; the calls block, and belong into a thread."""
+    """The objects that the watch reads. Calls block: run them in a thread."""
 
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
 
     def look(self, server: Server) -> tuple[Json, list[Json], list[Json], list[Json]]:
-        """The server's Deployment, its ReplicaSets and pods, and the Kueue workloads of their namespace.
+        """The server's Deployment, its ReplicaSets and pods, and the Kueue workloads of its namespace.
 
-        There are no workloads where Kueue isn't there.
+        The list of workloads is empty if the server has no queue.
         """
 
-        def found(api: Any) -> tuple[Json, list[Json], list[Json], list[Json]]:
+        def read_objects(api: Any) -> tuple[Json, list[Json], list[Json], list[Json]]:
             from kubernetes import client
 
             apps, selector = client.AppsV1Api(api), f"app={server.app or server.name}"
@@ -66,57 +66,58 @@ class Cluster:
             waiting = workloads(api, server.namespace) if server.queue else []
             return plain(deployment), plain(replica_sets.items), plain(pods.items), waiting
 
-        return connection(self._kubeconfig).call(found)
+        return connection(self._kubeconfig).call(read_objects)
 
 
 async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource) -> None:
-    """Returns once a replica of `server` is ready; says what it waits for when that changes and once a minute."""
+    """Return once a replica of `server` is ready. Logs the reason when it changes, and once a minute."""
     name = f"{server.namespace}/{server.name}"
-    begun = time.monotonic()
-    said, said_at, pause = "", begun, FIRST_PAUSE_SECONDS
-    while True:
+
+    async def check() -> str | None:
         try:
-            found = await in_thread(cluster.look, server)
-            reason = waits_for(*found)
-        except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
-            reason = f"the cluster to answer: {str(error).strip().splitlines()[0]}"
-        if reason is None:
-            return
-        now = time.monotonic()
-        if now - begun > server.ready_timeout_seconds:
-            raise pulumi.RunError(
-                f"{name} has no ready replica after {server.ready_timeout_seconds} s: it waits for {reason}.\n"
-                "Everything has been created, and goes on waiting. See to the reason and run up again; or give it more "
-                "time with `readyTimeoutSeconds`, or `replicas: 0` to go on without it."
-            )
-        # The first second is not worth a word: most servers are ready already.
-        if now - begun > 1 and (reason != said or now - said_at > SAY_AGAIN_SECONDS):
-            pulumi.log.info(f"{name} waits for {reason}", resource=deployment)
-            said, said_at = reason, now
-        await asyncio.sleep(pause)
-        pause = min(pause * GROWTH, MAX_PAUSE_SECONDS)
+            objects = await in_thread(cluster.look, server)
+            return waits_for(*objects)
+        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
+            return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+
+    reason = await poll_until(
+        check,
+        server.ready_timeout_seconds,
+        Pauses(FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS),
+        ProgressLog(
+            lambda reason: pulumi.log.info(f"{name} waits for {reason}", resource=deployment),
+            QUIET_SECONDS,
+            LOG_AGAIN_SECONDS,
+        ),
+    )
+    if reason is not None:
+        raise pulumi.RunError(
+            f"{name} has no ready replica after {server.ready_timeout_seconds} s: it waits for {reason}.\n"
+            "Everything is created and continues to wait. Fix the reason and run up again. Otherwise allow more time "
+            "with `readyTimeoutSeconds`, or continue without it with `replicas: 0`."
+        )
 
 
 def waits_for(
     deployment: Json, replica_sets: Sequence[Json], pods: Sequence[Json], workloads: Sequence[Json]
 ) -> str | None:
-    """What a server waits for, for people to read; None once a replica of its current revision is available."""
+    """What a server waits for, in words. None once a replica of its current revision is available."""
     current = current_replica_set(deployment, replica_sets)
     if current is None:
         return "its Deployment to be rolled out"
     if current.get("status", {}).get("availableReplicas", 0) > 0:
         return None
     own = [pod for pod in pods if owned_by(pod, current) and not pod["metadata"].get("deletionTimestamp")]
-    serving = "; its earlier replicas go on serving" if deployment["status"].get("availableReplicas", 0) else ""
+    serving = "; its earlier replicas keep serving" if deployment["status"].get("availableReplicas", 0) else ""
     if not own:
         failure = condition(current, "ReplicaFailure") or condition(deployment, "ReplicaFailure")
         return f"its pods to be created{': ' + failure['message'] if failure else ''}{serving}"
-    # Of several the one that has come furthest tells most.
-    return min((stage(pod, workloads) for pod in own), key=lambda found: found[0])[1] + serving
+    # The pod that is closest to ready says most.
+    return min((stage(pod, workloads) for pod in own), key=lambda progress: progress[0])[1] + serving
 
 
 def current_replica_set(deployment: Json, replica_sets: Sequence[Json]) -> Json | None:
-    """The ReplicaSet of the Deployment as it is now; none before the Deployment's controller has seen it.
+    """The ReplicaSet of the Deployment's current revision. None until its controller has seen the spec.
 
     https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#checking-rollout-history-of-a-deployment
     """
@@ -126,27 +127,28 @@ def current_replica_set(deployment: Json, replica_sets: Sequence[Json]) -> Json 
     revision = (metadata.get("annotations") or {}).get(REVISION)
     return next(
         (
-            one
-            for one in replica_sets
+            replica_set
+            for replica_set in replica_sets
             if revision is not None
-            and owned_by(one, deployment)
-            and (one["metadata"].get("annotations") or {}).get(REVISION) == revision
+            and owned_by(replica_set, deployment)
+            and (replica_set["metadata"].get("annotations") or {}).get(REVISION) == revision
         ),
         None,
     )
 
 
 def owned_by(item: Json, owner: Json) -> bool:
-    """Whether an object is one of its owner's."""
-    return any(one["uid"] == owner["metadata"]["uid"] for one in item["metadata"].get("ownerReferences") or [])
+    """Whether `owner` is among the owners of an object."""
+    references = item["metadata"].get("ownerReferences") or []
+    return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 
 def stage(pod: Json, workloads: Sequence[Json]) -> tuple[int, str]:
-    """How far a pod has come (0: nearly ready), and what it waits for."""
+    """How far a pod is from ready (0: nearly ready), and what it waits for."""
     waiting = [state["state"]["waiting"] for state in containers(pod) if "waiting" in state.get("state", {})]
     if waiting:
-        what = f"{waiting[0].get('reason', '')} {waiting[0].get('message', '')}".strip()
-        return 1, f"its container to start: {what}"
+        reason = f"{waiting[0].get('reason', '')} {waiting[0].get('message', '')}".strip()
+        return 1, f"its container to start: {reason}"
     if containers(pod):
         return 0, "the model to be loaded: the container runs and does not pass its readiness probe yet"
     scheduled = condition(pod, "PodScheduled") or {}
@@ -154,13 +156,13 @@ def stage(pod: Json, workloads: Sequence[Json]) -> tuple[int, str]:
         return 2, f"its container to start on {pod['spec'].get('nodeName', 'its node')}"
     if pod["spec"].get("schedulingGates"):
         return 4, f"quota: {quota_message(pod, workloads)}"
-    # The scheduler goes on to say whom it could evict, which says nothing of capacity.
+    # The rest of the scheduler's message is about preemption, not capacity.
     message = str(scheduled.get("message", "")).partition(" preemption:")[0]
     return 3, f"capacity: {message or 'the pod is not scheduled yet'}"
 
 
 def quota_message(pod: Json, workloads: Sequence[Json]) -> str:
-    """What Kueue says of the workload of a pod."""
+    """Kueue's message about the workload of a pod."""
     for workload in workloads:
         if owned_by(workload, pod):
             reserved = condition(workload, "QuotaReserved")
@@ -170,9 +172,9 @@ def quota_message(pod: Json, workloads: Sequence[Json]) -> str:
 
 
 def containers(pod: Json) -> list[Json]:
-    """States of the pod's containers."""
-    found: list[Json] = pod.get("status", {}).get("containerStatuses") or []
-    return found
+    """Statuses of the pod's containers."""
+    statuses: list[Json] = pod.get("status", {}).get("containerStatuses") or []
+    return statuses
 
 
 def condition(item: Json, condition_type: str) -> Json | None:

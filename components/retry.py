@@ -1,4 +1,4 @@
-"""Retries while the controllers Kueue and JobSet, or the kinds that they and GKE bring, are not served yet."""
+"""Retries while Kueue or JobSet does not answer yet, or the cluster does not serve a kind yet."""
 
 import asyncio
 import time
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import pulumi
 
 # Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036), JobSet's once it
-# has its certificate; where Autopilot has to make a node for them first, minutes later.
+# has its certificate. If Autopilot has to create a node for them first, it takes minutes.
 PATIENCE_SECONDS = 600.0
-# GKE serves its own kinds from the start: a cluster without one is too old, or lacks a setting.
+# GKE serves its own kinds from the start. A cluster without one is too old or lacks a setting.
 GKE_PATIENCE_SECONDS = 60.0
-# Controllers are usually late by seconds: the first half minute needs no warning.
+# Controllers are usually late by seconds, so the first half minute needs no warning.
 USUAL_SECONDS = 30.0
 # The pause grows with the time waited: about 80 tries in ten minutes. The engine itself stops at 100 tries
 # (https://github.com/pulumi/pulumi/pull/21291), without advice.
 FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.25, 1.1, 12.0
 
-# What the API server says while a webhook has no endpoint, no certificate yet or is not reached, and while a CRD or an
-# aggregated API is not served yet. "denied the request" is an answer, and is not among them.
+# Errors of the API server while a webhook has no endpoint or certificate or can't be reached, and while a CRD or an
+# aggregated API is not served yet. "denied the request" is an answer, so it is not listed.
 NOT_YET = (
     "failed calling webhook",
     "connection refused",
@@ -29,14 +29,14 @@ NOT_YET = (
     "i/o timeout",
     "the server is currently unable to handle the request",
 )
-# What the kubernetes plugin says of a cluster that did not answer when it was configured; no retry in that update helps
-# (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
+# The kubernetes plugin's error for a cluster that did not answer when it was configured. Retrying in the same update
+# does not help (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
 UNREACHABLE = "configured Kubernetes cluster is unreachable"
 
 
 @dataclass(frozen=True)
 class Late:
-    """Who does not answer yet: what the error then contains, the remedy, and how long to wait."""
+    """A controller that does not answer yet: signs in the error, remedy, and time to wait."""
 
     name: str
     signs: tuple[str, ...]
@@ -52,7 +52,7 @@ class Late:
         return "1 minute" if count == 1 else f"{count} minutes"
 
 
-# The first whose sign is in the error; the last one has none.
+# The first entry with a sign in the error applies. The last entry has no signs and always applies.
 ALL_LATE = (
     Late(
         "GKE",
@@ -70,7 +70,7 @@ ALL_LATE = (
         usual=0,
         fault="does not serve this kind",
     ),
-    # The Service of JobSet's webhook, as the API server names it; Kueue has a webhook for JobSets too.
+    # The Service of JobSet's webhook. Kueue has a webhook for JobSets too.
     Late(
         "JobSet",
         ("jobset-webhook-service", 'kind "JobSet"'),
@@ -80,12 +80,12 @@ ALL_LATE = (
 )
 
 _first_errors: dict[str, float] = {}
-"""When the operation on a resource failed first, by URN."""
+"""Time of the first failure of the operation on a resource, by URN."""
 _warned: set[Late] = set()
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
-    """Whether to try again what a controller has to admit or define: only while it can't answer, and not for ever."""
+    """Whether to retry: only while a controller does not answer, and only for its time to wait."""
     latest = args.errors[0]
     if UNREACHABLE in latest or not any(sign in latest for sign in NOT_YET):
         return False
@@ -93,7 +93,7 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
     if len(args.errors) == 1:
         _first_errors[args.urn] = now
     waited = now - _first_errors.setdefault(args.urn, now)
-    late = next(one for one in ALL_LATE if not one.signs or any(sign in latest for sign in one.signs))
+    late = next(entry for entry in ALL_LATE if not entry.signs or any(sign in latest for sign in entry.signs))
     if waited >= late.patience:
         pulumi.log.error(
             f"{late.name} still {late.fault} after {late.minutes}, so {args.name} could not be created. "
@@ -103,14 +103,14 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
     if waited >= late.usual and late not in _warned:
         _warned.add(late)
         pulumi.log.warn(
-            f"{late.name} {late.fault} yet, so {args.name} can't be created. The update tries again for "
+            f"{late.name} {late.fault} yet, so {args.name} can't be created. The update retries for "
             f"{late.minutes}. {late.remedy}."
         )
     pause = min(FIRST_PAUSE_SECONDS * GROWTH ** (len(args.errors) - 1), MAX_PAUSE_SECONDS, late.patience - waited)
-    await asyncio.sleep(pause)  # awaited, so that other resources go on meanwhile
+    await asyncio.sleep(pause)  # awaited, so other resources continue
     return True
 
 
 def kueue_hook(name: str) -> pulumi.ResourceHookBinding:
-    """The binding that waits for webhooks and for kinds that are served late; `name` is unique in the program."""
+    """The hook that retries until webhooks and kinds are served. `name` is unique in the program."""
     return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: until it is answered", until_answered)])

@@ -1,12 +1,11 @@
 """Waits for the rollout of a controller's Deployment."""
 
-import asyncio
-import time
 from typing import Any
 
 import pulumi
 
 from components.cluster_client import connection, in_thread
+from components.polling import Pauses, poll_until
 
 # An Autopilot cluster may have to create a node for the new pods first.
 PATIENCE_SECONDS = 600.0
@@ -16,7 +15,7 @@ PAUSE_SECONDS = 1.0
 def wait_for_rollout(
     name: str, namespace: str, deployment: str, kubeconfig: pulumi.Input[str]
 ) -> pulumi.ResourceHookBinding:
-    """The hook by which an update waits until the Deployment has rolled out.
+    """The hook with which an update waits until the Deployment has rolled out.
 
     Helm returns earlier, and the old pods still answer webhooks with their old configuration. An update that is killed
     while it waits does not wait again at the next one. `name` is unique in the program.
@@ -24,15 +23,17 @@ def wait_for_rollout(
 
     async def wait(_: pulumi.ResourceHookArgs) -> None:
         known = await pulumi.Output.from_input(kubeconfig).future()
-        end = time.monotonic() + PATIENCE_SECONDS
-        while known and not await in_thread(rolled_out, known, namespace, deployment):
-            if time.monotonic() > end:
-                raise pulumi.RunError(
-                    f"{deployment} still runs in its earlier form after {PATIENCE_SECONDS / 60:.0f} minutes, so "
-                    f"nothing was made that counts on the new one. Look at `kubectl -n {namespace} get pods` and at "
-                    "their logs, then run up again."
-                )
-            await asyncio.sleep(PAUSE_SECONDS)
+        if not known:
+            return
+
+        async def check() -> str | None:
+            return None if await in_thread(rolled_out, known, namespace, deployment) else "not rolled out"
+
+        if await poll_until(check, PATIENCE_SECONDS, Pauses(PAUSE_SECONDS)):
+            raise pulumi.RunError(
+                f"{deployment} has not rolled out after {PATIENCE_SECONDS / 60:.0f} minutes. Resources that depend on "
+                f"it were not created. Look at `kubectl -n {namespace} get pods` and their logs, then run up again."
+            )
 
     return pulumi.ResourceHookBinding(after_update=[pulumi.ResourceHook(f"{name}: taken over", wait)])
 

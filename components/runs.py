@@ -1,4 +1,4 @@
-"""What all runs have in common: a Job or JobSet that is made once, never again, and never killed by a newer one."""
+"""What all runs share: a Job or JobSet that is created once and that no newer run replaces."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -23,17 +23,17 @@ from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 Run = FineTune | Multislice | TpuBatch
 
-# A run's content is in its name, and the spec of a Job can't be changed anyway: what a later release of this program
-# would write differently must not make the same run again.
+# The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
+# that writes the spec differently must not repeat the run.
 SAME_RUN = ["spec"]
-# With a fixed name only what Kueue writes into a Job that it admits, and takes back when it suspends it; a difference
-# in the rest is for the API to refuse.
+# With a fixed name: only what Kueue writes into a Job at admission and reverts at suspension. The API refuses any other
+# difference.
 OWNED_BY_KUEUE = [
     "spec.suspend",  # false while admitted
     "spec.template.spec.nodeSelector",  # node labels of the flavor
     "spec.template.spec.tolerations",  # tolerations of the flavor
 ]
-# The same in a JobSet, whose child Jobs have a template each.
+# The same fields of a JobSet, in the template of each child Job.
 OWNED_BY_KUEUE_IN_JOBSETS = [
     "spec.suspend",
     "spec.replicatedJobs[*].template.spec.template.spec.nodeSelector",
@@ -45,13 +45,13 @@ MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
 class ContainerPortArgs(TypedDict):
-    """A port of a container, in Kubernetes' own words."""
+    """A port of a container, with the key of the Kubernetes API."""
 
     containerPort: int
 
 
 class FuseVolumeArgs(TypedDict):
-    """The bucket as a folder, through the Cloud Storage FUSE CSI driver."""
+    """A bucket mounted as a folder through the Cloud Storage FUSE CSI driver."""
 
     bucket: str
     """Name of the bucket."""
@@ -62,44 +62,45 @@ class FuseVolumeArgs(TypedDict):
     sidecar_memory_limit: NotRequired[str]
     """Bytes, as a Kubernetes quantity."""
     sidecar_cpu: NotRequired[str]
-    """Cores, as a Kubernetes quantity; request and limit."""
+    """Request and limit in cores, as a Kubernetes quantity."""
 
 
 class TpuRunArgs(WorkloadArgs):
     """Arguments that every run on TPUs has."""
 
     chips_per_host: int
-    """TPU chips of one pod, all of its machine's: `settings.plan.workload_slice` has them."""
+    """TPU chips of one pod, which are all chips of its machine. See `settings.plan.workload_slice`."""
     hosts: int
-    """Machines of one slice, each with a pod."""
+    """Machines of one slice. Each runs one pod."""
     image: NotRequired[str]
     container: NotRequired[str]
     command: NotRequired[list[str]]
-    """None: the image's."""
+    """Command of the container. Default: the command of the image."""
     args: NotRequired[list[str]]
     ports: NotRequired[list[int]]
     """Ports that TPU workers listen on."""
     privileged: NotRequired[bool]
     volume: NotRequired[FuseVolumeArgs]
-    """Bucket to mount; none: no bucket."""
+    """Bucket to mount. Default: no bucket."""
     shared_memory: NotRequired[str]
-    """Size of /dev/shm in bytes, as a Kubernetes quantity; none: 64 MiB."""
+    """Size of /dev/shm in bytes, as a Kubernetes quantity. Default: 64 MiB."""
     token_secret: NotRequired[TokenSecretArgs]
-    """Secret with the Hugging Face token, which the container has as HF_TOKEN; none: no token."""
+    """Secret with the Hugging Face token, for the variable HF_TOKEN. Default: no token."""
     ignore_disruptions: NotRequired[bool]
-    """Disruptions of pods don't count as failures; none: true, unless the name is fixed."""
+    """Don't count disruptions of pods as failures. Default: true, unless the name is fixed."""
     termination_grace_period_seconds: NotRequired[int]
-    """None: 60, or Kubernetes' own where the name is fixed."""
+    """Seconds that a pod has to end. Default: 60, or Kubernetes' default if the name is fixed."""
     fixed_name: NotRequired[bool]
-    """The run is called exactly `name`; else a hash of its content follows."""
+    """Name the run exactly `name`, without the hash of its content."""
     only_pools: NotRequired[list[str]]
-    """Node pools to stay on where others have the same labels; none: any with the labels."""
+    """Node pools that the pods may use, if other pools have the same labels. Default: any pool with the labels."""
     queued_seconds: NotRequired[int]
-    """Bound of the run in seconds on nodes that queued provisioning brings; none: not on such nodes."""
+    """Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such nodes."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which a run's place in its queue is awaited; none: runs made within a second are admitted in any order."""
+    """Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit runs that are
+    created within a second in any order."""
     last_in_queue: NotRequired[bool]
-    """No other run is made after it in its queue; else its creation ends a second later."""
+    """The run is the last of its queue. If false, its creation takes one second longer."""
 
 
 def options(
@@ -110,9 +111,9 @@ def options(
     kubeconfig: pulumi.Input[str] | None,
     last_in_queue: bool,
 ) -> pulumi.ResourceOptions:
-    """Options of the run's Job or JobSet, by which it is made once and outlives a change of its configuration.
+    """Options of the run's Job or JobSet, which is created once and outlives a change of its configuration.
 
-    With a kubeconfig its creation ends when it has its place in its queue.
+    With a kubeconfig, its creation ends once the run has its place in its queue.
     """
     binding = hooks(run, name)
     if run.queue is not None and kubeconfig is not None:
@@ -124,8 +125,8 @@ def options(
         parent=parent,
         depends_on=depends_on,
         retain_on_delete=outlives(run),
-        # A changed run of the same name is refused by the API. Were the old one deleted first, Pulumi would
-        # forget it, and make even the unchanged run anew.
+        # The API refuses a changed run with the same name. If Pulumi deleted the old run first, it would forget
+        # it, and repeat even an unchanged run.
         delete_before_replace=False,
         ignore_changes=by_kueue if run.fixed_name else SAME_RUN,
         hooks=binding,
@@ -133,33 +134,34 @@ def options(
 
 
 def outlives(run: Run) -> bool:
-    """Whether the run stays when its configuration goes: one that was replaced goes on, one that finished stays.
+    """Whether the run stays after its configuration is removed: a replaced run continues, a finished one stays.
 
-    Its namespace takes it along in the end. The default namespace never goes; so what runs there goes with its stack.
+    Its namespace deletes it in the end. The namespace `default` is never deleted, so Pulumi deletes its runs with the
+    stack.
     """
     return run.namespace != DEFAULT_NAMESPACE
 
 
 def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
-    """Waits for who must admit the run, and explains why the API refuses a changed run of a fixed name."""
+    """Hooks that retry until the run can be admitted, and explain a refused change of a fixed name."""
     kind = "JobSet" if isinstance(run, Multislice) else "Job"
 
     def explain(args: pulumi.ErrorHookArgs) -> bool:
         if run.fixed_name and any(refusal in args.errors[0] for refusal in ("already exists", "immutable")):
             pulumi.log.error(
-                f"There is a {kind} {run.namespace}/{run.name} already, and a {kind} can't be changed. To run the "
-                "changed one beside it, give it another `name`, or leave `fixedName` out; to run it instead, delete "
+                f"The {kind} {run.namespace}/{run.name} already exists, and a {kind} can't be changed. To run the "
+                "changed one beside it, change its `name` or remove `fixedName`. To replace it, delete "
                 f"the old one first: kubectl -n {run.namespace} delete {kind.lower()} {run.name}"
             )
         return False
 
     binding = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{kind.lower()} {name}: explain", explain)])
-    # Kueue looks at every Job and JobSet in the namespaces that it manages, under a queue or not.
+    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
     return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind.lower()} {name}"))
 
 
 def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:
-    """The part of a Job's spec that says what a pod's disruption does to it; none where it counts as a failure.
+    """The pod failure policy of a Job, for disruptions. Empty if disruptions count as failures.
 
     https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
@@ -170,23 +172,23 @@ def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:
 
 
 def restart_policy(run: Run, otherwise: str) -> str:
-    """Who starts a failed pod again. A pod failure policy leaves it to the Job: containers are not restarted."""
+    """Restart policy of the pods: `Never` with a pod failure policy, under which the Job replaces pods."""
     return "Never" if ignores_disruptions(run) else otherwise
 
 
 def queued_annotations(seconds: int | None) -> dict[str, str]:
-    """Annotations of a run on nodes that queued provisioning brings: Kueue passes the bound on with its request."""
+    """Annotations of a run on nodes from queued provisioning. Kueue passes the limit on with its request."""
     return {MAX_RUN_DURATION: str(seconds)} if seconds else {}
 
 
 def queued_tolerations(seconds: int | None) -> list[Any]:
-    """Tolerations of such nodes' taints, which keep everything off that didn't ask for them."""
+    """Tolerations for the taints of nodes from queued provisioning, which keep other pods away."""
     taints = MODES["queuedFlexStart"].taints if seconds else ()
-    return [{"key": one.key, "operator": "Equal", "value": one.value, "effect": one.effect} for one in taints]
+    return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
 def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
-    """Spec of a TPU run's pods, in the API's own words: a JobSet's fields have no others in the SDK."""
+    """Spec of a TPU run's pods, with the API's field names: the SDK has no types for a JobSet."""
     container: dict[str, Any] = {
         "name": run.container,
         "image": run.image,
@@ -231,7 +233,7 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
 
 
 def template_metadata(run: TpuBatch | Multislice) -> dict[str, Any]:
-    """The part of a pod template with the labels and annotations of a TPU run's pods; none where there are none."""
+    """Metadata of the pod template of a TPU run. Empty without labels and annotations."""
     optional = {"labels": run.labels, "annotations": fuse_annotations(run.volume) if run.volume else {}}
     known = {key: value for key, value in optional.items() if value}
     return {"metadata": known} if known else {}
@@ -241,7 +243,7 @@ FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 
 
 def fuse_annotations(volume: FuseVolume) -> dict[str, str]:
-    """Annotations of pods that bring the FUSE sidecar; a limit alone is its request too."""
+    """Annotations that add the FUSE sidecar to a pod. A limit is also the request."""
     limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
     return {
         "gke-gcsfuse/volumes": "true",
@@ -250,7 +252,7 @@ def fuse_annotations(volume: FuseVolume) -> dict[str, str]:
 
 
 def fuse_volume(volume: FuseVolume) -> Any:
-    """The bucket as a volume of a pod, in the API's own words."""
+    """The bucket as a volume of a pod, with the API's field names."""
     bucket = {
         "bucketName": volume.bucket,
         "mountOptions": volume.mount_options,
@@ -260,7 +262,7 @@ def fuse_volume(volume: FuseVolume) -> Any:
 
 
 def fuse_mount(volume: FuseVolume) -> Any:
-    """Where a container has the bucket, in the API's own words."""
+    """The mount of the bucket in a container, with the API's field names."""
     return {"name": FUSE_VOLUME, "mountPath": volume.mount_path, "readOnly": False}
 
 
@@ -268,11 +270,11 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def of_pools(names: list[str]) -> dict[str, Any]:
-    """The node selector term of any of these pools."""
+    """The node selector term that matches any of these pools."""
     return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": names}]}
 
 
 def metadata(run: Run, name: str, annotations: dict[str, str]) -> Any:
-    """Metadata of a run's Job or JobSet; the label by which Kueue takes it is on itself, not on its pods."""
+    """Metadata of a run's Job or JobSet. Kueue's queue label is on the object, not on its pods."""
     optional = {"labels": queue_label(run), "annotations": annotations}
     return {"name": name, "namespace": run.namespace, **{key: value for key, value in optional.items() if value}}

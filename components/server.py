@@ -1,4 +1,4 @@
-"""A model server, whatever its engine."""
+"""A model server: what all engines share."""
 
 from math import ceil
 from typing import NotRequired, TypedDict
@@ -25,20 +25,20 @@ from settings.model import GpuServer, ScratchVolume, Server
 from settings.plan import service_name
 
 PROBE_SECONDS = 10
-# Who scales by hand owns the replicas from then on, and after a refresh the plugin would be refused to set them back.
-OURS = {"pulumi.com/patchForce": "true"}
+# Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
+FORCE = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
 SCRATCH_VOLUME = "ephemeral-volume"
-# Ports by name: a PodMonitoring that refers to one by name also writes the container's name to the metrics.
+# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
 HTTP_PORT, METRICS_PORT = "http", "metrics"
 
 
 class ScratchVolumeArgs(TypedDict):
-    """A disk that comes and goes with each pod."""
+    """A disk that is created and deleted with each pod."""
 
     mount_path: NotRequired[str]
     size: NotRequired[str]
-    """Bytes, as a Kubernetes quantity."""
+    """Size in bytes, as a Kubernetes quantity."""
     storage_class: NotRequired[str]
 
 
@@ -51,9 +51,9 @@ class ModelShapeArgs(TypedDict):
     kv_heads: int
     head_size: int
     context_length: int
-    """Tokens."""
+    """Maximum number of tokens of a sequence."""
     sliding_window: NotRequired[int]
-    """Tokens."""
+    """Window of sliding attention, in tokens."""
     sliding_layers: NotRequired[int]
     latent_size: NotRequired[int]
     bytes_per_parameter: NotRequired[float]
@@ -61,67 +61,67 @@ class ModelShapeArgs(TypedDict):
 
 
 class ServerArgs(WorkloadArgs):
-    """Arguments that every server has."""
+    """Arguments of every server."""
 
     model: str
-    """The model, in the words of the engine."""
+    """Model to serve, as the engine names it."""
     engine: NotRequired[str]
     app: NotRequired[str]
-    """Value of the label `app` that the Service selects; none: the name."""
+    """Value of the label `app` that the Service selects. Default: the server's name."""
     container: NotRequired[str]
     """Name of the container that runs the model."""
     image: NotRequired[str]
-    """None: the pinned image of the engine."""
+    """Image of the container. Default: the pinned image of the engine."""
     replicas: NotRequired[int]
     autoscaled: NotRequired[bool]
-    """An autoscaler decides the replicas, so none are written."""
+    """An autoscaler sets the number of replicas, so the Deployment omits it."""
     port: NotRequired[int]
     service: NotRequired[str]
-    """Name of the Service; none: the name."""
+    """Name of the Service. Default: the server's name."""
     scratch: NotRequired[ScratchVolumeArgs]
     probes: NotRequired[bool]
     disruption_budget: NotRequired[bool]
     pod_monitoring: NotRequired[bool]
     surge: NotRequired[bool]
-    """Roll out by a pod more, which needs free quota; false: by a pod less."""
+    """Roll out with one extra pod, which needs free quota. If false, roll out with one pod fewer."""
     drain_seconds: NotRequired[int]
-    """Seconds that a pod which is to end goes on answering; 0: none."""
+    """Seconds during which a terminating pod still answers requests. 0 means none."""
     termination_grace_period_seconds: NotRequired[int]
-    """Seconds that a pod has to end, `drain_seconds` included."""
+    """Seconds that a pod has to terminate, including `drain_seconds`."""
     ready_timeout_seconds: NotRequired[int]
-    """How long an update waits for the first replica, in seconds."""
+    """Seconds that an update waits for the first replica."""
     model_shape: NotRequired[ModelShapeArgs]
-    """Used when a configuration is checked; the component itself does not need it."""
+    """Not used by the component, only by checks of the configuration."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """By which the first replica is awaited; none: it is not awaited."""
+    """Cluster in which an update waits for the first replica. Default: no wait."""
 
 
 class GpuServerArgs(ServerArgs, GpuWorkloadArgs):
-    """Arguments that every server on GPUs has."""
+    """Arguments of every server on GPUs."""
 
     gpus: NotRequired[int]
-    """GPUs of one replica; the model is sharded over them."""
+    """GPUs per replica. The engine shards the model over them."""
     quantize: NotRequired[str]
-    """Quantisation method, in the words of the engine."""
+    """Quantization method, as the engine names it."""
     max_model_len: NotRequired[int]
-    """Tokens of the longest sequence, prompt and answer together."""
+    """Maximum length of a sequence, prompt and answer together, in tokens."""
 
 
 class ModelServer(Component):
-    """A Deployment and its Service; on request probes, a disruption budget, a PodMonitoring and a scratch volume.
+    """A Deployment and its Service, with optional probes, disruption budget, PodMonitoring and scratch volume.
 
-    What all engines share: an engine's own component says which containers there are, the one with the model first.
+    All engines share it. The component of an engine adds the containers; the one with the model comes first.
 
-    The queue's label stands on the Deployment and on its pods: each replica is a workload of its own for Kueue.
+    The Deployment and its pods have the queue's label: for Kueue, each replica is a workload.
 
-    An update ends when one replica is ready, and says meanwhile what it waits for; replicas that wait for quota or
-    capacity are no failure. With `surge: false` a rollout takes a replica away before it brings the new one: at full
-    quota the only way, and with one replica an outage.
+    An update ends when one replica is ready, and logs why it waits. Replicas that wait for quota or capacity are no
+    failure. With `surge: false`, a rollout deletes a replica before it creates the new one. At full quota no other
+    rollout is possible; with one replica it is an outage.
 
-    Replicas scaled by hand stay until a refresh has seen them; the next update then sets them back. With `autoscaled`
-    none are written, and whoever scales owns them.
+    Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
+    Deployment omits its replicas, and the autoscaler owns them.
 
-    Refused: arguments that the engine's section refuses; RunError when no replica is ready in time.
+    Refused: arguments that the engine's section refuses; RunError if no replica is ready in time.
 
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/deployment/,
     https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes,
@@ -129,9 +129,9 @@ class ModelServer(Component):
     """
 
     url: pulumi.Output[str]
-    """Address inside the cluster; known when `ready` is."""
+    """Address inside the cluster. Known once `ready` is."""
     ready: pulumi.Output[bool]
-    """Known once a replica answers; false where none is wanted or awaited."""
+    """Known once a replica is ready. False if nothing waits for one."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ModelServer(Component):
         service_ports: "list[k8s.core.v1.ServicePortArgsDict] | None" = None,
         service_links: bool = True,
     ) -> None:
-        """`service_ports`: none, the server's own alone; `service_links`: whether pods get a variable a Service."""
+        """`service_ports` defaults to the server's port. `service_links` gives pods variables for each Service."""
         super().__init__(name, opts)
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
@@ -169,16 +169,16 @@ class ModelServer(Component):
                 "name": server.name,
                 "namespace": namespace,
                 "labels": {**selector, **queue_label(server)},
-                "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **OURS},
+                "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **FORCE},
             },
             spec=spec,
-            # Kueue looks at every Deployment in the namespaces that it manages, under a queue or not.
+            # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
             opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"server {name}")),
         )
         k8s.core.v1.Service(
             f"{namespace}/{service}",
-            # Its endpoint comes with the replica, which is awaited below; the plugin would wait for it too, and a
-            # refresh record its absence as an error.
+            # Its endpoint exists once a replica does, which `ready` waits for. The plugin would wait too, and a
+            # refresh would record a missing endpoint as an error.
             metadata={"name": service, "namespace": namespace, "annotations": SKIP_AWAIT},
             spec={
                 "type": "ClusterIP",
@@ -215,14 +215,14 @@ class ModelServer(Component):
 
 
 def engine_of(server: Server) -> Engine:
-    """The engine that the server runs."""
+    """The engine of a server."""
     return ENGINES[server.engine]
 
 
 def gpu_container(
     server: GpuServer, variables: dict[str, str], *token_variables: str
 ) -> "k8s.core.v1.ContainerArgsDict":
-    """The container of a server on GPUs: it has the token, and shared memory by which its shards talk."""
+    """The container of a server on GPUs, with the token and shared memory for its shards."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
@@ -238,13 +238,13 @@ def gpu_container(
 
 
 def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Server, check: "k8s.core.v1.ProbeArgsDict") -> None:
-    """Probes by a check that passes once the model is loaded; the others begin when the first has passed."""
-    often: k8s.core.v1.ProbeArgsDict = {**check, "period_seconds": PROBE_SECONDS, "timeout_seconds": 5}
-    # Loading may take as long as an update would wait for it.
+    """Add probes whose check passes once the model is loaded. Kubernetes starts with the startup probe."""
+    probe: k8s.core.v1.ProbeArgsDict = {**check, "period_seconds": PROBE_SECONDS, "timeout_seconds": 5}
+    # Loading may take as long as an update waits for it.
     patience = ceil(server.ready_timeout_seconds / PROBE_SECONDS)
-    container["startup_probe"] = {**often, "failure_threshold": patience}
-    container["readiness_probe"] = {**often, "failure_threshold": 3}
-    container["liveness_probe"] = {**often, "failure_threshold": 6}
+    container["startup_probe"] = {**probe, "failure_threshold": patience}
+    container["readiness_probe"] = {**probe, "failure_threshold": 3}
+    container["liveness_probe"] = {**probe, "failure_threshold": 6}
 
 
 def pod(
@@ -255,11 +255,11 @@ def pod(
 ) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the server's pods.
 
-    Each container waits before it is told to end: the pod gets requests until all proxies have learned of its end.
+    Each container delays its termination: the pod receives requests until all proxies know that it terminates.
     https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination-flow
     """
     if server.drain_seconds:
-        # The kubelet's own sleep, as an image may have none: Kubernetes 1.30 and newer.
+        # The kubelet sleeps, because an image may have no sleep command. Needs Kubernetes 1.30 or newer.
         lifecycle: k8s.core.v1.LifecycleArgsDict = {"pre_stop": {"sleep": {"seconds": server.drain_seconds}}}
         containers = [{**container, "lifecycle": lifecycle} for container in containers]
     spec: k8s.core.v1.PodSpecArgsDict = {
@@ -283,12 +283,12 @@ def pod(
 
 
 def scratch_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
-    """Where the container with the model has the server's scratch volume, if there is one."""
+    """The mount of the server's scratch volume, if it has one."""
     return [{"name": SCRATCH_VOLUME, "mount_path": server.scratch.mount_path}] if server.scratch else []
 
 
 def scratch_volume(scratch: ScratchVolume) -> "k8s.core.v1.VolumeArgsDict":
-    """A generic ephemeral volume: its claim is made with the pod, and deleted with it."""
+    """A generic ephemeral volume. Its claim is created and deleted with the pod."""
     return {
         "name": SCRATCH_VOLUME,
         "ephemeral": {

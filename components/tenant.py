@@ -1,4 +1,4 @@
-"""A tenant: what a team may do in its namespace, and what it may use there."""
+"""A tenant: rights, quotas, network policies and admission policy of a team's namespace."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -12,9 +12,9 @@ from components.tenant_policy import CONDITIONS, KINDS, validations, variables
 from settings import model
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-# Objects that a namespace may hold unless its quota says otherwise: so many that nobody needs more by intention, and so
-# few that one team doesn't fill the cluster's database. What has an address outside the cluster is for the platform to
-# give. https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota
+# Default limits of objects in a namespace: above any legitimate need, and low enough that one team can't fill the
+# cluster's database. Only the platform creates Services with an address outside the cluster.
+# https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota
 OBJECTS = {
     "pods": "1k",
     "count/jobs.batch": "1k",
@@ -28,10 +28,10 @@ OBJECTS = {
 }
 READ = ["get", "list", "watch"]
 WRITE = [*READ, "create", "update", "patch", "delete"]
-# Addresses that are nobody's on the Internet: of the VPC network and what is connected to it, and of the node itself.
+# Private addresses: the VPC network, networks connected to it, and the node itself.
 # https://www.iana.org/assignments/iana-ipv4-special-registry/
 NOT_INTERNET = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "240.0.0.0/4"]
-# Where pods get their Google identity, address and port; the latter on Dataplane V2:
+# Address and port of the metadata servers that give pods their Google identity. The second is for Dataplane V2:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy#network-policy-and-workload-identity
 METADATA_SERVERS = [("169.254.169.252/32", 988), ("169.254.169.254/32", 80)]
 
@@ -40,57 +40,58 @@ class TenantArgs(TypedDict):
     """Arguments of a `Tenant`."""
 
     name: str
-    """The namespace, which is there."""
+    """Name of the existing namespace."""
     members: NotRequired[list[str]]
-    """`user:`, `group:` or `serviceAccount:` and an e-mail address."""
+    """Members, each `user:`, `group:` or `serviceAccount:` and an e-mail address."""
     service_account: NotRequired[str]
-    """That its workloads run as."""
+    """Service account that its workloads run as."""
     deployer: NotRequired[str]
-    """Service account that may submit as members may."""
+    """Service account with the same rights as members, for a pipeline."""
     priority_classes: NotRequired[list[str]]
-    """That its pods may have."""
+    """Priority classes that its pods may use."""
     quota: NotRequired[dict[str, str]]
-    """Resource: the most of it in the namespace, a Kubernetes quantity."""
+    """Maximum in the namespace by resource, as a Kubernetes quantity."""
     buckets: NotRequired[list[str]]
-    """That its pods may mount; the roles on them are granted by their `ModelBucket`."""
+    """Buckets that its pods may mount. Their `ModelBucket` grants the roles."""
     pod_security: NotRequired[str]
-    """What the configuration says of it; the labels of the namespace are what counts."""
+    """Not used by the component. The labels of the namespace decide."""
     ingress_from: NotRequired[list[str]]
-    """Namespaces whose pods may call its pods, beside its own."""
+    """Other namespaces whose pods may call its pods."""
     local_queues: NotRequired[list[str]]
-    """Local queues of the namespace; none: it has no accelerators."""
+    """Local queues of the namespace. Default: no queue, so no accelerators."""
     service_accounts: NotRequired[list[str]]
-    """All that its pods may run as; none: `service_account` and `default`."""
+    """Service accounts that its pods may run as. Default: `service_account` and `default`."""
 
 
 class Tenant(Component):
-    """What a team may do in a namespace: two service accounts, a role, quotas, network policies, an admission policy.
+    """A team's rights in its namespace: service accounts, role, quotas, network policies, admission policy.
 
-    The namespace with its Pod Security labels and its local queues is a `WorkloadNamespace`, made before.
+    A `WorkloadNamespace` creates the namespace beforehand, with its Pod Security labels and its local queues.
 
-    Who may submit: the members, and the service account `deployer` for a pipeline. They may write what a workload is
-    made of (Jobs, JobSets, Deployments, pods, Services, ConfigMaps, Secrets, claims, autoscalers, disruption budgets),
-    read logs and execute in pods, and read queues, Kueue's Workloads, quotas and events; nothing that says what they
-    may, and nothing outside the namespace. On GKE a user and a Google service account is known by its e-mail address.
-    A group counts where Google Groups for RBAC is on (`security_group` of a `GkeCluster`), and once it is a member of
+    Members, and the service account `deployer` of a pipeline, may submit. They may write the objects of a workload
+    (Jobs, JobSets, Deployments, pods, Services, ConfigMaps, Secrets, claims, autoscalers, disruption budgets), read
+    logs and execute commands in pods, and read queues, Kueue's Workloads, quotas and events. They may not change their
+    rights, and have none outside the namespace. GKE knows users and Google service accounts by their e-mail address.
+    It knows groups if Google Groups for RBAC is on (`security_group` of a `GkeCluster`) and the group is a member of
     the group gke-security-groups of its domain.
-    IAM adds to these rights: a member with roles/container.developer may do so in every namespace.
+    IAM adds to these rights: a member with roles/container.developer has that role's rights in every namespace.
 
-    What they submit runs as `service_account`, which has no rights in Kubernetes and mounts no token.
+    Their workloads run as `service_account`, which has no rights in Kubernetes and mounts no token.
 
-    The admission policy refuses, of anybody: accelerators without one of the namespace's queues, in whatever shape;
-    a priority class, a bucket or a service account that is not the tenant's; and ways around those. See
-    `components.tenant_policy`. Kubernetes evaluates it in the API server, so it holds while Kueue is down.
+    The admission policy applies to everyone. It refuses accelerators without a queue of the namespace, on any object;
+    priority classes, buckets and service accounts of others; and ways to bypass these rules. See
+    `components.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down.
 
-    Network: its pods are called by pods of its own namespace and of `ingress_from`, and by the collectors of metrics.
-    They reach pods of the cluster that let them, DNS, the metadata server and the Internet, where models and Cloud
-    Storage are; not the VPC network or what is connected to it. Kubernetes stores network policies; GKE enforces them
-    on Autopilot, with Dataplane V2 or with network policy turned on, and nowhere on pods with the node's network.
+    Network: pods of the same namespace, pods of `ingress_from` and the metrics collectors may call the tenant's pods.
+    The tenant's pods reach pods of the cluster whose policies allow it, DNS, the metadata server and the Internet,
+    where models and Cloud Storage are. They do not reach the VPC network or networks connected to it. GKE enforces
+    network policies on Autopilot, with Dataplane V2, or with network policy turned on, but never for pods with the
+    node's network.
 
-    There is no LimitRange: a small default would go unnoticed into a workload that needs much. With a quota of
-    `requests.cpu` a pod without that request is refused, and says so.
+    There is no LimitRange, because a workload that needs much would silently get a small default. With a quota of
+    `requests.cpu`, the API server refuses a pod without that request and says why.
 
-    Refused: arguments that `settings.model.Tenant` refuses; by the API server, resource names that are none.
+    Refused: arguments that `settings.model.Tenant` refuses; by the API server, invalid resource names.
 
     Sources: https://kubernetes.io/docs/concepts/security/multi-tenancy/,
     https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/,
@@ -101,7 +102,7 @@ class Tenant(Component):
     """
 
     service_account: pulumi.Output[str]
-    """That its workloads run as."""
+    """Service account that its workloads run as."""
     deployer: pulumi.Output[str]
 
     def __init__(self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -158,9 +159,9 @@ class Tenant(Component):
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": "submit"},
             subjects=[
                 {"kind": "ServiceAccount", "name": tenant.deployer, "namespace": namespace},
-                *(subject(one) for one in tenant.members),
+                *(subject(member) for member in tenant.members),
             ],
-            # Rights come last, and go first: nobody submits what isn't bounded.
+            # Rights are created last and deleted first, so nobody submits without limits.
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[binding, quota, *networks, role, accounts[tenant.deployer]]
             ),
@@ -172,19 +173,19 @@ class Tenant(Component):
 
 
 def policy_name(namespace: str) -> str:
-    """Name of the tenant's admission policy and of its binding, which the whole cluster has."""
+    """Name of the tenant's admission policy and its binding, which are cluster-scoped."""
     return f"tenant-{namespace}"
 
 
 def policy_spec(
     tenant: model.Tenant, args: TenantArgs
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
-    """Which objects the admission policy is about, and what they must be."""
+    """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
         {"api_groups": [group], "api_versions": [version], "operations": ["CREATE", "UPDATE"], "resources": [resource]}
         for group, version, resource in KINDS
     ]
-    found = validations(
+    rules_of_tenant = validations(
         tenant.name,
         args.get("local_queues", []),
         tenant.priority_classes,
@@ -193,7 +194,7 @@ def policy_spec(
     )
     conditions: Any = CONDITIONS
     names: Any = variables()
-    checks: Any = [{**one, "reason": "Forbidden"} for one in found]
+    checks: Any = [{**rule, "reason": "Forbidden"} for rule in rules_of_tenant]
     return {
         "failure_policy": "Fail",
         "match_constraints": {
@@ -207,11 +208,11 @@ def policy_spec(
 
 
 def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
-    """What submitting needs, and reading what became of it.
+    """Rights to submit workloads, and to read their state.
 
-    Pods can't be changed: what may be changed of a pod is the gate by which Kueue holds it.
+    Nobody may update pods: the only mutable fields of a pod include the gate with which Kueue holds it.
     """
-    given: list[tuple[str, list[str], list[str]]] = [
+    permissions: list[tuple[str, list[str], list[str]]] = [
         ("batch", ["jobs"], WRITE),
         (group_of(JOBSET_API), ["jobsets"], WRITE),
         ("apps", ["deployments", "deployments/scale"], WRITE),
@@ -221,7 +222,7 @@ def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
         (group_of(POD_MONITORING_API), ["podmonitorings"], WRITE),
         ("", ["pods"], [*READ, "create", "delete"]),
         ("", ["pods/log"], ["get"]),
-        # A WebSocket is opened by a GET, what came before it by a POST.
+        # A client opens a WebSocket with GET, and the older SPDY with POST.
         ("", ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
         ("apps", ["replicasets"], READ),
         ("", ["events", "serviceaccounts", "resourcequotas"], READ),
@@ -231,7 +232,7 @@ def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
         # The place in the queue: https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/
         ("visibility.kueue.x-k8s.io", ["localqueues/pendingworkloads"], ["get"]),
     ]
-    return [{"api_groups": [group], "resources": kinds, "verbs": verbs} for group, kinds, verbs in given]
+    return [{"api_groups": [group], "resources": kinds, "verbs": verbs} for group, kinds, verbs in permissions]
 
 
 def group_of(api_version: str) -> str:
@@ -240,7 +241,7 @@ def group_of(api_version: str) -> str:
 
 
 def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
-    """The subject by which GKE knows a member: groups as Group, all else as User, by e-mail address."""
+    """The RBAC subject of a member: a Group or a User, named by e-mail address."""
     member_type, _, address = member.partition(":")
     return {
         "kind": "Group" if member_type == "group" else "User",
@@ -250,9 +251,9 @@ def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
 
 
 def ingress(namespaces: list[str]) -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
-    """Own pods, those of the namespaces, and collectors of metrics; probes come from the node, and always pass."""
-    named = {"key": NAMESPACE_NAME, "operator": "In", "values": [*namespaces, *METRICS_COLLECTORS]}
-    others: k8s.meta.v1.LabelSelectorArgsDict = {"match_expressions": [named]}  # type: ignore[list-item]
+    """Allow the namespace's own pods, those of `namespaces`, and metrics collectors. Probes always pass."""
+    expression = {"key": NAMESPACE_NAME, "operator": "In", "values": [*namespaces, *METRICS_COLLECTORS]}
+    others: k8s.meta.v1.LabelSelectorArgsDict = {"match_expressions": [expression]}  # type: ignore[list-item]
     return {
         "pod_selector": {},
         "policy_types": ["Ingress"],
@@ -261,12 +262,12 @@ def ingress(namespaces: list[str]) -> "k8s.networking.v1.NetworkPolicySpecArgsDi
 
 
 def egress() -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
-    """Pods of the cluster, whose own policies decide who calls them; names, identity, and the Internet."""
+    """Allow pods of the cluster (their policies decide), DNS, the metadata servers and the Internet."""
     metadata: list[k8s.networking.v1.NetworkPolicyEgressRuleArgsDict] = [
         {"to": [{"ip_block": {"cidr": address}}], "ports": [{"protocol": "TCP", "port": port}]}
         for address, port in METADATA_SERVERS
     ]
-    # Whoever answers: kube-dns in the cluster, NodeLocal DNSCache or Cloud DNS at an address of the node.
+    # Any server: kube-dns in the cluster, or NodeLocal DNSCache or Cloud DNS at an address of the node.
     dns: k8s.networking.v1.NetworkPolicyEgressRuleArgsDict = {
         "ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     }

@@ -8,7 +8,7 @@ from components.base import read
 from components.server import GpuServerArgs, ModelServer, gpu_container
 from settings.model import Tgi
 
-# The launcher reads only the second, and guesses without the model's configuration; images before 3.0 only the first.
+# The launcher reads only HF_TOKEN, and guesses the model's configuration without it. Images before 3.0 read the other.
 # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L101
 TOKEN_VARIABLES = ("HUGGING_FACE_HUB_TOKEN", "HF_TOKEN")
 
@@ -17,15 +17,15 @@ class TgiServerArgs(GpuServerArgs):
     """Arguments of a `TgiServer`."""
 
     port_variable: NotRequired[str]
-    """Environment variable that tells the image its port."""
+    """Environment variable of the image that sets its port."""
 
 
 class TgiServer(ModelServer):
-    """A Deployment of Text Generation Inference and its Service; all else as every `ModelServer`.
+    """A Deployment of Text Generation Inference and its Service. See `ModelServer`.
 
-    `model` is an id on Hugging Face, `quantize` TGI's `--quantize`, such as `bitsandbytes-nf4`.
+    `model` is a model id on Hugging Face. `quantize` is TGI's `--quantize`, such as `bitsandbytes-nf4`.
 
-    Refused: arguments that `settings.model.Tgi` refuses; RunError when no replica is ready in time.
+    Refused: arguments that `settings.model.Tgi` refuses; RunError if no replica is ready in time.
 
     Source: https://huggingface.co/docs/text-generation-inference/reference/launcher
     """

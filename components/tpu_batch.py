@@ -26,29 +26,29 @@ class TpuBatchJobArgs(TpuRunArgs):
     """Arguments of a `TpuBatchJob`."""
 
     pool: NotRequired[str]
-    """What the configuration says of it; `node_selector`, `hosts` and `chips_per_host` are what counts."""
+    """Not used by the component, which reads `node_selector`, `hosts` and `chips_per_host`."""
     tpu: NotRequired[TpuSliceArgs]
-    """What the configuration says of it; `node_selector`, `hosts` and `chips_per_host` are what counts."""
+    """Not used by the component, which reads `node_selector`, `hosts` and `chips_per_host`."""
     service: NotRequired[str]
-    """Name of the headless Service of a multi-host Job; none: the name."""
+    """Name of the headless Service of a multi-host Job. Default: the run's name."""
     backoff_limit: NotRequired[int]
-    """Failed pods after which the Job fails; none: on a multi-host slice 4 for each pod, else Kubernetes' own, 6."""
+    """Failed pods after which the Job fails. Default: 4 per pod on a multi-host slice, else Kubernetes' default, 6."""
     max_run_duration_seconds: NotRequired[int]
-    """What the configuration says of it; `queued_seconds` is what counts."""
+    """Not used by the component, which reads `queued_seconds`."""
 
 
 class TpuBatchJob(Component):
-    """A Job with a pod on each machine of one TPU slice; with several machines, also the Service by which they meet.
+    """A Job with one pod per machine of a TPU slice, and a headless Service if the slice has several machines.
 
-    On a multi-host slice the Job is Indexed: GKE tells each pod its number and where the others are from that and the
-    headless Service. A pod that fails takes the others with it, so that failures are counted for all pods together.
+    On a multi-host slice the Job is Indexed: from its index and the headless Service, GKE tells each pod its number and
+    the addresses of the others. If a pod fails, the others fail too, so failures count for all pods together.
 
-    An update doesn't wait for the run: its nodes may be hours away. A run is never run again, and a changed one is made
-    beside the old, as in a `FinetuneJob`.
+    An update doesn't wait for the run, whose nodes may take hours. A run happens once, and Pulumi creates a changed run
+    beside the old one, as in a `FinetuneJob`.
 
-    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` brings the Hugging Face token.
+    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` provides the Hugging Face token.
 
-    Refused: arguments that `settings.model.TpuBatch` refuses; by the API, a changed run of a fixed name.
+    Refused: arguments that `settings.model.TpuBatch` refuses; by the API, a changed run with a fixed name.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
@@ -63,9 +63,9 @@ class TpuBatchJob(Component):
         job, hosts = run_name(run), args["hosts"]
         pod = tpu_pod(run, args)
         spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
-        meeting: list[pulumi.Resource] = []
+        services: list[pulumi.Resource] = []
         if hosts > 1:
-            # An older run keeps its own Service, by which its pods find each other.
+            # The old run keeps its own Service, through which its pods find each other.
             service = service_name(run) + job.removeprefix(run.name)
             headless = k8s.core.v1.Service(
                 f"{run.namespace}/{service}",
@@ -73,7 +73,7 @@ class TpuBatchJob(Component):
                 spec={"cluster_ip": "None", "selector": {"job-name": job}},
                 opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
             )
-            meeting.append(headless)
+            services.append(headless)
             spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
             pod |= {"subdomain": service, "restartPolicy": "Never"}
         else:
@@ -83,12 +83,12 @@ class TpuBatchJob(Component):
         if run.queue is not None:
             spec["suspend"] = True  # Kueue starts it
 
-        made = k8s.batch.v1.Job(
+        resource = k8s.batch.v1.Job(
             f"{run.namespace}/{job}",
             metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(args.get("queued_seconds"))}),
             spec=spec,
-            opts=options(run, name, self, meeting, args.get("kubeconfig"), args.get("last_in_queue", False)),
+            opts=options(run, name, self, services, args.get("kubeconfig"), args.get("last_in_queue", False)),
         )
 
-        self.job_name = made.metadata.name.apply(lambda found: found or job)
+        self.job_name = resource.metadata.name.apply(lambda name: name or job)
         self.register_outputs({"jobName": self.job_name})

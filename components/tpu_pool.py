@@ -1,4 +1,4 @@
-"""Pools of TPU nodes: whatever capacity there is, and flex-start, which makes demands of its own."""
+"""Node pools with TPUs: `TpuNodePool`, and `FlexStartTpuPool` for flex-start."""
 
 from typing import NotRequired, TypedDict
 
@@ -30,44 +30,45 @@ class TpuPoolArgs(TypedDict):
     version: str
     """TPU version: `v5e`, `v5p`, `v6e` or `tpu7x`."""
     topology: str
-    """Chips of a slice along each side, such as `2x4`."""
+    """Chips of a slice in each dimension, such as `2x4`."""
     machine_type: NotRequired[str]
-    """None: the machine that holds the whole slice, else the one with 4 chips."""
+    """Machine type. Default: the machine that holds the whole slice, or else the one with 4 chips."""
     zones: NotRequired[list[str]]
-    """None: the zones of the cluster; a multi-host slice is in one zone."""
+    """Zones of the nodes, exactly one for a multi-host slice. Default: the zones of the cluster."""
     cluster_zones: NotRequired[pulumi.Input[list[str]]]
-    """Zones of the cluster, for a pool without `zones`; none: GKE's choice, and zones that are removed later stay."""
+    """Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones that you remove."""
     nodes_per_zone: NotRequired[int]
-    """Fixed size of a single-host pool; a multi-host one has its slice's."""
+    """Number of nodes in each zone of a single-host pool. A multi-host pool has the size of its slice."""
     autoscaling: NotRequired[AutoscalingArgs]
-    """Bounds; of a multi-host pool nothing or the whole slice. Flex-start without them: nothing, and one slice."""
+    """Minimum and maximum size. A multi-host pool has no node or the whole slice. Default with flex-start: zero, and
+    one slice."""
     capacity: NotRequired[CapacityArgs]
-    """None: `onDemand`, and `flexStart` of a `FlexStartTpuPool`."""
+    """Capacity mode. Default: `onDemand`, or `flexStart` for a `FlexStartTpuPool`."""
     auto_repair: NotRequired[bool]
-    """None: off on flex-start."""
+    """Let GKE repair nodes. Default: true, except with flex-start."""
     workload_policy: NotRequired[str]
-    """Name of a placement policy of type HIGH_THROUGHPUT for this topology; `tpu7x` alone, for multi-host slices."""
+    """Name of a HIGH_THROUGHPUT placement policy for this topology. Only for multi-host slices of `tpu7x`."""
     disk_size_gb: NotRequired[int]
-    """Boot disk in GB."""
+    """Size of the boot disk in GB."""
     disk_type: NotRequired[str]
     labels: NotRequired[dict[str, str]]
     """Kubernetes labels of the nodes."""
     node_service_account: NotRequired[str]
-    """Address of the service account that nodes run as; none: Compute Engine's default account."""
+    """E-mail address of the service account of the nodes. Default: Compute Engine's default account."""
     private_nodes: NotRequired[bool]
-    """Nodes without external addresses."""
+    """Create nodes without external IP addresses."""
     protect: NotRequired[bool]
 
 
 class TpuNodePool(Component):
-    """A node pool of TPUs in a Standard cluster, on demand, on Spot or of a reservation.
+    """A node pool of TPUs in a Standard cluster: on demand, on Spot, or from a reservation.
 
-    Version and topology say the rest: the machine, and whether its nodes are single-host slices, apart from each other
-    and as many as one likes, or together one multi-host slice, whose nodes come and go as one. Fixed or autoscaled.
+    Version and topology determine the machine. Nodes are either independent single-host slices, in any number, or
+    together one multi-host slice, whose nodes are created and deleted as a unit. The size is fixed or autoscaled.
 
     Refused: LookupError (`catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for flex-start,
-    which a `FlexStartTpuPool` has; arguments that no capacity mode has; by the API, and earlier by `settings.rules`,
-    a size that isn't the slice's, more than one zone of a multi-host slice, a disk that the machine doesn't boot from.
+    which needs a `FlexStartTpuPool`; arguments that no capacity mode has; by the API, and earlier by `settings.rules`,
+    a size that differs from the slice's, several zones for a multi-host slice, a disk that the machine can't boot from.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus,
@@ -80,21 +81,21 @@ class TpuNodePool(Component):
         super().__init__(name, opts)
         spec = read(TpuPool, name, args)
         if MODES[spec.capacity.mode].elastic:
-            raise ValueError(f"{name}: {spec.capacity.mode} capacity is that of a FlexStartTpuPool")
+            raise ValueError(f"{name}: a TpuNodePool has no {spec.capacity.mode} capacity. Use a FlexStartTpuPool")
         self.pool_name = node_pool(self, spec, args, opts).name
         self.register_outputs({"poolName": self.pool_name})
 
 
 class FlexStartTpuPool(Component):
-    """A node pool of TPUs in a Standard cluster that Dynamic Workload Scheduler fills, queued or not.
+    """A node pool of TPUs in a Standard cluster with flex-start capacity, queued or not.
 
-    It sets what flex-start demands: no reservation, no node at first, autoscaling between nothing and (of a multi-host
-    pool exactly) the slice, in each zone; a bound on the life of the nodes; and no auto-repair unless asked for, as a
-    repair ends the run of the whole slice and gives the capacity back.
+    It sets what flex-start needs: no reservation, no initial nodes, autoscaling in each zone between zero and a maximum
+    (for a multi-host pool exactly the slice), and a limit on the lifetime of nodes. Auto-repair is off by default,
+    because a repair ends the run of the whole slice and returns the capacity.
 
     Refused: LookupError (`catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for another capacity
-    mode, which a `TpuNodePool` has; arguments that no capacity mode has; by the API, and earlier by `settings.rules`,
-    a fixed size or a minimum, a maximum that isn't the slice's size, a zone or a version without flex-start.
+    mode, which needs a `TpuNodePool`; arguments that no capacity mode has; by the API, and earlier by `settings.rules`,
+    a fixed size or a minimum, a maximum other than the slice's size, a zone or a version without flex-start.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws,
@@ -107,7 +108,7 @@ class FlexStartTpuPool(Component):
         super().__init__(name, opts)
         spec = read(TpuPool, name, {"capacity": {"mode": "flexStart"}, **args})
         if not MODES[spec.capacity.mode].elastic:
-            raise ValueError(f"{name}: {spec.capacity.mode} capacity is that of a TpuNodePool")
+            raise ValueError(f"{name}: a FlexStartTpuPool has no {spec.capacity.mode} capacity. Use a TpuNodePool")
         self.pool_name = node_pool(self, spec, args, opts).name
         self.register_outputs({"poolName": self.pool_name})
 
@@ -115,7 +116,7 @@ class FlexStartTpuPool(Component):
 def node_pool(
     parent: Component, spec: TpuPool, args: TpuPoolArgs, opts: pulumi.ResourceOptions | None
 ) -> gcp.container.NodePool:
-    """The pool itself, the same for every capacity mode but for what `capacity` and `grows` say of the mode."""
+    """The node pool. Only `capacity` and `grows` depend on the capacity mode."""
     tpu_slice = pool_slice(spec)
     elastic = MODES[spec.capacity.mode].elastic
     return gcp.container.NodePool(
@@ -128,7 +129,7 @@ def node_pool(
         node_count=None if grows(spec) else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
         initial_node_count=first_size(spec, *bounds(spec), args["location"]) if grows(spec) else None,
         autoscaling=autoscaling(spec, args["location"]) if grows(spec) else None,
-        # Stated also in their off forms: the provider keeps what is no longer stated.
+        # Always set, also when off: the provider keeps the current value of omitted fields.
         network_config={"enable_private_nodes": args.get("private_nodes", False)},
         node_config={
             "machine_type": tpu_slice.machine_type,
@@ -137,7 +138,7 @@ def node_pool(
             "labels": spec.labels,
             "service_account": args.get("node_service_account") or DEFAULT_ACCOUNT,
             "oauth_scopes": NODE_SCOPES,
-            # No taint: GKE puts google.com/tpu on every TPU node itself.
+            # No taint: GKE adds google.com/tpu to every TPU node.
             "workload_metadata_config": {"mode": "GKE_METADATA"},
             **capacity(spec),
         },
@@ -149,10 +150,10 @@ def node_pool(
             parent=parent,
             depends_on=opts.depends_on if opts else None,  # as in `GpuNodePool`
             protect=spec.protect,
-            delete_before_replace=True,  # its name is taken until it has gone
+            delete_before_replace=True,  # its name is taken until it is deleted
             ignore_changes=owned_by_others(grows(spec)),
-            # The provider plans an update of both, and then sends nothing for the topology, and for the machine what
-            # GKE refuses of a slice: only its creation decides them.
+            # The provider plans an update of both. It then sends nothing for the topology, and GKE refuses the machine
+            # type: both are fixed at creation.
             # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/update
             replace_on_changes=["nodeConfig.machineType", "placementPolicy.tpuTopology"],
         ),
@@ -160,22 +161,22 @@ def node_pool(
 
 
 def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | None:
-    """How the nodes of one slice are put together; the API takes no topology for nodes that are slices themselves."""
+    """Placement policy of a multi-host slice. The API accepts no topology for single-host slices."""
     if not pool_slice(spec).multi_host:
         return None
     if VERSIONS[spec.version].workload_policy and spec.workload_policy is not None:
-        # The SDK wants a type, and the API takes none beside a workload policy: empty, it isn't sent.
+        # The SDK requires a type, and the API refuses one beside a workload policy. An empty type is not sent.
         return {"type": "", "policy_name": spec.workload_policy, "tpu_topology": spec.topology}
     return {"type": "COMPACT", "tpu_topology": spec.topology}
 
 
 def autoscaling(spec: TpuPool, location: str) -> gcp.container.NodePoolAutoscalingArgsDict:
-    """Bounds of a pool that grows: in one zone those of the zone, in several those of the whole pool.
+    """Limits of an autoscaled pool: per zone if it has one zone, else for the whole pool.
 
-    The two exclude each other, and of a multi-host slice, which is in one zone, the API reads those of the zone alone.
+    The API does not accept both. For a multi-host slice, which has one zone, it reads only the limits per zone.
     """
     min_nodes, max_nodes = bounds(spec)
-    # TPUs are where they are: no even spread over the zones.
+    # No even spread over zones: take TPUs wherever they are available.
     if len(spec.zones or node_zones(location)) == 1:
         return {"min_node_count": min_nodes, "max_node_count": max_nodes, "location_policy": "ANY"}
     return {"total_min_node_count": min_nodes, "total_max_node_count": max_nodes, "location_policy": "ANY"}

@@ -17,15 +17,15 @@ class VllmServerArgs(GpuServerArgs):
     """Arguments of a `VllmServer`."""
 
     arguments: NotRequired[list[str]]
-    """Further arguments of `vllm serve`."""
+    """Additional arguments of `vllm serve`."""
 
 
 class VllmServer(ModelServer):
-    """A Deployment of vLLM with its OpenAI-compatible API, and its Service; all else as every `ModelServer`.
+    """A Deployment of vLLM with its OpenAI-compatible API, and its Service. See `ModelServer`.
 
-    `model` is an id on Hugging Face, `quantize` vLLM's `--quantization`, such as `awq_marlin`.
+    `model` is a model id on Hugging Face. `quantize` is vLLM's `--quantization`, such as `awq_marlin`.
 
-    Refused: arguments that `settings.model.Vllm` refuses; RunError when no replica is ready in time.
+    Refused: arguments that `settings.model.Vllm` refuses; RunError if no replica is ready in time.
 
     Sources: https://docs.vllm.ai/en/stable/cli/serve.html, https://docs.vllm.ai/en/stable/configuration/env_vars.html
     """
@@ -43,5 +43,5 @@ class VllmServer(ModelServer):
             *([f"--max-model-len={server.max_model_len}"] if server.max_model_len else []),
             *server.arguments,
         ]
-        # A Service called vllm would give every pod a VLLM_PORT, which vLLM takes for its own.
+        # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.
         super().__init__(name, server, args, [container], opts, service_links=False)

@@ -1,4 +1,4 @@
-"""What servers and Jobs have in common."""
+"""What servers and runs share: resources, environment, queue label."""
 
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
@@ -11,63 +11,63 @@ from components.base import ResourcesArgs, TokenSecretArgs
 from settings.model import Workload
 from settings.plan import token_secret_of
 
-# The kubernetes plugin would wait for a Job to finish and for every replica to be available; a queue decides both.
+# The kubernetes plugin would wait until a Job finishes and all replicas are available. The queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
-# In the API's own words, as a JobSet takes no others.
+# With the API's field names, because a JobSet accepts no others.
 SHARED_MEMORY_MOUNT: Any = {"name": "dshm", "mountPath": "/dev/shm"}
 
 
 class TpuSliceArgs(TypedDict):
-    """A TPU slice that no pool of the stack provides."""
+    """A TPU slice that does not come from a pool of the stack."""
 
     version: str
     """`v5e`, `v5p`, `v6e` or `tpu7x`."""
     topology: str
-    """Chips of the slice along each side, such as `2x4`."""
+    """Chips of the slice in each dimension, such as `2x4`."""
     machine_type: NotRequired[str]
     capacity: NotRequired[str]
     """`onDemand`, `spot` or `flexStart`."""
 
 
 class WorkloadArgs(TypedDict):
-    """Arguments that every workload has."""
+    """Arguments of every workload."""
 
     name: str
     namespace: NotRequired[str]
     queue: NotRequired[str]
-    """Local queue of the namespace; none: not under Kueue."""
+    """Local queue of the namespace. Default: no queue, so Kueue does not manage the workload."""
     priority_class: NotRequired[str]
     node_selector: NotRequired[dict[str, str]]
     """Labels of the nodes to run on."""
     service_account: NotRequired[str]
     resources: NotRequired[ResourcesArgs]
     labels: NotRequired[dict[str, str]]
-    """Further labels of the pods."""
+    """Additional labels of the pods."""
     env: NotRequired[dict[str, str]]
-    """Further environment variables of the container."""
+    """Additional environment variables of the container."""
 
 
 class GpuWorkloadArgs(WorkloadArgs):
-    """Arguments that every workload on GPUs has."""
+    """Arguments of every workload on GPUs."""
 
     pool: NotRequired[str]
-    """What the configuration says of it; `node_selector` is what counts."""
+    """Not used by the component, which reads `node_selector`."""
     accelerator: NotRequired[str]
-    """What the configuration says of it; `node_selector` is what counts."""
+    """Not used by the component, which reads `node_selector`."""
     compute_class: NotRequired[str]
-    """What the configuration says of it; `node_selector` is what counts."""
+    """Not used by the component, which reads `node_selector`."""
     token_secret: NotRequired[TokenSecretArgs]
 
 
 def shared_memory(size: str | None = None) -> Any:
-    """The volume of /dev/shm, in the API's own words; without a size it takes up to the memory of the container."""
+    """The volume of /dev/shm, with the API's field names. Without a size, the container's memory limits it."""
     return {"name": "dshm", "emptyDir": {"medium": "Memory", **({"sizeLimit": size} if size else {})}}
 
 
 def environment(workload: Workload, values: dict[str, str], token_variables: Sequence[str]) -> list[Any]:
-    """Environment of the container: its own variables, the token by each name, and what the configuration adds.
+    """Environment of the container: `values`, the token in each of `token_variables`, and the configured variables.
 
-    Without a token Secret there is no token.
+    A workload without a token Secret gets no token.
     """
     secret = token_secret_of(workload)
     tokens = [
@@ -86,7 +86,7 @@ def variables(values: dict[str, str]) -> "list[k8s.core.v1.EnvVarArgsDict]":
 def resources(
     workload: Workload, count: int, accelerator: str = NVIDIA_GPU
 ) -> "k8s.core.v1.ResourceRequirementsArgsDict":
-    """Requests and limits of the container, equal: accelerators can't be shared, and Autopilot bills requests."""
+    """Equal requests and limits of the container: accelerators can't be shared, and Autopilot bills requests."""
     requests = {
         "cpu": workload.resources.cpu,
         "memory": workload.resources.memory,
@@ -98,5 +98,5 @@ def resources(
 
 
 def queue_label(workload: Workload) -> dict[str, str]:
-    """The label by which Kueue takes a workload; none where it isn't under Kueue."""
+    """The label that puts a workload under Kueue. Empty without a queue."""
     return {QUEUE_LABEL: workload.queue} if workload.queue else {}

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-# What a stack installs for a part of its configuration: components/from_settings.py decides.
+# What a stack installs for a part of its configuration: the functions of composition/ decide.
 NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),

@@ -1,5 +1,5 @@
-"""What a stack gives to others: the contract (`model`), what this program writes (`export`), and a typed
-view of it (`stack_outputs`).
+"""The outputs of a stack: the contract (`model`), the export (`export`), and a typed view for other programs
+(`stack_outputs`).
 """
 
 from outputs.model import VERSION, MissingOutput

@@ -1,6 +1,6 @@
-"""The outputs of a stack, as this program writes them; what each key is stands in `outputs.model`.
+"""The outputs that this program exports. `outputs.model` describes each key.
 
-Pure, but for values that only the cloud knows, which pass through.
+Pure, except that values from the cloud pass through.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from outputs.model import VERSION
 from settings import Settings, plan, scaling, tenancy
 from settings.model import Flavor, FlavorQuota, Multislice
 
-# What GKE itself calls Compute Engine's default account.
+# GKE's name for Compute Engine's default service account.
 DEFAULT_NODE_ACCOUNT = "default"
 
 
 @dataclass(frozen=True)
 class ComponentOutputs:
-    """Outputs of the components; lists are in the order of the settings."""
+    """Outputs of the components. Lists have the order of the settings."""
 
     cluster_name: pulumi.Input[str]
     cluster_location: pulumi.Input[str]
@@ -33,16 +33,16 @@ class ComponentOutputs:
     namespaces: Sequence[pulumi.Input[str]]
     node_service_account: str | None = None
     project_number: str | None = None
-    """None if the stack grants nothing: it then never looks the number up."""
+    """None if the stack grants nothing. It then never looks up the number."""
     server_urls: Sequence[pulumi.Input[str]] = ()
     job_names: Sequence[pulumi.Input[str]] = ()
     buckets: Sequence[tuple[pulumi.Input[str], pulumi.Input[str]]] = ()
-    """Name and address of each."""
+    """Name and URL of each bucket."""
     dashboards: pulumi.Input[Sequence[str]] = ()
 
 
 def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
-    """Every output of the stack by its name: the keys of `outputs.model.Contract`."""
+    """All outputs of the stack by name: the keys of `outputs.model.Contract`."""
     return {
         "version": VERSION,
         "project": project,
@@ -88,37 +88,40 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
 
 
 def queues(stack: Settings) -> list[dict[str, Any]]:
-    """Each local queue, and what its cluster queue grants."""
+    """Each local queue with the quota of its cluster queue."""
     if stack.queues is None:
         return []
-    behind = {queue.name: queue for queue in stack.queues.cluster_queues}
+    cluster_queues = {queue.name: queue for queue in stack.queues.cluster_queues}
     flavors = {flavor.name: flavor for flavor in stack.queues.flavors}
     return [
         {
             "localQueue": local_queue.name,
             "namespace": local_queue.namespace,
             "clusterQueue": local_queue.cluster_queue,
-            "cohort": behind[local_queue.cluster_queue].cohort or "",
-            "quota": [grant(own, flavors[own.flavor], stack) for own in behind[local_queue.cluster_queue].flavors],
+            "cohort": cluster_queues[local_queue.cluster_queue].cohort or "",
+            "quota": [
+                grant(quota, flavors[quota.flavor], stack)
+                for quota in cluster_queues[local_queue.cluster_queue].flavors
+            ],
         }
         for local_queue in stack.queues.local_queues
     ]
 
 
-def grant(own: FlavorQuota, flavor: Flavor, stack: Settings) -> dict[str, Any]:
-    """What a cluster queue grants of a flavor, and how a pod gets onto its nodes."""
-    resources = plan.quota(own, stack)
+def grant(quota: FlavorQuota, flavor: Flavor, stack: Settings) -> dict[str, Any]:
+    """Quota of a cluster queue for a flavor, and how a pod selects its nodes."""
+    resources = plan.quota(quota, stack)
     return {
-        "flavor": own.flavor,
+        "flavor": quota.flavor,
         "resources": resources,
-        "borrowingLimit": dict(own.borrowing_limit),
+        "borrowingLimit": dict(quota.borrowing_limit),
         "nodeSelector": plan.flavor_labels(flavor, stack),
         "tolerations": tolerations(flavor, resources, stack),
     }
 
 
 def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -> list[dict[str, str]]:
-    """For every taint of the flavor's nodes: those of its pools, else those that GKE puts on what has the resources."""
+    """Tolerations for the taints of the flavor's pools, or for GKE's taints if it has no pools."""
     zones = {pool.name: plan.pool_zones(pool, stack.cluster)[0] for pool in plan.flavor_pools(flavor, stack)}
     own = [node_taints(plan.shape(pool, zones[pool.name])) for pool in plan.flavor_pools(flavor, stack)]
     usual = [taint for taint in (GPU_TAINT, TPU_TAINT) if taint.key in resources]
@@ -129,7 +132,7 @@ def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -
 
 
 def grants(stack: Settings) -> dict[tuple[str, str], list[str]]:
-    """Buckets by the namespace and the service account that have a role on them."""
+    """Buckets by namespace and service account with a role on them."""
     bucket_names: dict[tuple[str, str], list[str]] = {}
     for bucket in stack.buckets:
         for grantee in tenancy.grants(bucket, stack):
@@ -157,7 +160,7 @@ def identities(stack: Settings, project: str, project_number: str | None) -> lis
 
 
 def tenants(stack: Settings) -> list[dict[str, Any]]:
-    """Each team's namespace, and what it may use there."""
+    """Each team's namespace and what the team may use in it."""
     return [
         {
             "namespace": tenant.name,
@@ -174,7 +177,7 @@ def tenants(stack: Settings) -> list[dict[str, Any]]:
 
 
 def autoscalers(stack: Settings) -> list[dict[str, Any]]:
-    """Each autoscaler: the Deployment that it scales, by what, and between which bounds."""
+    """Each autoscaler with its Deployment, metrics and limits."""
     return [
         {
             "name": autoscaler.name,

@@ -1,12 +1,12 @@
-"""The outputs of a stack as a contract: what each is, and which version of the contract brought it.
+"""The contract of a stack's outputs: what each key means, and the version of the contract that added it.
 
-A version is MAJOR.MINOR. The minor number goes up when something is added; nothing is taken away, renamed or given
-another meaning without a new major number. A producer writes `VERSION`, and all that stands here; a consumer that is
-older or newer than the producer reads what both know. A value that isn't there is an empty text, list or mapping.
+A version is MAJOR.MINOR. Additions raise the minor number. Removals, renames and changes of meaning raise the major
+number. A producer writes `VERSION` and every key below. A consumer that is older or newer than the producer reads the
+keys that both know. An absent value is an empty string, list or mapping.
 
-No output is a secret, nor may become one: whoever reads a stack's outputs reads them all.
+No output is a secret, and none may become one: anyone who can read a stack's outputs can read all of them.
 
-This module and `outputs.stack_outputs` import nothing of the rest of the project: other teams install them alone.
+This module and `outputs.stack_outputs` import nothing else of the project, so other teams can install them alone.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VERSION = "1.1"
 
 
 def parsed(version: str) -> tuple[int, int]:
-    """MAJOR and MINOR of a version; the first producers wrote `1` for 1.0. Raises ValueError for anything else."""
+    """MAJOR and MINOR of a version. The first producers wrote `1` for 1.0. Raises ValueError for other text."""
     major, _, minor = version.partition(".")
     return int(major), int(minor or 0)
 
 
 class MissingOutput(RunError):
-    """What was asked for isn't among the stack's outputs; the text names it, its version and the remedy."""
+    """The stack lacks the requested output. The message has the output, its version and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -41,28 +41,28 @@ class Producer:
     version: str = VERSION
 
     def missing(self, key: str, since: str) -> MissingOutput:
-        """That the stack has no output `key`, which came with the version `since`."""
+        """The error that the stack has no output `key`, which version `since` added."""
         if parsed(self.version) < parsed(since):
             return MissingOutput(
-                f"{self.stack} has no output {key}: that came with version {since} of the outputs, and this stack "
-                f"was deployed with {self.version}. Let its owners deploy it with a current version of its program "
+                f"{self.stack} has no output {key}. Version {since} of the outputs added it, and this stack "
+                f"was deployed with {self.version}. Ask its owners to deploy a current version of its program "
                 f"(pulumi up), or do without {key}."
             )
         return MissingOutput(
-            f"{self.stack} has no output {key}, though its outputs are of version {self.version}: it was not deployed "
-            "to the end, or it has been destroyed. Let its owners run pulumi up, and see what that says."
+            f"{self.stack} has no output {key}, although its outputs have version {self.version}. Its last update was "
+            "incomplete, or the stack is destroyed. Ask its owners to run pulumi up and to read its messages."
         )
 
 
 def since(version: str, description: str, alias: str | None = None) -> Any:
-    """A key of the contract: the version that brought it, and what it is, for people who read it elsewhere."""
+    """A key of the contract: the version that added it, and its description."""
     return Field(default=None, alias=alias, description=description, json_schema_extra={"since": version})
 
 
 class Item(BaseModel):
-    """Base of all parts: camelCase keys; unknown ones, of a newer producer, are passed over; immutable once read.
+    """Base of all items: camelCase keys, immutable. Ignores unknown keys of a newer producer.
 
-    A key that the producer didn't write isn't there: asking for it raises MissingOutput.
+    Reading a key that the producer didn't write raises MissingOutput.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
@@ -81,7 +81,7 @@ class Item(BaseModel):
 
 
 def since_of(item_type: type[Item], name: str) -> str:
-    """The version of the contract that brought a field."""
+    """The version of the contract that added a field."""
     extra = item_type.model_fields[name].json_schema_extra
     assert isinstance(extra, dict)
     return str(extra["since"])
@@ -89,12 +89,12 @@ def since_of(item_type: type[Item], name: str) -> str:
 
 @cache
 def path_of(item_type: type[Item]) -> str:
-    """Where items of a kind stand among the outputs: `queues[].quota[].`; empty for the whole contract."""
+    """Path of an item type in the outputs, such as `queues[].quota[].`. Empty for the contract."""
     return dict(parts())[item_type]
 
 
 def parts(item_type: type[Item] | None = None, path: str = "") -> Iterator[tuple[type[Item], str]]:
-    """The contract and every kind of item in it, each followed by those in it, with its path."""
+    """The contract and every item type in it with its path, depth first."""
     item_type = item_type or Contract
     yield item_type, path
     for field in item_type.model_fields.values():
@@ -104,64 +104,66 @@ def parts(item_type: type[Item] | None = None, path: str = "") -> Iterator[tuple
 
 
 class Toleration(Item):
-    """A toleration in Kubernetes' own words."""
+    """A toleration, with the keys of the Kubernetes API."""
 
-    key: str = since("1.1", "of the taint")
-    operator: str = since("1.1", "`Equal` to the value, or `Exists` with any")
-    value: str = since("1.1", "of the taint; empty with `Exists`")
+    key: str = since("1.1", "key of the taint")
+    operator: str = since("1.1", "`Equal`, or `Exists` for any value")
+    value: str = since("1.1", "value of the taint; empty with `Exists`")
     effect: str = since("1.1", "`NoSchedule`, `PreferNoSchedule` or `NoExecute`")
 
 
 class FlavorGrant(Item):
-    """What a queue may use of one kind of node, and what a pod must say to run on such a node."""
+    """Quota of a queue for one flavor, and how a pod selects its nodes."""
 
     flavor: str = since("1.0", "name of the ResourceFlavor")
     # Not `resources`: that is a method of every pulumi.Output.
-    amounts: dict[str, str] = since("1.0", "resource: nominal quota, as a Kubernetes quantity", alias="resources")
-    borrowing_limit: dict[str, str] = since("1.1", "resource: the most to borrow of the cohort; unnamed: all it lends")
-    node_selector: dict[str, str] = since("1.1", "labels to select such nodes by; empty: any node")
-    tolerations: list[Toleration] = since("1.1", "for the taints of such nodes")
+    amounts: dict[str, str] = since("1.0", "nominal quota by resource, as a Kubernetes quantity", alias="resources")
+    borrowing_limit: dict[str, str] = since(
+        "1.1", "maximum to borrow from the cohort by resource; omitted resources have no maximum"
+    )
+    node_selector: dict[str, str] = since("1.1", "labels of the nodes to select; empty for any node")
+    tolerations: list[Toleration] = since("1.1", "tolerations for the taints of the nodes")
 
     @property
     def accelerator(self) -> str:
-        """The resource of GPUs or TPUs that is granted, such as `nvidia.com/gpu`; empty: none."""
+        """The granted GPU or TPU resource, such as `nvidia.com/gpu`. Empty without accelerators."""
         return next((resource for resource in self.amounts if "/" in resource), "")
 
 
 class Queue(Item):
-    """A local queue: where to submit to, and what it grants."""
+    """A local queue to submit to, and its quota."""
 
-    local_queue: str = since("1.0", "value of the label `kueue.x-k8s.io/queue-name` of what is submitted")
-    namespace: str = since("1.0", "namespace that the queue is in")
-    cluster_queue: str = since("1.0", "cluster queue behind it")
-    cohort: str = since("1.1", "cohort that the cluster queue borrows in; empty: none")
-    quota: list[FlavorGrant] = since("1.0", "by flavor, in the order in which Kueue tries them")
+    local_queue: str = since("1.0", "value of a workload's label `kueue.x-k8s.io/queue-name`")
+    namespace: str = since("1.0", "namespace of the queue")
+    cluster_queue: str = since("1.0", "cluster queue that it submits to")
+    cohort: str = since("1.1", "cohort that the cluster queue borrows from; empty without a cohort")
+    quota: list[FlavorGrant] = since("1.0", "quota by flavor, in the order in which Kueue tries the flavors")
 
 
 class PriorityClass(Item):
     """A PriorityClass of the stack."""
 
     name: str = since("1.1", "value of a pod's `priorityClassName`")
-    value: int = since("1.1", "the higher goes first")
+    value: int = since("1.1", "priority; higher values are admitted first")
 
 
 class Server(Item):
     """A model server."""
 
     name: str = since("1.0", "name of the Deployment")
-    namespace: str = since("1.0", "namespace that it runs in")
+    namespace: str = since("1.0", "namespace of the workload")
     service: str = since("1.0", "name of its Service")
     port: int = since("1.0", "port of its Service")
-    url: str = since("1.0", "`http://…` of its Service, from inside the cluster")
-    engine: str = since("1.0", "`tgi`, `vllm` or `jetstream`: which API it speaks")
-    model: str = since("1.0", "the model that it serves, in the engine's own words")
+    url: str = since("1.0", "`http://…` address of its Service inside the cluster")
+    engine: str = since("1.0", "`tgi`, `vllm` or `jetstream`, which determines its API")
+    model: str = since("1.0", "model that it serves, as the engine names it")
 
 
 class Job(Item):
     """A run of the stack."""
 
     name: str = since("1.0", "name of the Job or JobSet")
-    namespace: str = since("1.0", "namespace that it runs in")
+    namespace: str = since("1.0", "namespace of the workload")
     kind: str = since("1.0", "`Job`, or `JobSet` over several slices")
 
 
@@ -170,30 +172,28 @@ class Bucket(Item):
 
     name: str = since("1.0", "name of the bucket")
     url: str = since("1.0", "`gs://…`")
-    on_destroy: str = since("1.0", "whether the data outlives the stack")
+    on_destroy: str = since("1.0", "`keep` or `delete`: whether a destroy deletes the data")
 
 
 class Identity(Item):
-    """A Kubernetes service account that workloads run as, and who it is to Google Cloud."""
+    """A Kubernetes service account of workloads, and its identity in Google Cloud."""
 
     namespace: str = since("1.1", "namespace of the service account")
     service_account: str = since("1.1", "name of the service account")
-    principal: str = since(
-        "1.1", "`principal://…`, the IAM member to grant roles to; empty where the stack grants nothing to anyone"
-    )
-    buckets: list[str] = since("1.1", "buckets of the stack that it was granted a role on")
+    principal: str = since("1.1", "`principal://…`, the IAM member to grant roles to; empty if the stack has no grants")
+    buckets: list[str] = since("1.1", "buckets of the stack on which it has a role")
 
 
 class Tenant(Item):
-    """A team's namespace, and what it may use there."""
+    """A team's namespace and what the team may use in it."""
 
     namespace: str = since("1.1", "the namespace")
-    service_account: str = since("1.1", "that its workloads run as")
-    deployer: str = since("1.1", "service account that may submit as the team's members may")
+    service_account: str = since("1.1", "service account that its workloads run as")
+    deployer: str = since("1.1", "service account with the rights of the team's members, for pipelines")
     queues: list[str] = since("1.1", "its local queues")
-    priority_classes: list[str] = since("1.1", "that its pods may name; empty: only pods without one")
-    buckets: list[str] = since("1.1", "that its service account reads and writes")
-    quota: dict[str, str] = since("1.1", "resource: the most of it in the namespace, beside what queues grant")
+    priority_classes: list[str] = since("1.1", "priority classes that its pods may use; if empty, pods must have none")
+    buckets: list[str] = since("1.1", "buckets that its service account reads and writes")
+    quota: dict[str, str] = since("1.1", "maximum in the namespace by resource, in addition to the quota of queues")
     pod_security: str = since("1.1", "Pod Security level that its pods must meet")
 
 
@@ -201,33 +201,39 @@ class Autoscaler(Item):
     """A HorizontalPodAutoscaler of a server."""
 
     name: str = since("1.0", "name of the HorizontalPodAutoscaler")
-    namespace: str = since("1.0", "namespace that it is in")
-    server: str = since("1.0", "the Deployment that it scales")
-    metrics: list[str] = since("1.0", "`prefillBacklog`, `slotsUsed`, `tpuMemory`: what it scales by")
-    min_replicas: int = since("1.0", "fewest replicas")
-    max_replicas: int = since("1.0", "most replicas")
+    namespace: str = since("1.0", "namespace of the autoscaler")
+    server: str = since("1.0", "Deployment that it scales")
+    metrics: list[str] = since("1.0", "metrics that it scales by: `prefillBacklog`, `slotsUsed`, `tpuMemory`")
+    min_replicas: int = since("1.0", "minimum number of replicas")
+    max_replicas: int = since("1.0", "maximum number of replicas")
 
 
 class Contract(Item):
     """All outputs of a stack."""
 
-    version: str = since("1.0", f"of this contract, MAJOR.MINOR: `{VERSION}`; the first stacks wrote `1`")
+    version: str = since("1.0", f"version of this contract, MAJOR.MINOR, now `{VERSION}`; the first stacks wrote `1`")
     project: str = since("1.1", "id of the Google Cloud project")
     cluster_name: str = since("1.0", "name of the cluster")
-    cluster_location: str = since("1.0", "its region, or zone")
-    cluster_mode: str = since("1.1", "`standard`: the stack has the nodes; `autopilot`: Google has")
+    cluster_location: str = since("1.0", "region or zone of the cluster")
+    cluster_mode: str = since("1.1", "`standard`, where the stack manages nodes, or `autopilot`, where Google does")
     cluster_endpoint: str = since("1.0", "host of the control plane")
-    kubeconfig: str = since("1.0", "reaches the cluster as whoever `gke-gcloud-auth-plugin` says; holds no credential")
+    kubeconfig: str = since(
+        "1.0", "kubeconfig that authenticates through `gke-gcloud-auth-plugin`; holds no credential"
+    )
     workload_pool: str = since("1.1", "the project's workload identity pool")
-    node_service_account: str = since("1.1", "that nodes run as, an e-mail address; `default`: Compute Engine's")
-    namespaces: list[str] = since("1.0", "that workloads, local queues or tenants are in")
-    queues: list[Queue] = since("1.0", "local queues, and what each grants")
-    priority_classes: list[PriorityClass] = since("1.1", "of the stack")
+    node_service_account: str = since(
+        "1.1", "e-mail address of the nodes' service account; `default` is Compute Engine's"
+    )
+    namespaces: list[str] = since("1.0", "namespaces of workloads, local queues and tenants")
+    queues: list[Queue] = since("1.0", "local queues with their quota")
+    priority_classes: list[PriorityClass] = since("1.1", "priority classes of the stack")
     servers: list[Server] = since("1.0", "model servers")
     jobs: list[Job] = since("1.0", "runs")
     buckets: list[Bucket] = since("1.0", "Cloud Storage buckets")
-    identities: list[Identity] = since("1.1", "service accounts that the stack's workloads and tenants run as")
-    tenants: list[Tenant] = since("1.1", "teams with a namespace of their own")
-    compute_classes: list[str] = since("1.0", "names that a pod may select by `cloud.google.com/compute-class`")
-    autoscalers: list[Autoscaler] = since("1.0", "what scales servers, and by which metrics")
+    identities: list[Identity] = since("1.1", "service accounts of the stack's workloads and tenants")
+    tenants: list[Tenant] = since("1.1", "teams with their own namespace")
+    compute_classes: list[str] = since(
+        "1.0", "compute classes that a pod can select by the label `cloud.google.com/compute-class`"
+    )
+    autoscalers: list[Autoscaler] = since("1.0", "autoscalers of servers with their metrics")
     dashboards: list[str] = since("1.1", "ids of the dashboards in Cloud Monitoring")

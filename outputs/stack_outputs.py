@@ -5,8 +5,8 @@
     Job("train", metadata={"labels": {"kueue.x-k8s.io/queue-name": queue.local_queue}, …},
         opts=ResourceOptions(provider=platform.provider()))
 
-Everything is a pulumi.Output: of a queue, a server and the like `output.some_key` is an Output of that key. What a
-stack doesn't have stops the program with a message that names it, the version that brought it, and the remedy.
+Every value is a pulumi.Output. For items such as a queue or a server, `output.some_key` is an Output of that key. If
+the stack lacks an output, the program stops with a message: the output, the version that added it, and the remedy.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ I = TypeVar("I", bound=Item)  # noqa: E741
 
 
 class StackOutputs:
-    """What the stack `stack` (`organization/project/stack`) gives to others.
+    """The outputs of the stack `stack` (`organization/project/stack`).
 
-    Reading is lazy: only a key that is asked for must be there, so that a program older or newer than the stack works
-    for as long as the stack has what it uses. A secret output stays secret, an unknown one unknown.
+    Reading is lazy: only the keys that a program reads must exist, so programs that are older or newer than the stack
+    work as long as the stack has the keys that they read. Secret outputs stay secret, and unknown ones unknown.
     """
 
     def __init__(self, stack: str, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -82,7 +82,7 @@ class StackOutputs:
 
     @property
     def kubeconfig(self) -> pulumi.Output[str]:
-        """Reaches the cluster as whoever runs `gke-gcloud-auth-plugin`."""
+        """A kubeconfig that authenticates through `gke-gcloud-auth-plugin`."""
         return self._read("kubeconfig")
 
     @property
@@ -92,23 +92,23 @@ class StackOutputs:
 
     @property
     def node_service_account(self) -> pulumi.Output[str]:
-        """That nodes run as; `default` is Compute Engine's."""
+        """E-mail address of the nodes' service account. `default` is Compute Engine's."""
         return self._read("node_service_account")
 
     def provider(self, name: str = "platform", opts: pulumi.ResourceOptions | None = None) -> k8s.Provider:
-        """A Kubernetes provider of the cluster; only another cluster, not another endpoint, replaces objects."""
+        """A Kubernetes provider for the cluster. A changed endpoint does not replace objects; another cluster does."""
         identity = pulumi.Output.concat(self.cluster_location, "/", self.cluster_name)
         return k8s.Provider(name, kubeconfig=self.kubeconfig, cluster_identifier=identity, opts=opts)
 
     # --------------------------------------------------------------------------------------------------------- lists
     @property
     def namespaces(self) -> pulumi.Output[list[str]]:
-        """Namespaces that workloads, local queues or tenants are in."""
+        """Namespaces of workloads, local queues and tenants."""
         return self._read("namespaces")
 
     @property
     def queues(self) -> pulumi.Output[list[Queue]]:
-        """Local queues, and what each grants."""
+        """Local queues with their quota."""
         return self._read("queues")
 
     @property
@@ -133,22 +133,22 @@ class StackOutputs:
 
     @property
     def identities(self) -> pulumi.Output[list[Identity]]:
-        """Service accounts that workloads run as, and who each is to Google Cloud."""
+        """Service accounts of workloads, with their identities in Google Cloud."""
         return self._read("identities")
 
     @property
     def tenants(self) -> pulumi.Output[list[Tenant]]:
-        """Teams with a namespace of their own."""
+        """Teams with their own namespace."""
         return self._read("tenants")
 
     @property
     def compute_classes(self) -> pulumi.Output[list[str]]:
-        """Compute classes that a pod may select."""
+        """Compute classes that a pod can select."""
         return self._read("compute_classes")
 
     @property
     def autoscalers(self) -> pulumi.Output[list[Autoscaler]]:
-        """What scales servers, and by which metrics."""
+        """Autoscalers of servers with their metrics."""
         return self._read("autoscalers")
 
     @property
@@ -158,17 +158,17 @@ class StackOutputs:
 
     # ---------------------------------------------------------------------------------------------------- one of them
     def queue(self, namespace: str, name: str | None = None) -> pulumi.Output[Queue]:
-        """The local queue of a namespace: the one called `name`, or the only one."""
-        wanted = f"local queue {name}" if name else "local queue (by its name, if there are several)"
+        """The local queue `name` of a namespace. Without a name, the only queue of the namespace."""
+        description = f"local queue {name}" if name else "local queue (by its name, if there are several)"
         return self._find(
             self.queues,
             lambda item: item.namespace == namespace and name in (None, item.local_queue),
-            f"{wanted} in namespace {namespace}",
+            f"{description} in namespace {namespace}",
             lambda item: f"{item.namespace}/{item.local_queue}",
         )
 
     def server(self, name: str, namespace: str | None = None) -> pulumi.Output[Server]:
-        """The server called `name`; `namespace` where several have the name."""
+        """The server `name`. Add the namespace if several servers have the name."""
         return self._find(
             self.servers,
             lambda item: item.name == name and namespace in (None, item.namespace),
@@ -177,11 +177,11 @@ class StackOutputs:
         )
 
     def bucket(self, name: str) -> pulumi.Output[Bucket]:
-        """The bucket called `name`."""
+        """The bucket `name`."""
         return self._find(self.buckets, lambda item: item.name == name, f"bucket {name}", lambda item: item.name)
 
     def identity(self, namespace: str, service_account: str = "default") -> pulumi.Output[Identity]:
-        """Who a service account of a namespace is to Google Cloud."""
+        """The identity of a service account in Google Cloud."""
         return self._find(
             self.identities,
             lambda item: (item.namespace, item.service_account) == (namespace, service_account),
@@ -190,7 +190,7 @@ class StackOutputs:
         )
 
     def tenant(self, namespace: str) -> pulumi.Output[Tenant]:
-        """The tenant whose namespace it is."""
+        """The tenant of a namespace."""
         return self._find(
             self.tenants, lambda item: item.namespace == namespace, f"tenant {namespace}", lambda item: item.namespace
         )
@@ -200,49 +200,53 @@ class StackOutputs:
         return self._reference.get_output("version").apply(lambda version: producer(self.stack, version))
 
     def _read(self, name: str) -> pulumi.Output[Any]:
-        """A key of the contract, checked and typed; of a secret output a secret."""
+        """A key of the contract, validated and typed. Secret if the output is secret."""
         alias = str(Contract.model_fields[name].alias)
-        # Of each key its own secrecy: a secret that somebody adds to the outputs makes none of these one.
+        # Read each key alone: a secret that somebody adds to the outputs must not make the others secret.
         return pulumi.Output.all(self._producer(), self._reference.get_output(alias)).apply(
-            lambda found: value(found[0], name, found[1])
+            lambda values: value(values[0], name, values[1])
         )
 
     def _find(
-        self, output: pulumi.Output[list[I]], fits: Callable[[I], bool], description: str, named: Callable[[I], str]
+        self,
+        output: pulumi.Output[list[I]],
+        matches: Callable[[I], bool],
+        description: str,
+        item_name: Callable[[I], str],
     ) -> pulumi.Output[I]:
         def pick(items: list[I]) -> I:
-            fitting = [item for item in items if fits(item)]
-            if len(fitting) == 1:
-                return fitting[0]
-            there = ", ".join(map(named, items)) or "none at all"
-            count = "several" if fitting else "no"
+            matching = [item for item in items if matches(item)]
+            if len(matching) == 1:
+                return matching[0]
+            existing = ", ".join(map(item_name, items)) or "none at all"
+            count = "several" if matching else "no"
             raise pulumi.RunError(
-                f"{self.stack} has {count} {description}. It has: {there}. Ask for one of these, or let the stack's "
-                "owners add it to their configuration."
+                f"{self.stack} has {count} {description}. It has: {existing}. Use one of these, or ask the stack's "
+                "owners to add it to their configuration."
             )
 
         return output.apply(pick)
 
 
 def producer(stack: str, version: object) -> Producer:
-    """Who wrote the outputs. Raises RunError where nobody did, or in a version that this view can't read."""
+    """The producer of the outputs. Raises RunError without outputs, or if this view can't read their version."""
     try:
         major, _ = parsed(str(version))
     except ValueError:
         raise pulumi.RunError(
-            f"{stack} has no outputs of a gke-ai stack: it was never deployed, is gone, or is a stack of another "
-            "program. Check the name, organization/project/stack: pulumi stack ls --all."
+            f"{stack} has no outputs of a gke-ai stack. It was never deployed, it is destroyed, or it belongs to "
+            "another program. Check the name, organization/project/stack: pulumi stack ls --all."
         ) from None
     if major != parsed(VERSION)[0]:
         raise pulumi.RunError(
             f"{stack} writes version {version} of the outputs, and this program reads version {VERSION}. "
-            f"Use the package `outputs` of the version of that stack's program."
+            f"Use the package `outputs` from the version of that stack's program."
         )
     return Producer(stack, str(version))
 
 
 def value(producer: Producer, name: str, output: object) -> Any:
-    """A key of the contract, of what a stack has under it. Raises RunError where that is nothing, or something else."""
+    """Validate the value of a key of the contract. Raises RunError if it is missing or has another type."""
     field = Contract.model_fields[name]
     if output is None:
         raise producer.missing(str(field.alias), since_of(Contract, name))
@@ -250,12 +254,12 @@ def value(producer: Producer, name: str, output: object) -> Any:
     try:
         return TypeAdapter(expected_type).validate_python(output, context=producer)
     except ValidationError as error:
-        # Where and what, never the value: it isn't known to be what it should.
+        # Path and problem, never the value, which may be anything.
         problems = "; ".join(
             f"{'.'.join(map(str, (field.alias, *problem['loc'])))}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)
         )
         raise pulumi.RunError(
-            f"{producer.stack} has an output that is not of version {producer.version} of the contract: {problems}. "
-            "Is it a stack of this program?"
+            f"{producer.stack} has an output that does not match version {producer.version} of the contract: "
+            f"{problems}. Check that it is a stack of this program."
         ) from None

@@ -1,7 +1,7 @@
 """Serves the components as the Pulumi package `gke-ai`, to programs in TypeScript, Go, YAML and others.
 
-A folder of its own: the engine runs the `__main__.py` beside PulumiPlugin.yaml, and that of the repository's root is
-the program. https://www.pulumi.com/docs/iac/guides/building-extending/packages/source-based-plugin/
+The package has its own folder because the engine runs the `__main__.py` beside PulumiPlugin.yaml, and that of the
+repository's root is the program. https://www.pulumi.com/docs/iac/guides/building-extending/packages/source-based-plugin/
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME = "gke-ai"
 
 
 def every_component() -> list[type[pulumi.ComponentResource]]:
-    """The components that `components` gives out, their documentation as it is to be read."""
+    """All components that `components` exports, with their docstrings unindented."""
     members = (getattr(components, name) for name in components.__all__)
     classes = [
         member for member in members if isinstance(member, type) and issubclass(member, pulumi.ComponentResource)
@@ -39,7 +39,7 @@ def every_component() -> list[type[pulumi.ComponentResource]]:
 
 
 class Package(ComponentProvider):
-    """Pulumi's host of components, whose refusals are a sentence with a path, and no traceback."""
+    """Pulumi's component host. It reports a refusal as a path and a sentence, without a traceback."""
 
     def construct(
         self,
@@ -53,21 +53,21 @@ class Package(ComponentProvider):
             for path in self._not_plain(value, definition.inputs.get(key), key):
                 raise pulumi.InputPropertyError(
                     path,
-                    "this is the output of a resource, and what is made depends on it: it must be known before "
-                    "anything is. Write the value itself, or take it from the configuration",
+                    "this is the output of a resource. The component needs the value before Pulumi creates anything. "
+                    "Write the value itself, or read it from the configuration",
                 )
         try:
             return super().construct(name, resource_type, inputs, options)
         except ComponentInitError as error:
             if isinstance(error.inner, pulumi.InputPropertiesError):
                 raise error.inner from None
-            # How components refuse what they can't make; anything else is a defect of theirs.
+            # Components refuse arguments with these errors. Any other error is a bug of the component.
             if isinstance(error.inner, pulumi.RunError | ValueError | NoSuchSlice):
                 raise pulumi.InputPropertiesError(str(error.inner), []) from None
             raise
 
     def _not_plain(self, value: Any, definition: PropertyDefinition | None, path: str) -> Iterator[str]:
-        """Paths in `value` that are outputs, where the component takes values that are known beforehand."""
+        """Paths of outputs in `value` for which the component needs plain values."""
         if definition is None or not (definition.plain or isinstance(value, dict | list)):
             return
         if isinstance(value, pulumi.Output | Unknown):

@@ -7,7 +7,18 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("__main__.py", "catalog", "components", "ops", "outputs", "package", "policy", "report", "settings")
+PRODUCT = (
+    "__main__.py",
+    "catalog",
+    "components",
+    "composition",
+    "ops",
+    "outputs",
+    "package",
+    "policy",
+    "report",
+    "settings",
+)
 EMULATOR = ("emulator",)
 
 

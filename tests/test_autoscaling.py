@@ -182,15 +182,19 @@ def test_adapter_reads_as_its_own_principal_by_the_projects_number(build: Build)
 
 
 def test_unknown_adapter_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="neither stackdriver nor prometheus"):
+    with pytest.raises(ValueError, match=r"unknown adapter keda\. Use stackdriver or prometheus"):
         build(MetricsAdapter, ADAPTER, adapter="keda")
 
 
 @pytest.mark.parametrize(
     ("kind", "error", "said"),
     [
-        ("kubernetes:apiregistration.k8s.io/v1:APIService", 'apiservices "x" already exists', "a cluster has one"),
-        ("gcp:serviceaccount/account:Account", "Error 409: Already exists: sa., alreadyExists", "another stack"),
+        (
+            "kubernetes:apiregistration.k8s.io/v1:APIService",
+            'apiservices "x" already exists',
+            "a cluster can have only one",
+        ),
+        ("gcp:serviceaccount/account:Account", "Error 409: Already exists: sa., alreadyExists", "Another stack"),
         ("kubernetes:apps/v1:Deployment", "connection refused", ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""What each component builds of its arguments, what it leaves to others, and what it refuses."""
+"""What each component creates from its arguments, what it omits, and what it refuses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_component_host_understands_every_component() -> None:
         assert definition.inputs
 
 
-def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
+def test_component_type_is_the_token_of_the_package(build: Build) -> None:
     (one,) = build(GkeCluster, CLUSTER).all("GkeCluster")
     assert one.type == "gke-ai:index:GkeCluster"
 
@@ -101,14 +101,14 @@ def test_component_types_are_those_that_the_host_accepts(build: Build) -> None:
         (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig", "last_in_queue"}, set()),
     ],
 )
-def test_a_setting_that_no_component_takes_is_noticed(
+def test_every_setting_is_an_argument_of_a_component(
     arguments: Any, section: type[model.Section], further: set[str], left_out: set[str]
 ) -> None:
     keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
     assert keys - further == section.model_fields.keys() - left_out
 
 
-def test_former_name_of_an_argument_is_refused_with_the_new_name(build: Build) -> None:
+def test_renamed_argument_is_refused_with_the_new_name(build: Build) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match="create_first was renamed: write create_before_delete"):
         build(GpuNodePool, POOL, create_first=True)
 
@@ -128,7 +128,7 @@ def test_autopilot_gets_nothing_that_it_refuses(build: Build) -> None:
     assert not refused & cluster.inputs.keys()
 
 
-def test_protected_cluster_is_protected_before_anything_in_it_goes(build: Build) -> None:
+def test_protected_cluster_refuses_before_anything_in_it_is_deleted(build: Build) -> None:
     cluster = build(GkeCluster, CLUSTER, protect=True).one("Cluster")
     assert cluster.protected
     assert cluster.inputs["deletionProtection"] is True
@@ -145,7 +145,7 @@ def test_nothing_that_google_writes_replaces_the_cluster(field: str, build: Buil
 
 
 def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
-    from components.cluster import kubeconfig
+    from components.kubeconfig import kubeconfig
 
     named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
     assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}
@@ -163,13 +163,15 @@ def test_bucket_is_never_public(build: Build) -> None:
 
 
 @pytest.mark.parametrize(("on_destroy", "retained"), [("keep", True), ("delete", False)])
-def test_bucket_with_data_stays_or_goes_as_it_says(on_destroy: str, retained: bool, build: Build) -> None:
+def test_on_destroy_decides_whether_a_bucket_with_data_is_deleted(
+    on_destroy: str, retained: bool, build: Build
+) -> None:
     bucket = build(ModelBucket, BUCKET, on_destroy=on_destroy).one("Bucket")
     assert bucket.retained is retained
     assert bucket.inputs["forceDestroy"] is not retained
 
 
-def test_bucket_keeps_data_for_as_long_as_it_says(build: Build) -> None:
+def test_bucket_keeps_data_for_the_configured_days(build: Build) -> None:
     inputs = build(ModelBucket, BUCKET, delete_after_days=30, soft_delete_days=0, versioning=True).one("Bucket").inputs
     assert inputs["lifecycleRules"] == [{"action": {"type": "Delete"}, "condition": {"age": 30}}]
     assert inputs["softDeletePolicy"] == {"retentionDurationSeconds": 0}
@@ -214,7 +216,9 @@ def test_bucket_keeps_data_for_as_long_as_it_says(build: Build) -> None:
     ],
     ids=lambda value: value.get("mode"),
 )
-def test_capacity_mode_sets_what_it_demands(capacity: dict[str, Any], nodes: dict[str, Any], build: Build) -> None:
+def test_capacity_mode_sets_the_fields_that_it_requires(
+    capacity: dict[str, Any], nodes: dict[str, Any], build: Build
+) -> None:
     inputs = build(GpuNodePool, POOL, capacity=capacity, autoscaling={"max_nodes": 4}).one("NodePool").inputs
     of_modes = {"spot", "flexStart", "maxRunDuration", "reservationAffinity"}
     assert {key: value for key, value in inputs["nodeConfig"].items() if key in of_modes} == nodes
@@ -223,7 +227,7 @@ def test_capacity_mode_sets_what_it_demands(capacity: dict[str, Any], nodes: dic
     assert inputs.get("queuedProvisioning") == ({"enabled": True} if capacity["mode"] == "queuedFlexStart" else None)
 
 
-def test_autoscaled_pool_has_bounds_of_the_whole_pool_alone(build: Build) -> None:
+def test_autoscaled_pool_has_only_limits_of_the_whole_pool(build: Build) -> None:
     pool = build(GpuNodePool, POOL, autoscaling={"min_nodes": 2, "max_nodes": 4}, zones=["us-central1-a"]).one(
         "NodePool"
     )
@@ -236,7 +240,7 @@ def test_autoscaled_pool_has_bounds_of_the_whole_pool_alone(build: Build) -> Non
 @pytest.mark.parametrize(
     ("machine_type", "disks"), [("a3-highgpu-8g", 16), ("a4-highgpu-8g", 32), ("g2-standard-24", 0)]
 )
-def test_pool_states_the_local_ssds_that_come_with_its_machine(machine_type: str, disks: int, build: Build) -> None:
+def test_pool_states_the_local_ssds_of_its_machine_type(machine_type: str, disks: int, build: Build) -> None:
     nodes = build(GpuNodePool, {**POOL, "machine_type": machine_type}).one("NodePool").inputs["nodeConfig"]
     assert nodes.get("ephemeralStorageLocalSsdConfig", {"localSsdCount": 0}) == {"localSsdCount": disks}
 
@@ -251,7 +255,7 @@ def test_pool_states_the_local_ssds_that_come_with_its_machine(machine_type: str
         ({"mode": "queuedFlexStart"}, {"maxSurge": 0, "maxUnavailable": 1}),
     ],
 )
-def test_pool_without_further_nodes_is_upgraded_in_its_place(
+def test_pool_without_extra_nodes_is_upgraded_in_place(
     capacity: dict[str, Any], upgrades: object, build: Build
 ) -> None:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota"""
@@ -269,7 +273,7 @@ def test_pool_without_further_nodes_is_upgraded_in_its_place(
         ({"min_nodes": 4, "max_nodes": 5}, 3, 1),
     ],
 )
-def test_first_nodes_of_a_pool_are_no_more_than_its_maximum(
+def test_initial_size_of_a_pool_does_not_exceed_its_maximum(
     bounds: dict[str, int], zones: int, first: int, build: Build
 ) -> None:
     where = [f"us-central1-{letter}" for letter in "abc"[:zones]]
@@ -310,7 +314,9 @@ def test_fixed_pool_can_be_resized(build: Build) -> None:
 @pytest.mark.parametrize(
     ("driver", "version"), [("default", "DEFAULT"), ("latest", "LATEST"), ("disabled", "INSTALLATION_DISABLED")]
 )
-def test_pool_takes_gpus_of_its_machine_and_the_driver_asked_for(driver: str, version: str, build: Build) -> None:
+def test_pool_has_the_gpus_of_its_machine_type_and_the_configured_driver(
+    driver: str, version: str, build: Build
+) -> None:
     (gpus,) = build(GpuNodePool, POOL, driver=driver).one("NodePool").inputs["nodeConfig"]["guestAccelerators"]
     installed = {"gpuDriverVersion": version}
     assert gpus == {"type": "nvidia-l4", "count": 2, "gpuDriverInstallationConfig": installed}
@@ -332,7 +338,7 @@ def test_kueue_manages_the_stacks_namespaces_and_no_others(build: Build) -> None
     assert rule == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
 
 
-def test_kueue_without_namespaces_stays_out_of_the_systems(build: Build) -> None:
+def test_kueue_without_namespaces_ignores_system_namespaces(build: Build) -> None:
     (rule,) = configured(build(KueueStack, {"namespaces": []}))["managedJobsNamespaceSelector"]["matchExpressions"]
     assert (rule["operator"], rule["values"]) == ("NotIn", ["kube-system", "kueue-system"])
 
@@ -390,7 +396,7 @@ def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
             assert [one["name"] for one in flavor["resources"]] == group["coveredResources"]
 
 
-def test_flavor_of_one_pool_matches_its_nodes_alone(build: Build) -> None:
+def test_flavor_of_one_pool_matches_only_its_nodes(build: Build) -> None:
     labels = {"cloud.google.com/gke-nodepool": "l4"}
     flavor = build(KueueStack, {"namespaces": []}, flavors=[{"name": "l4", "node_labels": labels}]).one(
         "ResourceFlavor"
@@ -405,11 +411,11 @@ def test_secrets_of_two_workloads_under_one_name_are_one_secret(build: Build) ->
 
 
 def test_secret_without_a_token_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="there is no token"):
+    with pytest.raises(ValueError, match="Neither is set"):
         build(WorkloadNamespace, {"name": "llm", "token_secrets": [{"name": "hf", "key": "k"}]})
 
 
-def test_service_accounts_that_workloads_name_are_made(build: Build) -> None:
+def test_service_accounts_of_workloads_are_created(build: Build) -> None:
     accounts = build(WorkloadNamespace, {"name": "llm", "service_accounts": ["trainer"]}).all("ServiceAccount")
     assert [one.object_name for one in accounts] == ["trainer"]
 
@@ -424,12 +430,12 @@ def container(of: Record, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("surge", "rolling"), [(True, (1, 0)), (False, (0, 1))])
-def test_rollout_takes_quota_only_where_it_may(surge: bool, rolling: tuple[int, int], build: Build) -> None:
+def test_rollout_uses_extra_quota_only_with_surge(surge: bool, rolling: tuple[int, int], build: Build) -> None:
     strategy = build(TgiServer, SERVER, surge=surge).one("Deployment").inputs["spec"]["strategy"]["rollingUpdate"]
     assert (strategy["maxSurge"], strategy["maxUnavailable"]) == rolling
 
 
-def test_probes_leave_a_model_its_time_to_load(build: Build) -> None:
+def test_probes_give_a_model_time_to_load(build: Build) -> None:
     made = container(build(TgiServer, SERVER, ready_timeout_seconds=3605), "Deployment")
     startup = made["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 3605
@@ -437,7 +443,7 @@ def test_probes_leave_a_model_its_time_to_load(build: Build) -> None:
     assert "startupProbe" not in container(build(TgiServer, SERVER, probes=False), "Deployment")
 
 
-def test_server_asks_for_what_was_asked_of_it(build: Build) -> None:
+def test_server_requests_the_configured_resources(build: Build) -> None:
     made = build(
         TgiServer,
         SERVER,
@@ -463,7 +469,7 @@ def test_server_asks_for_what_was_asked_of_it(build: Build) -> None:
     assert container(made, "Deployment")["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
-def test_disruption_budget_can_be_left_out(build: Build) -> None:
+def test_disruption_budget_is_optional(build: Build) -> None:
     assert build(TgiServer, SERVER).one("PodDisruptionBudget").inputs["spec"]["maxUnavailable"] == 1
     assert not build(TgiServer, SERVER, disruption_budget=False).all("PodDisruptionBudget")
 
@@ -481,7 +487,7 @@ def test_run_outside_kueue_still_waits_for_its_webhook(build: Build) -> None:
     assert build(FinetuneJob, {**RUN, "queue": None}).one("Job").hooked
 
 
-def test_changed_run_is_a_new_one_beside_the_old(build: Build) -> None:
+def test_changed_run_is_created_beside_the_old_one(build: Build) -> None:
     first, changed = build(FinetuneJob, RUN), build(FinetuneJob, RUN, epochs=3)
     assert first.one("Job").urn != changed.one("Job").urn
     for made in (first, changed):
@@ -501,7 +507,7 @@ def test_finished_run_is_not_run_again(build: Build) -> None:
     assert job.ignored == ("spec",), "whatever a later release writes, the same run is not run again"
 
 
-def test_run_of_a_fixed_name_leaves_kueue_what_is_kueues(build: Build) -> None:
+def test_run_with_a_fixed_name_ignores_fields_that_kueue_owns(build: Build) -> None:
     job = build(FinetuneJob, RUN, fixed_name=True).one("Job")
     assert job.object_name == "r"
     assert job.ignored == ("spec.suspend", "spec.template.spec.nodeSelector", "spec.template.spec.tolerations")
@@ -509,7 +515,7 @@ def test_run_of_a_fixed_name_leaves_kueue_what_is_kueues(build: Build) -> None:
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_change_of_a_fixed_name_is_explained(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     bound: list[Callable[[pulumi.ErrorHookArgs], bool]] = []
     monkeypatch.setattr(pulumi.log, "error", said.append)
@@ -519,7 +525,7 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(fixed: bool, monkeypatch
     assert explain(failed('jobs.batch "r" already exists')) is False
     assert explain(failed("forbidden")) is False
     assert len(said) == fixed
-    assert all("give it another `name`" in text for text in said)
+    assert all("change its `name`" in text for text in said)
 
 
 def variable(job: Any, name: str) -> str:
@@ -528,7 +534,7 @@ def variable(job: Any, name: str) -> str:
     return str(value)
 
 
-def test_changed_run_writes_its_checkpoints_elsewhere(build: Build) -> None:
+def test_changed_run_writes_checkpoints_to_another_folder(build: Build) -> None:
     first, changed = build(FinetuneJob, RUN).one("Job"), build(FinetuneJob, RUN, epochs=3).one("Job")
     assert variable(first, "MODEL_PATH") == f"/model-data/{first.object_name}"
     assert variable(changed, "MODEL_PATH") == f"/model-data/{changed.object_name}"
@@ -542,7 +548,7 @@ def test_changed_run_writes_its_checkpoints_elsewhere(build: Build) -> None:
 def test_first_pod_deletes_incomplete_checkpoints_before_it_trains(
     index: str, kept: list[str], build: Build, tmp_path: Path
 ) -> None:
-    """The command itself is run, with `accelerate` in the place of the training."""
+    """Runs the real command, with a stub for `accelerate`."""
     (tmp_path / "accelerate").write_text('#!/bin/sh\ncd "$MODEL_PATH" && echo trains with *\n')
     (tmp_path / "accelerate").chmod(0o755)
     folder = tmp_path / "a folder"
@@ -556,7 +562,7 @@ def test_first_pod_deletes_incomplete_checkpoints_before_it_trains(
     assert done.stdout.splitlines()[-1] == f"trains with {' '.join(kept)}"
 
 
-def test_incomplete_checkpoints_stay_where_the_configuration_or_a_fixed_name_says_so(build: Build) -> None:
+def test_incomplete_checkpoints_stay_if_configured_or_with_a_fixed_name(build: Build) -> None:
     def command(**more: Any) -> str:
         container = build(FinetuneJob, RUN, **more).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]
         return str(container["command"][2])
@@ -566,7 +572,7 @@ def test_incomplete_checkpoints_stay_where_the_configuration_or_a_fixed_name_say
     assert "trainer_state.json" in command(fixed_name=True, remove_incomplete_checkpoints=True)
 
 
-def test_run_lives_through_disruptions_and_through_failures_of_all_its_pods(build: Build) -> None:
+def test_run_survives_disruptions_and_failures_of_all_its_pods(build: Build) -> None:
     spec = build(FinetuneJob, RUN, pods=4).one("Job").inputs["spec"]
     rules = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
     assert spec["podFailurePolicy"] == {"rules": rules}
@@ -578,7 +584,7 @@ def test_run_lives_through_disruptions_and_through_failures_of_all_its_pods(buil
     assert "podFailurePolicy" not in fixed
 
 
-def test_run_is_one_process_a_gpu(build: Build) -> None:
+def test_run_has_one_process_per_gpu(build: Build) -> None:
     job = build(FinetuneJob, RUN, pods=3, gpus_per_pod=4).one("Job").inputs["spec"]
     assert (job["completions"], job["parallelism"]) == (3, 3)
     command = job["template"]["spec"]["containers"][0]["command"][2]
@@ -591,7 +597,7 @@ def test_run_outside_kueue_starts_by_itself(build: Build) -> None:
     assert "labels" not in job.inputs["metadata"] or not job.inputs["metadata"]["labels"]
 
 
-def test_fuse_sidecar_gets_what_the_volume_says(build: Build) -> None:
+def test_fuse_sidecar_gets_the_settings_of_the_volume(build: Build) -> None:
     volume = {"bucket": "b", "sidecar_cpu": "2", "sidecar_memory_limit": "20Gi"}
     annotations = (
         build(FinetuneJob, RUN, volume=volume).one("Job").inputs["spec"]["template"]["metadata"]["annotations"]
@@ -680,21 +686,21 @@ def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any, Any], reason:
 
 
 def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
-    """A broken new image leaves the old pod serving: its readiness says nothing of the new one's."""
+    """With a broken new image the old pod keeps serving, but its readiness does not count."""
     old, new = replica_set(1), replica_set(revision="2")
     pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
     rolling = deployment(1, revision="2", updatedReplicas=1)
     said = readiness.waits_for(rolling, [old, new], pods, [])
-    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas go on serving"
+    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
     assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
 
 
-def test_replica_set_of_another_deployment_of_the_same_label_is_not_counted() -> None:
+def test_replica_set_of_another_deployment_with_the_same_label_does_not_count() -> None:
     assert readiness.waits_for(deployment(), [replica_set(1, owner="other"), replica_set()], [pod()], []) is not None
 
 
 class Looks:
-    """A cluster that is found in one state after another; the last stays."""
+    """A cluster that returns one state after the other, and then keeps the last."""
 
     def __init__(self, *states: Any) -> None:
         self.states = list(states)
@@ -710,7 +716,7 @@ class Looks:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Time that passes only in sleeps; gives what is said meanwhile."""
+    """A clock that advances only in sleeps. Returns the logged messages."""
     now = [0.0]
     said: list[str] = []
 
@@ -718,7 +724,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         now[0] += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr("components.readiness.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: said.append(text))
     return said
 
@@ -727,7 +733,7 @@ def wait(cluster: Looks) -> None:
     asyncio.run(readiness.wait_for(WANTED, cluster, None))  # type: ignore[arg-type]
 
 
-def test_ready_server_is_looked_at_once(clock: list[str]) -> None:
+def test_ready_server_is_read_only_once(clock: list[str]) -> None:
     cluster = Looks((deployment(1), [replica_set(1)], [pod()], []))
     wait(cluster)
     assert cluster.looked == 1
@@ -748,13 +754,13 @@ def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
     assert loaded == ([] if preview else ["kubernetes.client"])
 
 
-def test_watch_outlives_an_api_that_does_not_answer(clock: list[str]) -> None:
+def test_watch_survives_an_api_that_does_not_answer(clock: list[str]) -> None:
     refused = ConnectionError("connection refused\nmore")
     wait(Looks(*[refused] * 6, (deployment(1), [replica_set(1)], [pod()], [])))
     assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
-def test_server_that_never_comes_ends_the_update_with_a_remedy(clock: list[str]) -> None:
+def test_server_that_is_never_ready_fails_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
         wait(Looks((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")])))
     assert "readyTimeoutSeconds" in str(failure.value)

@@ -1,4 +1,4 @@
-"""An update waits until the control plane answers before anything is asked of the cluster; a preview does not."""
+"""An update waits until the control plane answers before it calls the cluster. A preview does not."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from components import control_plane
+from components import control_plane, polling
 from tests.recorder import configuration, run_program
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    """An HTTPS server at an address of this machine: its `host`, its `authority` and the `status` that it answers."""
+    """An HTTPS server on this machine with its `host`, its `authority` and the `status` that it returns."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "control plane")])
     now = datetime.now(UTC)
@@ -67,34 +67,34 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (500, False), (503, False)])
-def test_a_control_plane_answers_even_where_it_asks_for_a_login(server: Any, status: int, answers: bool) -> None:
+def test_a_control_plane_that_requires_a_login_answers(server: Any, status: int, answers: bool) -> None:
     server.status = status
     assert (control_plane.failure(server.host, server.authority) is None) == answers
     assert server.asked == ["/healthz"]
 
 
-def test_a_proxy_for_the_internet_is_not_asked_for_this_machine(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_this_machine_use_no_proxy(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     assert control_plane.failure(server.host, server.authority) is None
 
 
-def test_another_authority_is_a_reason(server: Any) -> None:
+def test_unknown_certificate_authority_is_a_failure(server: Any) -> None:
     assert "certificate" in (control_plane.failure(server.host, None) or "")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid"])
-def test_nobody_there_is_a_reason(host: str) -> None:
+def test_unreachable_host_is_a_failure(host: str) -> None:
     assert control_plane.failure(host, None)
 
 
 @pytest.mark.parametrize("authority", ["!", base64.b64encode(b"no certificate").decode()])
-def test_a_certificate_that_is_none_is_a_reason(server: Any, authority: str) -> None:
+def test_invalid_certificate_authority_is_a_failure(server: Any, authority: str) -> None:
     assert control_plane.failure(server.host, authority)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Time that passes only in pauses, the reasons that the next tries find, and what is said."""
+    """A clock that advances only in pauses, the failures of the next tries, and the logged messages."""
     found = SimpleNamespace(now=0.0, reasons=[], said=[], warned=[])
 
     async def sleep(seconds: float) -> None:
@@ -104,7 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
         return found.reasons.pop(0) if found.reasons else None
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(control_plane, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: found.now))
     monkeypatch.setattr(control_plane, "in_thread", in_thread)
     monkeypatch.setattr(pulumi.log, "info", found.said.append)
     monkeypatch.setattr(pulumi.log, "warn", found.warned.append)
@@ -117,12 +117,12 @@ def wait() -> None:
     loop.close()
 
 
-def test_a_control_plane_that_answers_costs_no_pause_and_no_word(clock: Any) -> None:
+def test_answering_control_plane_causes_no_pause_and_no_log(clock: Any) -> None:
     wait()
     assert (clock.now, clock.said, clock.warned) == (0, [], [])
 
 
-def test_a_wait_is_said_once_with_its_reason(clock: Any) -> None:
+def test_a_wait_is_logged_once_with_its_reason(clock: Any) -> None:
     clock.reasons = ["connection refused"] * 20
     wait()
     assert 30 < clock.now < 120

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components.kueue import cluster_queue
+from components.cluster_queue import cluster_queue
 from ops.status import Snapshot, quota_rows
 from settings import load, plan
 from tests.test_bad_configuration import PROJECT

@@ -1,4 +1,4 @@
-"""Dashboards and alerts: what Google takes of them, what they show, and when an alert fires, by Prometheus itself."""
+"""Dashboards and alerts: what Google accepts, what they show, and when an alert fires in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 
 @pytest.fixture(scope="module")
 def monitored() -> Record:
-    """Everything that can be monitored."""
+    """A stack with everything that can be monitored."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         return record(lambda: SystemMonitoring("monitoring", EVERYTHING), False, monkeypatch)
 
@@ -216,7 +216,7 @@ def test_prometheus_understands_every_query(monitored: Record, prometheus: Prome
         prometheus.query(query)
 
 
-def test_lines_of_a_chart_can_be_told_apart(monitored: Record, prometheus: Prometheus) -> None:
+def test_lines_of_a_chart_are_distinct(monitored: Record, prometheus: Prometheus) -> None:
     here = {"cluster": "ai", "namespace": "llm", "deployment": "gemma"}
     names = ("kube_deployment_status_replicas_available", "kube_deployment_spec_replicas")
     prometheus.take(Series(name, here, [2.0] * 3) for name in names)
@@ -239,7 +239,7 @@ def test_every_query_is_of_this_cluster_alone(monitored: Record) -> None:
         assert all('cluster="ai"' in one or 'cluster_name="ai"' in one for one in named), query
 
 
-def test_dashboards_are_of_what_the_stack_has_and_of_nothing_else(build: Build) -> None:
+def test_dashboards_cover_only_the_parts_of_the_stack(build: Build) -> None:
     nothing = {"servers": [], "job_namespaces": [], "queues": False, "accelerators": False}
     assert boards(build(**nothing)) == {}
     assert inputs_of(build(**nothing), "AlertPolicy") == []
@@ -252,13 +252,13 @@ def test_dashboards_are_of_what_the_stack_has_and_of_nothing_else(build: Build) 
     assert len(quiet["mosaicLayout"]["tiles"]) == 1, "nothing collects its engine's metrics"
 
 
-def test_dashboards_and_alerts_can_be_had_alone(build: Build) -> None:
+def test_dashboards_and_alerts_are_independent(build: Build) -> None:
     assert not build(dashboards=False).all("Dashboard")
     assert not build(alerts=False, channels=[]).all("AlertPolicy")
     assert build(alerts=False, channels=[]).all("Dashboard")
 
 
-def test_everybody_named_is_told_of_every_alert(monitored: Record) -> None:
+def test_every_alert_has_all_notification_channels(monitored: Record) -> None:
     for policy in inputs_of(monitored, "AlertPolicy"):
         assert policy["notificationChannels"] == [CHANNEL]
         assert "kubectl" in policy["documentation"]["content"] or "dashboard" in policy["documentation"]["content"]
@@ -287,7 +287,7 @@ def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], que
 
 def test_a_query_that_needs_so_much_asks_for_so_long(monitored: Record) -> None:
     durations = {name.partition(": ")[2]: one["duration"] for name, one in conditions(monitored).items()}
-    assert durations["a queue does not move: Workloads wait and none is admitted"] == "3600s"
+    assert durations["a queue is stuck: Workloads wait and Kueue admits none"] == "3600s"
     assert durations["server llm/gemma has no ready replica: No ready replica"] == "300s"
     assert all(one["disableMetricValidation"] for one in conditions(monitored).values()), (
         "the metrics come after the alerts"
@@ -307,17 +307,17 @@ STUCK = [
 
 
 @pytest.mark.parametrize(("case", "pending", "admitted", "fires"), STUCK, ids=[one[0] for one in STUCK])
-def test_a_queue_that_does_not_move_is_told(
+def test_alert_fires_for_a_stuck_queue(
     case: str, pending: list[float], admitted: list[float | None], fires: bool, monitored: Record, tmp_path: Path
 ) -> None:
-    condition = conditions(monitored)["ai: a queue does not move: Workloads wait and none is admitted"]
+    condition = conditions(monitored)["ai: a queue is stuck: Workloads wait and Kueue admits none"]
     with running(tmp_path) as prometheus:
         prometheus.take(kueue(pending, admitted))
         assert prometheus.fires(condition) == fires, case
 
 
-def test_a_kueue_that_is_silent_is_told(monitored: Record, tmp_path: Path) -> None:
-    condition = conditions(monitored)["ai: a queue does not move: Nothing is heard of Kueue"]
+def test_alert_fires_when_kueue_sends_no_metrics(monitored: Record, tmp_path: Path) -> None:
+    condition = conditions(monitored)["ai: a queue is stuck: Kueue sends no metrics"]
     with running(tmp_path) as prometheus:
         assert prometheus.fires(condition)
         prometheus.take(kueue([0.0] * N, [None] * N))
@@ -329,7 +329,7 @@ def evicted(values: Sequence[float | None], **labels: str) -> Series:
     return Series("kueue_evicted_workloads_total", given, values)
 
 
-def test_a_preemption_storm_is_told_and_other_evictions_are_not(build: Build, tmp_path: Path) -> None:
+def test_alert_fires_for_many_preemptions_but_not_other_evictions(build: Build, tmp_path: Path) -> None:
     (condition,) = (
         one for name, one in conditions(build(preemptions_per_hour=10)).items() if "many preemptions" in name
     )
@@ -352,7 +352,7 @@ def test_a_preemption_storm_is_told_and_other_evictions_are_not(build: Build, tm
     ("available", "fires"),
     [([2.0] * 9, False), ([1.0] * 9, False), ([1.0] * 3 + [0.0] * 6, True), ([1.0] * 6 + [0.0] * 3, False)],
 )
-def test_a_server_without_a_ready_replica_is_told(
+def test_alert_fires_for_a_server_without_a_ready_replica(
     available: list[float | None], fires: bool, monitored: Record, tmp_path: Path
 ) -> None:
     condition = conditions(monitored)["ai: server llm/gemma has no ready replica: No ready replica"]
@@ -396,7 +396,7 @@ def test_a_monitored_stack_sends_what_its_dashboards_show(monkeypatch: pytest.Mo
     }
 
 
-def test_alerts_come_after_and_go_before_what_they_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alerts_are_created_after_and_deleted_before_what_they_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run_program(mixed(), False, monkeypatch)
     for alert in made.all("AlertPolicy"):
         waits = made.waits_for(alert)
@@ -476,7 +476,7 @@ def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:
     assert monitoring_targets.servers(stack) == [MonitoredServer("serve", "maxengine-server", "jetstream")]
 
 
-def test_a_server_that_is_scaled_to_zero_is_no_alarm() -> None:
+def test_a_server_scaled_to_zero_raises_no_alert() -> None:
     values = configuration("examples/mixed-training-inference.yaml")
     server = {**values["gke-ai:serving"][0], "replicas": 0}
     assert monitored_servers("examples/mixed-training-inference.yaml", serving=[server]) == []

@@ -1,4 +1,4 @@
-"""A private Standard cluster on a network of its own: what is built, in which order, and what stays as it was."""
+"""A private Standard cluster on its own network: resources, their order, and what stays unchanged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Build = Callable[..., Record]
 def recorded(
     path: str, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], preview: bool = False, **sections: Any
 ) -> Record:
-    """The record of an example with some keys of its cluster, and some sections, replaced."""
+    """The record of an example with some keys of its cluster and some sections replaced."""
     given = configuration(path)
     given["gke-ai:cluster"] = {**given["gke-ai:cluster"], **cluster}
     return run_program(given | {f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
@@ -61,7 +61,7 @@ def settings_of(path: str, **sections: Any) -> Settings:
 
 
 @both
-def test_cluster_is_in_the_network_that_is_made_for_it(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_uses_the_created_network(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(STANDARD, monkeypatch, PRIVATE, preview)
     network, subnetwork = record.one("Network").inputs, record.one("Subnetwork").inputs
     assert network["autoCreateSubnetworks"] is False
@@ -95,7 +95,7 @@ def test_network_without_nat_has_no_router(build: Build) -> None:
     assert record.all("Router") == record.all("RouterNat") == []
 
 
-def test_changed_range_is_another_subnetwork_and_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_range_replaces_subnetwork_and_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     before = recorded(STANDARD, monkeypatch, PRIVATE)
     after = recorded(STANDARD, monkeypatch, PRIVATE | {"vpc": {"podsCidr": "10.16.0.0/14"}})
     identifiers = [record.one("kubernetes").inputs["clusterIdentifier"] for record in (before, after)]
@@ -103,9 +103,7 @@ def test_changed_range_is_another_subnetwork_and_another_cluster(monkeypatch: py
 
 
 @both
-def test_every_node_is_private_and_runs_as_the_account_that_is_made(
-    preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_node_is_private_and_runs_as_the_created_account(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (STANDARD, TPUS):
         record = recorded(path, monkeypatch, PRIVATE, preview)
         assert record.one("Cluster").inputs["privateClusterConfig"] == {"enablePrivateNodes": True}
@@ -122,7 +120,7 @@ def test_every_node_is_private_and_runs_as_the_account_that_is_made(
     assert record.one("Cluster").inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
 
 
-def test_nodes_account_may_do_what_nodes_do_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_account_has_only_the_roles_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(STANDARD, monkeypatch, PRIVATE)
     assert record.one("Account").inputs["accountId"] == "gke-nodes"
     granted = {member.inputs["role"] for member in record.all("IAMMember") if ACCOUNT in member.inputs["member"]}
@@ -139,7 +137,7 @@ def test_nodes_read_the_projects_registry_if_the_stack_has_images_there(monkeypa
     assert "roles/artifactregistry.reader" not in {one.inputs["role"] for one in record.all("IAMMember")}
 
 
-def test_account_that_is_there_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_account_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     there = "nodes@other-project.iam.gserviceaccount.com"
     record = recorded(STANDARD, monkeypatch, {"nodeServiceAccount": there})
     assert record.all("Account") == []
@@ -157,14 +155,14 @@ def test_pools_of_an_existing_cluster_run_as_the_account_and_wait_for_its_roles(
     assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool)
 
 
-def test_pools_that_a_compute_class_makes_run_as_the_account_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pools_of_a_compute_class_run_as_the_account_too(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(CLASSES, monkeypatch, {"nodeServiceAccount": "gke-nodes"})
     made = [one for one in record.resources.values() if one.inputs.get("kind") == "ComputeClass"]
     assert [one.inputs["spec"]["nodePoolConfig"] for one in made] == [{"serviceAccount": ACCOUNT}]
 
 
 @both
-def test_autopilot_is_told_once_whom_its_nodes_run_as(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autopilot_sets_the_node_account_once(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = recorded(AUTOPILOT, monkeypatch, PRIVATE, preview).one("Cluster").inputs
     defaults = cluster["clusterAutoscaling"]["autoProvisioningDefaults"]
     assert defaults == {"serviceAccount": ACCOUNT, "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"]}
@@ -190,7 +188,7 @@ def test_autopilot_is_told_once_whom_its_nodes_run_as(preview: bool, monkeypatch
     ],
     ids=["GKE's own", "also by name", "by name alone", "for some"],
 )
-def test_control_plane_has_the_ways_that_are_asked_for_and_says_of_each_whether_it_is_open(
+def test_control_plane_states_each_endpoint_as_on_or_off(
     cluster: dict[str, Any], endpoints: tuple[bool, bool], authorized: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recorded(STANDARD, monkeypatch, cluster).one("Cluster").inputs
@@ -202,8 +200,8 @@ def test_control_plane_has_the_ways_that_are_asked_for_and_says_of_each_whether_
     assert made.get("masterAuthorizedNetworksConfig") == authorized
 
 
-def test_cluster_that_nobody_reaches_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="nobody reaches the control plane"):
+def test_unreachable_control_plane_is_refused(build: Build) -> None:
+    with pytest.raises(ValueError, match="no client can reach the control plane"):
         build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
 
 
@@ -212,7 +210,9 @@ PUBLIC = {"vpc": {"nat": False}, "authorizedNetworks": ["8.8.8.0/24"]}
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 @pytest.mark.parametrize("cluster", [PRIVATE, PUBLIC], ids=["private", "public"])
-def test_google_refuses_nothing_of_it(path: str, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_accepts_every_resource_of_the_cluster(
+    path: str, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     record = recorded(path, monkeypatch, cluster, enableApis=True)
     resources = [one for one in record.resources.values() if one.type in RESOURCES]
@@ -246,7 +246,7 @@ def test_google_refuses_nothing_of_it(path: str, cluster: dict[str, Any], monkey
         "existing",
     ],
 )
-def test_network_policies_hold_where_there_are_tenants(
+def test_clusters_with_tenants_enforce_network_policies(
     path: str, vpc: Vpc | None, tenants: list[Tenant], expected: str | None
 ) -> None:
     made = settings_of(path)
@@ -254,13 +254,13 @@ def test_network_policies_hold_where_there_are_tenants(
     assert plan.network_policy(made.model_copy(update={"cluster": cluster, "tenants": tenants})) == expected
 
 
-def test_existing_cluster_that_holds_no_tenant_back_is_told_before_anything_is_made(
+def test_existing_cluster_without_network_policy_is_refused_before_anything_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = configuration(STANDARD)
     given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     given["gke-ai:tenants"] = [{"name": "research"}]
-    with pytest.raises(pulumi.RunError, match=r"enforces no NetworkPolicy.*--enable-network-policy"):
+    with pytest.raises(pulumi.RunError, match=r"does not enforce NetworkPolicies.*--enable-network-policy"):
         run_program(given, True, monkeypatch)
 
 
@@ -271,7 +271,7 @@ def test_existing_cluster_that_holds_no_tenant_back_is_told_before_anything_is_m
         ("fuse", False, r"has no Cloud Storage FUSE driver.*--update-addons=GcsFuseCsiDriver=ENABLED"),
     ],
 )
-def test_existing_cluster_without_what_pods_need_is_told_before_anything_is_made(
+def test_existing_cluster_without_a_feature_for_pods_is_refused_before_anything_is_created(
     attribute: str, lacking: object, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = configuration(STANDARD)
@@ -282,18 +282,18 @@ def test_existing_cluster_without_what_pods_need_is_told_before_anything_is_made
         run_program(given, True, monkeypatch)
 
 
-def test_existing_cluster_that_lets_nobody_in_by_its_dns_name_is_told_before_anything_is_made(
+def test_existing_cluster_without_dns_access_is_refused_before_anything_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = configuration(CLASSES)
     given["gke-ai:cluster"] |= {"dnsEndpoint": True}
     run_program(given, True, monkeypatch)
     monkeypatch.setattr(Mocks, "by_name", {"endpoint": "gke-1.example.com", "allowExternalTraffic": False})
-    with pytest.raises(pulumi.RunError, match=r"lets nobody in by its DNS name.*--enable-dns-access"):
+    with pytest.raises(pulumi.RunError, match=r"refuses clients at its DNS name.*--enable-dns-access"):
         run_program(given, True, monkeypatch)
 
 
-def test_dataplane_is_for_the_life_of_the_cluster_and_calico_is_not(build: Build) -> None:
+def test_changed_dataplane_replaces_the_cluster_and_calico_does_not(build: Build) -> None:
     base = {"name": "c", "project": PROJECT, "mode": "standard"}
 
     def inputs(policy: str | None) -> tuple[Registration, str]:
@@ -314,7 +314,7 @@ def test_dataplane_is_for_the_life_of_the_cluster_and_calico_is_not(build: Build
 
 
 @both
-def test_nothing_is_asked_of_an_api_before_it_is_enabled(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_wait_until_their_api_is_enabled(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(STANDARD, monkeypatch, PRIVATE, preview, enableApis=True)
 
     def waits(kind: str, name: str | None = None) -> set[str]:
@@ -327,12 +327,12 @@ def test_nothing_is_asked_of_an_api_before_it_is_enabled(preview: bool, monkeypa
         assert waits(kind, name) == of_cluster, kind
 
 
-def test_apis_stay_enabled_when_the_stack_goes(build: Build) -> None:
+def test_apis_stay_enabled_after_a_destroy(build: Build) -> None:
     record = build(ProjectApis, {"project": PROJECT, "apis": [apis.CONTAINER]})
     assert record.one("Service", apis.CONTAINER).inputs["disableOnDestroy"] is False
 
 
-def test_apis_are_left_alone_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apis_are_not_enabled_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(STANDARD, monkeypatch, {})
     assert [one for one in record.resources.values() if one.type == "gcp:projects/service:Service"] == []
 
@@ -390,9 +390,7 @@ def test_stack_of_an_earlier_release_stays_as_it_is(path: str, monkeypatch: pyte
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_is_changed_in_place_makes_no_other_cluster(
-    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_in_place_keep_the_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     before = recorded(STANDARD, monkeypatch, {}).one("kubernetes").inputs["clusterIdentifier"]
     assert recorded(STANDARD, monkeypatch, change).one("kubernetes").inputs["clusterIdentifier"] == before
 
@@ -408,7 +406,7 @@ def test_what_is_changed_in_place_makes_no_other_cluster(
     ],
     ids=str,
 )
-def test_what_replaces_a_cluster_makes_another_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_change_the_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[dict[str, Any]] = [{}, {"vpc": {}}, {"network": "shared", "subnetwork": "ai"}]
     seen = {
         recorded(STANDARD, monkeypatch, cluster).one("kubernetes").inputs["clusterIdentifier"]
@@ -418,9 +416,7 @@ def test_what_replaces_a_cluster_makes_another_one(change: dict[str, Any], monke
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
-def test_a_cluster_is_replaced_by_what_makes_it_another_one_to_its_objects(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_identifier_replaces_the_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(path, monkeypatch, {"network": "shared", "subnetwork": "ai", "podsRange": "pods"})
     assert record.one("Cluster").replacement_trigger == record.one("kubernetes").inputs["clusterIdentifier"]
 
@@ -439,7 +435,7 @@ def test_a_cluster_is_replaced_by_what_makes_it_another_one_to_its_objects(
     ],
     ids=["kept", "none are left", "never had any", "still asked for", "no address that they hold for"],
 )
-def test_authorized_networks_that_the_cloud_keeps_are_warned_of_with_the_command_that_removes_them(
+def test_warning_about_kept_authorized_networks_has_the_command_that_removes_them(
     cluster: dict[str, Any], kept: list[str] | None, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -449,7 +445,7 @@ def test_authorized_networks_that_the_cloud_keeps_are_warned_of_with_the_command
     recorded(STANDARD, monkeypatch, cluster)
     assert bool(said) == warned
     for text in said:
-        assert text.startswith("gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach")
+        assert text.startswith("gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach")
         assert (
             "gcloud container clusters update llm-cluster --location us-central1 --project my-project "
             "--no-enable-master-authorized-networks" in text
@@ -508,11 +504,11 @@ def test_range_for_nodes_loses_four_addresses(cidr: str, nodes: int) -> None:
         ("us-docker.pkg.dev/p/r/i@sha256:abc", "us-docker.pkg.dev"),
     ],
 )
-def test_registry_of_an_image_is_told_by_its_name(image: str, host: str) -> None:
+def test_registry_of_an_image_follows_from_its_name(image: str, host: str) -> None:
     assert registry_of(image) == host
 
 
-def test_name_alone_is_made_and_an_address_is_not() -> None:
+def test_only_a_bare_account_name_is_created() -> None:
     assert identities.account_email("gke-nodes", PROJECT) == ACCOUNT
     assert identities.account_email(ACCOUNT, "another") == ACCOUNT
     assert [identities.is_account_id(name) for name in ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)] == [

@@ -1,4 +1,4 @@
-"""What a stack writes is the contract, the contract keeps its word, and its reader says what is missing and why."""
+"""The stack writes the contract, the contract stays compatible, and the reader reports what is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ VERSIONS = {
 
 
 def keys_since() -> dict[str, set[str]]:
-    """Every key of the contract, by the version that brought it."""
+    """Every key of the contract, by the version that added it."""
     found: dict[str, set[str]] = {}
     for item_type, path in parts():
         for name, field in item_type.model_fields.items():
@@ -74,7 +74,7 @@ def test_version_is_that_of_the_newest_key() -> None:
     assert max(map(parsed, keys_since())) == parsed(VERSION)
 
 
-def test_view_can_be_installed_alone(tmp_path: Path) -> None:
+def test_outputs_package_imports_nothing_else_of_the_project(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "outputs", tmp_path / "outputs")
     alone = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-P", "-c", "import outputs.stack_outputs"], cwd=tmp_path, env=alone, check=True)
@@ -83,7 +83,7 @@ def test_view_can_be_installed_alone(tmp_path: Path) -> None:
 
 
 def written_by(kind: type[Item], value: Mapping[str, Any], path: str = "") -> set[str]:
-    """Keys in `value`, of a class of the contract, with those of the items in it; lists of items must not be empty."""
+    """Keys of `value`, an instance of a contract class, and of its items. Lists of items must not be empty."""
     found = set()
     inside = {inner: one for inner, one in parts(kind) if one.count("[].") == 1}
     for key, item in value.items():
@@ -96,7 +96,7 @@ def written_by(kind: type[Item], value: Mapping[str, Any], path: str = "") -> se
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The outputs of a stack that has something of everything."""
+    """The outputs of a stack with every kind of item."""
     given = configuration("examples/mixed-training-inference-autopilot.yaml")
     given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "existingMode": "autopilot"}
     metric = {"metric": "slotsUsed", "target": "0.8"}
@@ -118,7 +118,7 @@ def test_stack_writes_every_key_and_no_other(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
-def test_outputs_of_every_configuration_are_of_the_contract(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_of_every_configuration_match_the_contract(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = run_program(configuration(path), False, monkeypatch).outputs
     assert Contract.model_validate(outputs).model_dump(by_alias=True) == outputs
 
@@ -204,7 +204,7 @@ def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def granted(path: str, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> list[dict[str, Any]]:
-    """What the first queue of a configuration grants."""
+    """The quota of the first queue of a configuration."""
     given = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
     quota: list[dict[str, Any]] = run_program(given, False, monkeypatch).outputs["queues"][0]["quota"]
     return quota
@@ -250,7 +250,7 @@ NEW: dict[str, Any] = {
 
 
 class Producing(mocks.Mocks):
-    """An engine whose stack references find these outputs; with none at all, they are not known yet."""
+    """An engine whose stack references return these outputs. Without outputs, they are unknown."""
 
     def __init__(self, outputs: Mapping[str, Any] | None, secrets: tuple[str, ...]) -> None:
         self.outputs = outputs
@@ -276,7 +276,7 @@ def seen(
     secrets: tuple[str, ...] = (),
     preview: bool = False,
 ) -> tuple[Any, bool, bool]:
-    """What a consumer finds, whether it is known, and whether it is secret."""
+    """The value that a consumer reads, whether it is known, and whether it is secret."""
     pulumi.runtime.set_mocks(Producing(outputs, secrets), project="consumer", stack="test", preview=preview)
     found: list[tuple[Any, bool, bool]] = []
 
@@ -289,7 +289,7 @@ def seen(
     return found[0]
 
 
-def test_what_a_stack_has_is_read() -> None:
+def test_view_reads_all_outputs_of_a_stack() -> None:
     queue = seen(lambda dev: dev.queue("llm"), NEW)[0]
     assert isinstance(queue, Queue)
     assert seen(lambda dev: dev.queue("llm", "team").local_queue, NEW) == ("team", True, False)
@@ -297,12 +297,12 @@ def test_what_a_stack_has_is_read() -> None:
     assert seen(lambda dev: dev.version, NEW)[0] == VERSION
 
 
-def test_an_old_stack_is_read_as_far_as_it_goes() -> None:
+def test_view_reads_the_keys_that_an_old_stack_has() -> None:
     assert seen(lambda dev: dev.queue("llm").quota[0].amounts, OLD)[0] == GRANT["resources"]
     assert seen(lambda dev: dev.cluster_name, OLD)[0] == "ai-dev"
 
 
-def test_a_newer_stack_is_read_as_far_as_this_goes() -> None:
+def test_view_ignores_unknown_keys_of_a_newer_stack() -> None:
     newer = {**NEW, "version": "1.9", "queues": [{**QUEUE, "quota": [GRANT], "kindOfQueue": "new"}], "more": {}}
     assert seen(lambda dev: dev.queue("llm").local_queue, newer)[0] == "team"
 
@@ -319,14 +319,14 @@ def test_too_old_a_stack_is_named_with_the_version_that_it_needs(read: Callable[
     with pytest.raises(MissingOutput) as error:
         seen(read, OLD)
     said = str(error.value)
-    assert f"organization/gke-ai/dev has no output {key}:" in said
-    assert "version 1.1" in said, "the version that has it"
+    assert f"organization/gke-ai/dev has no output {key}." in said
+    assert "Version 1.1 of the outputs added it" in said, "the version that has it"
     assert "was deployed with 1." in said, "the version of the stack"
     assert "pulumi up" in said, "the remedy"
 
 
 def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> None:
-    with pytest.raises(MissingOutput, match="has no output autoscalers, though its outputs are of version"):
+    with pytest.raises(MissingOutput, match="has no output autoscalers, although its outputs have version"):
         seen(lambda dev: dev.autoscalers, NEW)
 
 
@@ -340,7 +340,7 @@ def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> Non
         ({**NEW, "queues": [{**QUEUE, "namespace": 7}]}, r"queues\.0\.namespace: Input should be a valid string"),
     ],
 )
-def test_a_stack_of_something_else_is_told(outputs: dict[str, Any], message: str) -> None:
+def test_stack_of_another_program_is_refused(outputs: dict[str, Any], message: str) -> None:
     with pytest.raises(pulumi.RunError, match=message):
         seen(lambda dev: dev.queue("llm"), outputs)
 
@@ -354,7 +354,7 @@ def test_a_stack_of_something_else_is_told(outputs: dict[str, Any], message: str
         (lambda dev: dev.tenant("research"), r"no tenant research\. It has: none at all\."),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(read: Callable[[StackOutputs], Any], message: str) -> None:
+def test_missing_item_is_reported_with_the_existing_ones(read: Callable[[StackOutputs], Any], message: str) -> None:
     with pytest.raises(pulumi.RunError, match=message):
         seen(read, NEW)
 
@@ -372,7 +372,7 @@ def test_secret_output_stays_secret_and_makes_no_other_one_secret() -> None:
     assert seen(lambda dev: dev.queue("llm").local_queue, outputs, ("kubeconfig", "theirs")) == ("team", True, False)
 
 
-def test_refusal_never_shows_what_was_found() -> None:
+def test_refusal_never_shows_the_value() -> None:
     with pytest.raises(pulumi.RunError) as error:
         seen(lambda dev: dev.queues, {**NEW, "queues": [{**QUEUE, "quota": TOKEN}]}, ("queues",))
     assert TOKEN not in str(error.value)
@@ -384,7 +384,7 @@ def test_unknown_outputs_stay_unknown_in_a_preview() -> None:
 
 
 def test_provider_is_of_the_cluster_and_stays_with_it() -> None:
-    """Its identity is the cluster's, not that of an endpoint, which would make every object anew."""
+    """It identifies the cluster and not the endpoint, whose change would replace every object."""
     found = Producing(NEW, ())
     pulumi.runtime.set_mocks(found, project="consumer", stack="test", preview=False)
 

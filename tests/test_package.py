@@ -1,4 +1,4 @@
-"""The components as a Pulumi package: what programs in other languages see of it, and how it refuses."""
+"""The components as a Pulumi package: its schema for other languages, and its refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUEUES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def package() -> Any:
-    """The package, as its plugin would serve it."""
+    """The package as its plugin serves it."""
     served = runpy.run_path(str(ROOT / "package" / "__main__.py"))
     return served["Package"](served["every_component"](), served["NAME"])
 
@@ -45,7 +45,7 @@ def schema(package: Any) -> dict[str, Any]:
 
 
 def resources(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Each component with its required and its other inputs, and its outputs."""
+    """Each component with its required inputs, optional inputs and outputs."""
     return {
         token.rpartition(":")[2]: {
             "required": sorted(found.get("requiredInputs", [])),
@@ -56,8 +56,8 @@ def resources(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_no_program_in_another_language_breaks(schema: dict[str, Any]) -> None:
-    """Every component of the list is there, with all its inputs and outputs, and wants no more than it did."""
+def test_package_stays_compatible_with_programs_in_other_languages(schema: dict[str, Any]) -> None:
+    """Every listed component exists with all its inputs and outputs, and requires no further input."""
     there = resources(schema)
     pinned = yaml.safe_load(EXPECTED.read_text())
     assert there.keys() == pinned.keys(), "a component is added to tests/expected/package.yaml, and never taken away"
@@ -68,7 +68,7 @@ def test_no_program_in_another_language_breaks(schema: dict[str, Any]) -> None:
         assert set(pin["outputs"]) <= set(found["outputs"]), name
 
 
-def test_package_is_what_the_components_type_tokens_say(schema: dict[str, Any]) -> None:
+def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
     assert schema["name"] == "gke-ai"
     assert all(token.startswith("gke-ai:index:") for token in schema["resources"])
 
@@ -80,7 +80,7 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
 
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
-    """Path and text of what the package says to inputs that it refuses."""
+    """Path and text of the refusal of these inputs."""
     pulumi.runtime.set_mocks(NoCloud())
     with pytest.raises((pulumi.InputPropertyError, pulumi.InputPropertiesError)) as error:
         package.construct("x", f"gke-ai:index:{kind}", inputs)
@@ -90,7 +90,7 @@ def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
 
 
 class NoCloud(pulumi.runtime.Mocks):
-    """A cloud in which nothing is made."""
+    """A cloud in which nothing is created."""
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         return f"{args.name}-id", dict(args.inputs)
@@ -114,7 +114,7 @@ class NoCloud(pulumi.runtime.Mocks):
         ),
     ],
 )
-def test_output_where_a_value_must_be_known_is_told_by_its_path(
+def test_output_for_a_plain_argument_is_refused_with_its_path(
     package: Any, kind: str, inputs: dict[str, Any], at: tuple[str | int, ...], path: str, output: Any
 ) -> None:
     given: Any = json.loads(json.dumps(inputs))
@@ -124,11 +124,11 @@ def test_output_where_a_value_must_be_known_is_told_by_its_path(
     inside[at[-1]] = output
     where, why = refusal(package, kind, given)
     assert where == path
-    assert "must be known before" in why
-    assert "Write the value itself, or take it from the configuration" in why
+    assert "needs the value before Pulumi creates anything" in why
+    assert "Write the value itself, or read it from the configuration" in why
 
 
-def test_output_where_a_component_takes_one_is_no_mistake(package: Any) -> None:
+def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
     pulumi.runtime.set_mocks(NoCloud())
     package.construct("x", "gke-ai:index:FlexStartTpuPool", {**POOL, "cluster": pulumi.Output.from_input("c")})
 
@@ -137,11 +137,11 @@ def test_output_where_a_component_takes_one_is_no_mistake(package: Any) -> None:
     ("change", "message"),
     [
         ({"topology": "5x5"}, "5x5 is no topology of TPU v6e"),
-        ({"capacity": {"mode": "spot"}}, "spot capacity is that of a TpuNodePool"),
+        ({"capacity": {"mode": "spot"}}, "a FlexStartTpuPool has no spot capacity. Use a TpuNodePool"),
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
 )
-def test_refusal_of_a_component_is_a_sentence_and_no_traceback(
+def test_refusal_of_a_component_is_a_sentence_without_traceback(
     package: Any, change: dict[str, Any], message: str
 ) -> None:
     said = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]

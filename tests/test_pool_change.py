@@ -1,4 +1,4 @@
-"""Pools that are created first: how they are named and found, what moves to them, and which can't be such pools."""
+"""Pools with createBeforeDelete: names, labels, draining, and refused settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made(build: Build, **more: Any) -> Registration:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_other_nodes_have_another_name_in_google_cloud_and_the_same_in_pulumi(build: Build, change: Any) -> None:
+def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: Build, change: Any) -> None:
     before, after = made(build), made(build, **change)
     assert before.inputs["name"].startswith("l4-")
     assert len(before.inputs["name"]) == len("l4-0a1b2c")
@@ -61,7 +61,7 @@ def test_what_changes_in_place_keeps_the_name(build: Build, change: Any) -> None
     assert made(build, **change).inputs["name"] == made(build).inputs["name"]
 
 
-def test_pool_without_it_has_the_bare_name_no_label_and_goes_first(build: Build) -> None:
+def test_pool_without_create_before_delete_has_the_bare_name_and_is_deleted_first(build: Build) -> None:
     pool = made(build, create_before_delete=False)
     assert pool.inputs["name"] == "l4"
     assert POOL not in pool.inputs["nodeConfig"].get("labels", {})
@@ -74,7 +74,7 @@ def with_pools(**first: Any) -> Configuration:
     return values
 
 
-def test_nothing_in_the_cluster_asks_for_the_name_that_changes(build: Build) -> None:
+def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
     settings = load(with_pools(createBeforeDelete=True, labels={"team": "ml"}), PROJECT)
     pool, other = settings.gpu_pools
     wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
@@ -88,7 +88,7 @@ def test_nothing_in_the_cluster_asks_for_the_name_that_changes(build: Build) -> 
 
 # --------------------------------------------------------------------------------------------------------------- moving
 class Nodes:
-    """Old nodes that have some pods left at each look, or answer with an error."""
+    """Old nodes that return the remaining pods of each call, or raise an error."""
 
     def __init__(self, *looks: list[str] | Exception) -> None:
         self.looks = list(looks)
@@ -106,7 +106,7 @@ class Nodes:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is told while pods are moved, which takes no time here."""
+    """The messages that a drain logs. It takes no time here."""
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)
@@ -117,7 +117,7 @@ def move(nodes: Nodes) -> None:
     asyncio.run(draining.drain("l4", nodes, None))  # type: ignore[arg-type]
 
 
-def test_moving_ends_when_nothing_is_left_and_tells_each_change_once(said: list[str]) -> None:
+def test_drain_ends_when_no_pod_is_left_and_logs_each_change_once(said: list[str]) -> None:
     nodes = Nodes(["llm/a (its disruption budget)"], ["llm/a (its disruption budget)"], ConnectionError("no"), [])
     move(nodes)
     assert len(said) == 2
@@ -127,7 +127,7 @@ def test_moving_ends_when_nothing_is_left_and_tells_each_change_once(said: list[
 
 
 @pytest.mark.usefixtures("said")
-def test_pods_that_can_not_be_moved_fail_the_update_and_get_their_nodes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_drain_fails_the_update_and_uncordons_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
     nodes = Nodes(["llm/a (its disruption budget)"])
     with pytest.raises(pulumi.RunError, match=r"(?s)llm/a \(its disruption budget\).*run up again"):
@@ -136,14 +136,14 @@ def test_pods_that_can_not_be_moved_fail_the_update_and_get_their_nodes_back(mon
 
 
 @pytest.mark.usefixtures("said")
-def test_a_way_back_from_pods_that_can_not_be_moved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_drain_says_how_to_return_to_the_old_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
     with pytest.raises(pulumi.RunError, match="diskSizeGb"):
         move(Nodes(["llm/a (its disruption budget)"]))
 
 
 @pytest.mark.usefixtures("said")
-def test_a_cluster_that_never_answers_ends_in_words_and_not_in_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drain_of_an_unreachable_cluster_ends_with_an_error_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Nodes):
         def open(self) -> None:
             raise ConnectionError("no")
@@ -193,5 +193,5 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_with_create_before_delete_is_told_alone(mistake: Mistake) -> None:
+def test_mistake_with_create_before_delete_is_reported_alone(mistake: Mistake) -> None:
     is_told_alone(mistake, first())

@@ -1,4 +1,4 @@
-"""What must be there before what, what must not wait, and what a bad configuration builds: nothing."""
+"""Dependencies between resources, and that a bad configuration creates nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def recorded(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch, **sectio
         ("Job", "NodePool gpupool"),
     ],
 )
-def test_nothing_comes_before_what_it_needs(
+def test_resources_wait_for_their_dependencies(
     waiting: str, first: str, preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = recorded(STANDARD, preview, monkeypatch)
@@ -79,7 +79,7 @@ def test_nothing_waits_without_a_reason(free: str, other: str, preview: bool, mo
 
 
 @both
-def test_namespace_goes_before_kueue_and_buckets(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_namespace_is_deleted_before_kueue_and_buckets(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(STANDARD, preview, monkeypatch)
     before = record.waits_for(record.one("Namespace", "llm"))
     # A namespace that outlived Kueue would hang on the finalizers of its pods and workloads, and a cluster queue that
@@ -103,7 +103,7 @@ def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: p
 
 
 @both
-def test_runs_of_one_queue_do_not_hold_up_those_of_another(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = configuration(STANDARD)
     (run,), queues = found["gke-ai:training"], found["gke-ai:queues"]
     (queue,), (local,) = queues["clusterQueues"], queues["localQueues"]
@@ -130,7 +130,7 @@ def test_every_object_is_registered_before_a_cluster_exists(
 
 
 @pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_kubernetes_object_goes_to_the_stacks_own_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(path, False, monkeypatch)
     provider = record.one("kubernetes")
     for one in record.resources.values():
@@ -139,7 +139,9 @@ def test_every_kubernetes_object_goes_to_the_stacks_own_cluster(path: str, monke
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
-def test_what_kueue_admits_is_tried_again_while_kueue_cannot_answer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = recorded(path, False, monkeypatch)
     for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "Deployment", "Job"):
         assert record.one(kind).hooked, kind
@@ -148,9 +150,7 @@ def test_what_kueue_admits_is_tried_again_while_kueue_cannot_answer(path: str, m
 @pytest.mark.parametrize(
     "change", [{"labels": {"team": "research"}}, {"releaseChannel": "stable"}, {"systemPool": {"nodesPerZone": 2}}]
 )
-def test_changed_cluster_is_still_the_same_cluster_to_its_objects(
-    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_change_in_place_keeps_the_cluster_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
     before = recorded(STANDARD, True, monkeypatch).one("kubernetes").inputs["clusterIdentifier"]
     after = recorded(STANDARD, True, monkeypatch, cluster={**section, **change}).one("kubernetes")
@@ -158,14 +158,14 @@ def test_changed_cluster_is_still_the_same_cluster_to_its_objects(
 
 
 @pytest.mark.parametrize("change", [{"location": "us-central1-a"}, {"network": "research"}, {"name": "other"}])
-def test_another_cluster_is_another_one_to_its_objects(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_changes_the_cluster_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
     before = recorded(STANDARD, True, monkeypatch).one("kubernetes").inputs["clusterIdentifier"]
     after = recorded(STANDARD, True, monkeypatch, cluster={**section, **change}).one("kubernetes")
     assert after.inputs["clusterIdentifier"] != before
 
 
-def test_existing_cluster_is_looked_up_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_cluster_is_looked_up_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"name": "llm-cluster", "location": "us-central1", "mode": "existing", "existingMode": "autopilot"}
     record = recorded(AUTOPILOT, False, monkeypatch, cluster=cluster)
     assert not record.all("Cluster")
@@ -181,7 +181,7 @@ def test_no_output_is_masked(preview: bool, monkeypatch: pytest.MonkeyPatch) -> 
 
 @both
 @pytest.mark.parametrize("given", ["stack", "variable"])
-def test_token_is_a_secret_wherever_it_goes(given: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_a_secret_in_every_resource(given: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     section = configuration(STANDARD)
     if given == "stack":
         section["gke-ai:hfToken"] = TOKEN
@@ -199,7 +199,7 @@ def test_token_is_a_secret_wherever_it_goes(given: str, preview: bool, monkeypat
 
 
 def refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **how: Any) -> str:
-    """What the program says of a configuration that it refuses; nothing may have been created."""
+    """The error for a refused configuration. Asserts that nothing was created."""
     made: list[str] = []
 
     def create(_: Cloud, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
@@ -235,7 +235,7 @@ def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pyte
     assert TOKEN not in said
 
 
-def test_existing_cluster_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_existing_cluster_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing_there(_: Cloud, _args: MockCallArgs) -> Any:
         return {}, [("name", "clusters/theirs not found")]
 
@@ -246,7 +246,7 @@ def test_existing_cluster_that_is_not_there_is_named(monkeypatch: pytest.MonkeyP
     assert "There must be a cluster theirs in us-central1" in said
 
 
-def test_project_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_project_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refused({**configuration(STANDARD), "gcp:project": ""}, monkeypatch)
     assert "pulumi config set gcp:project" in said
 

@@ -532,7 +532,7 @@ def test_edges_that_follow_from_others_are_not_drawn() -> None:
 
 
 def test_warnings_of_the_program_are_on_the_page_and_those_of_plugins_are_not() -> None:
-    kept = "gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach the control plane."
+    kept = "gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach the control plane."
     events = [
         {"diagnosticEvent": {"severity": "warning", "message": f"{text}\n"}}
         for text in (kept, "unable to detect an upgrade")

@@ -1,4 +1,4 @@
-"""The example of cost-optimised serving registers the objects of its source document, but for what is named here."""
+"""The cost-optimized serving example registers the objects of its source document, except for these differences."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def class_is_asked_for_by_the_pods(item: Object) -> None:
 
 
 def class_says_what_happens_without_capacity(item: Object) -> None:
-    """GKE's default changed with 1.33; what it is now is written."""
+    """GKE's default changed in 1.33, so the program writes the value."""
     if item["kind"] == "ComputeClass":
         item["spec"]["whenUnsatisfiable"] = "DoNotScaleUp"
 
 
 def class_says_that_its_choices_have_gpus(item: Object) -> None:
-    """Autopilot lets a pod with GPUs into a class only if a choice says so; elsewhere the machine type would do."""
+    """Autopilot accepts a pod with GPUs only if a priority states GPUs. Otherwise the machine type is enough."""
     if item["kind"] == "ComputeClass":
         for priority in item["spec"]["priorities"]:
             priority["gpu"] = {"type": "nvidia-l4", "count": 2}
 
 
 def namespace_is_stated(item: Object) -> None:
-    """The document leaves it to kubectl, which takes the default one."""
+    """The document omits the namespace, and kubectl uses `default`."""
     if item["kind"] != "ComputeClass":
         item["metadata"]["namespace"] = "default"
 
 
 def deployment_carries_the_label_of_its_pods(item: Object) -> None:
-    """As the source document of mixed training and inference has it, so that people find it by its label."""
+    """The label that the mixed training and inference document uses, so people can select it."""
     if item["kind"] == "Deployment":
         item["metadata"]["labels"] = {"app": "llm"}
 
@@ -81,7 +81,7 @@ SERVICE: Object = {
 
 
 def comparable(item: Object) -> Object:
-    """The object with its environment, whose order means nothing, in one order."""
+    """The object with a sorted environment, whose order has no meaning."""
     if item["kind"] == "Deployment":
         for container in item["spec"]["template"]["spec"]["containers"]:
             container["env"] = sorted(container["env"], key=lambda one: str(one["name"]))
@@ -107,6 +107,6 @@ def test_objects_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> Non
         assert registered[key] == wanted, key
 
 
-def test_nothing_is_made_in_the_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_created_in_the_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
     record = run_program(configuration(EXAMPLE), False, monkeypatch)
     assert not [one.type for one in record.resources.values() if one.type.startswith("gcp:")]

@@ -1,4 +1,4 @@
-"""Both JetStream examples register the objects of their source document, but for the differences named here."""
+"""Both JetStream examples register the objects of their source document, except for these differences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTAINERS = {"key": "container", "operator": "In", "values": ["maxengine-server
 
 
 def selectors_are_in_the_spec(item: Object) -> None:
-    """The document has the server's selector beside the spec, where the API refuses it."""
+    """The document has the server's selector outside the spec, where the API refuses it."""
     if "selector" in item:
         item["spec"]["selector"] = item.pop("selector")
 
@@ -45,7 +45,7 @@ def namespaces_are_stated(item: Object) -> None:
 
 
 def one_account_is_bound(item: Object) -> None:
-    """The document makes prom-frontend-sa, and binds and grants to jetstream-iam-sa, which nobody makes."""
+    """The document creates prom-frontend-sa, but binds and grants to jetstream-iam-sa, which it never creates."""
     annotations = item["metadata"].get("annotations", {})
     for key, value in annotations.items():
         annotations[key] = value.replace("jetstream-iam-sa", "prom-frontend-sa")
@@ -58,14 +58,14 @@ def ports_of_adapters_are_stated(item: Object) -> None:
 
 
 def windows_are_stated(item: Object) -> None:
-    """Kubernetes' defaults, written because they are a choice."""
+    """Kubernetes' defaults, set explicitly because they are a choice."""
     if item["kind"] == "HorizontalPodAutoscaler":
         windows = {"scaleUp": 0, "scaleDown": 300}
         item["spec"]["behavior"] = {way: {"stabilizationWindowSeconds": window} for way, window in windows.items()}
 
 
 def several_metrics_are_of_one_adapter(item: Object) -> None:
-    """The document has targets outside `target`, and takes one metric of each adapter, of which there is one."""
+    """The document has targets outside `target`, and uses one metric of each adapter."""
     if item["metadata"]["name"] == "jetstream-hpa-multiple-metrics":
         for entry in item["spec"]["metrics"]:
             entry["external"] = entry.pop("pods", None) or entry["external"]
@@ -75,7 +75,7 @@ def several_metrics_are_of_one_adapter(item: Object) -> None:
 
 
 def averages_are_compared(entry: Object) -> None:
-    """Through Prometheus the value is an average already: the target is of the average, not of each replica's share.
+    """Through Prometheus the value is already an average, so the target applies to it and not to each replica.
 
     What the TPUs' query selects by, the document has in the query, for one container of one namespace.
     """
@@ -87,7 +87,7 @@ def averages_are_compared(entry: Object) -> None:
 
 
 def chips_of_either_container_in_this_cluster(entry: Object) -> None:
-    """The document selects TPU memory by jetstream-http, which has no chips, in all clusters of the project."""
+    """The document selects TPU memory of jetstream-http, which has no chips, in all clusters of the project."""
     selector = entry["external"]["metric"].get("selector", {})
     if selector.get("matchLabels", {}).pop("metric.labels.container", None):
         selector["matchLabels"]["resource.labels.cluster"] = "jetstream"
@@ -191,7 +191,7 @@ def test_cloud_resources_are_those_of_the_source(adapter: str, records: dict[str
 
 
 @pytest.mark.parametrize("adapter", EXAMPLES)
-def test_server_is_the_one_that_the_source_takes_for_granted(adapter: str, records: dict[str, Record]) -> None:
+def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: dict[str, Record]) -> None:
     wanted, record = filled(SOURCE["server"]), records[adapter]
     deployment = record.one("Deployment", "maxengine-server").inputs
     assert "replicas" not in deployment["spec"], "the autoscaler decides them"

@@ -1,4 +1,4 @@
-"""Both mixed examples register the objects of their source document, but for the differences named here."""
+"""Both mixed examples register the objects of their source document, except for these differences."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Object = dict[str, Any]
 
 
 def kueue_objects_are_v1beta2(item: Object) -> None:
-    """The document has Kueue 0.10; the version that current Kueue stores is v1beta2."""
+    """The document uses Kueue 0.10. Current Kueue stores v1beta2."""
     if item["apiVersion"] == "kueue.x-k8s.io/v1beta1":
         item["apiVersion"] = "kueue.x-k8s.io/v1beta2"
 
 
 def kueue_takes_deployments_by_their_queue_label(item: Object) -> None:
-    """The document selects pods by `kueue-job`, which current Kueue can't; it takes what carries the queue's label."""
+    """The document selects pods by `kueue-job`. Current Kueue selects by the queue's label instead."""
     if item["kind"] == "Deployment":
         del item["spec"]["template"]["metadata"]["labels"]["kueue-job"]
         item["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
 
 
 def rollouts_are_stated(item: Object) -> None:
-    """With one replica the same as Kubernetes' default; stated because a rollout at full quota is a choice."""
+    """Equals Kubernetes' default with one replica. Set because a rollout at full quota is a choice."""
     if item["kind"] == "Deployment":
         rolling = {"maxSurge": 1, "maxUnavailable": 0}
         item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
 
 
 def token_has_both_names(item: Object) -> None:
-    """TGI's launcher reads the second name, to fetch the model's configuration."""
+    """TGI's launcher reads the second name to download the model's configuration."""
     if item["kind"] == "Deployment":
         container = item["spec"]["template"]["spec"]["containers"][0]
         place, token = next(
@@ -52,7 +52,7 @@ def token_has_both_names(item: Object) -> None:
 
 
 def pods_end_when_requests_have(item: Object) -> None:
-    """The documents leave Kubernetes' 30 s, and cut off requests at each rollout and drain."""
+    """The documents keep Kubernetes' 30 s, which aborts requests at each rollout and drain."""
     if item["kind"] == "Deployment":
         pod = item["spec"]["template"]["spec"]
         pod["terminationGracePeriodSeconds"] = 120
@@ -61,13 +61,13 @@ def pods_end_when_requests_have(item: Object) -> None:
 
 
 def pulumi_does_not_wait_for_queues(item: Object) -> None:
-    """A note to Pulumi's plugin, of no effect in the cluster."""
+    """An annotation for Pulumi's plugin, without effect in the cluster."""
     if item["kind"] in ("Deployment", "Job") or item["metadata"]["name"] == "llm-service":
         item["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
 
 
 def pulumi_sets_replicas_back(item: Object) -> None:
-    """A note to Pulumi's plugin, of no effect in the cluster."""
+    """An annotation for Pulumi's plugin, without effect in the cluster."""
     if item["kind"] == "Deployment":
         item["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
 
@@ -149,7 +149,7 @@ def key_of(resource: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def unwrapped(inputs: Mapping[str, Any]) -> Object:
-    """The object with its secret read, as the API server gets it."""
+    """The object with its secret decoded, as the API server receives it."""
     item = dict(inputs)
     if item["kind"] == "Secret":
         item["stringData"] = item["stringData"]["value"]
@@ -157,7 +157,7 @@ def unwrapped(inputs: Mapping[str, Any]) -> Object:
 
 
 def comparable(item: Object) -> Object:
-    """The object with what has several spellings in one: quantities, and lists whose order means nothing."""
+    """The object with normalized quantities, and sorted lists whose order has no meaning."""
     if item["kind"] == "ClusterQueue":
         item = copy.deepcopy(item)
         for group in item["spec"]["resourceGroups"]:
@@ -170,7 +170,7 @@ def comparable(item: Object) -> Object:
 
 
 def merged(found: Any, wanted: Any) -> Any:
-    """What `found` would be if all that `wanted` states were so; a region may stand in capitals."""
+    """`found` merged with everything that `wanted` states. A region may be in capitals."""
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         return {**found, **{key: merged(found.get(key), value) for key, value in wanted.items()}}
     return found if found == REGION.upper() and wanted == REGION else wanted

@@ -1,4 +1,4 @@
-"""The TPU examples register the objects of their source documents, but for the differences named here."""
+"""The TPU examples register the objects of their source documents, except for these differences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pods_of(item: Object) -> Iterable[Object]:
 
 
 def second_job_is_job_2(item: Object) -> None:
-    """Both Jobs of the document are job-1; its section on deleting them calls the second job-2."""
+    """The document names both Jobs job-1, but its section on deletion calls the second job-2."""
     if item["kind"] == "Job" and item["spec"].get("completionMode") == "Indexed":
         item["metadata"]["name"] = "job-2"
     if item["kind"] == "Service":
@@ -38,7 +38,7 @@ def second_job_is_job_2(item: Object) -> None:
 
 
 def slices_are_chosen(item: Object) -> None:
-    """The document leaves them open: 2x2 and 4x4 of TPU v6e with 4 chips on each machine."""
+    """The document leaves them open. Here: 2x2 and 4x4 of TPU v6e with 4 chips per machine."""
     for pod in pods_of(item):
         topology = "4x4" if "completions" in item["spec"] else "2x2"
         pod["nodeSelector"] |= {
@@ -49,25 +49,25 @@ def slices_are_chosen(item: Object) -> None:
 
 
 def pods_are_as_many_as_the_slice_has_machines(item: Object) -> None:
-    """The document has two pods beside a 4x4 slice, which it says elsewhere is four machines."""
+    """The document has two pods for a 4x4 slice, which has four machines, as it says elsewhere."""
     if "completions" in item["spec"]:
         item["spec"] |= {"completions": 4, "parallelism": 4}
 
 
 def namespace_is_stated(item: Object) -> None:
-    """The document leaves it to kubectl, which takes the default one."""
+    """The document omits the namespace, and kubectl uses `default`."""
     if item["kind"] in ("Job", "JobSet", "Service"):
         item["metadata"]["namespace"] = "default"
 
 
 def pulumi_does_not_wait_for_runs(item: Object) -> None:
-    """A note to Pulumi's plugin, of no effect in the cluster."""
+    """An annotation for Pulumi's plugin, without effect in the cluster."""
     if item["kind"] == "Job":
         item["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
 
 
 def image_has_jax(item: Object) -> None:
-    """The document takes python:3.8 and installs JAX at each start; ours has a pinned one."""
+    """The document uses python:3.8 and installs JAX at each start. Ours pins the JAX image."""
     for pod in pods_of(item):
         container = pod["containers"][0]
         container["image"] = JAX_TPU_IMAGE
@@ -76,7 +76,7 @@ def image_has_jax(item: Object) -> None:
 
 
 def requests_are_stated(item: Object) -> None:
-    """Kubernetes takes them from the limits."""
+    """Kubernetes derives them from the limits."""
     for pod in pods_of(item):
         pod["containers"][0]["resources"] = {"requests": {"google.com/tpu": "4"}, "limits": {"google.com/tpu": "4"}}
 
@@ -88,7 +88,7 @@ def preemption_is_stated(item: Object) -> None:
 
 
 def autopilot_pods_are_not_privileged(item: Object) -> None:
-    """Autopilot has no privileged containers; the document's Jobs on TPUs need none since GKE 1.28."""
+    """Autopilot has no privileged containers. Since GKE 1.28 the document's Jobs on TPUs need none."""
     for pod in pods_of(item):
         pod["containers"][0].pop("securityContext", None)
 
@@ -134,7 +134,7 @@ def example(path: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> Record:
 
 
 def objects_of(record: Record) -> dict[tuple[str, str], Object]:
-    """What the program registers in the cluster, its controllers left out."""
+    """The objects that the program registers in the cluster, without its controllers."""
     return {
         identity(one.inputs): comparable(dict(one.inputs))
         for one in record.resources.values()
@@ -143,7 +143,7 @@ def objects_of(record: Record) -> dict[tuple[str, str], Object]:
 
 
 def of_the_source(file: str, differences: list[Difference], mode: str) -> dict[tuple[str, str], Object]:
-    """The document's objects, as they are with the differences."""
+    """The document's objects, with the differences applied."""
     expected = {}
     for item in yaml.safe_load_all((EXPECTED / file).read_text()):
         for difference in [*differences, *(AUTOPILOT if mode == "autopilot" else [])]:
@@ -153,7 +153,7 @@ def of_the_source(file: str, differences: list[Difference], mode: str) -> dict[t
 
 
 def named(record: Record, expected: Iterable[Mapping[str, Any]]) -> None:
-    """Each of the expected cloud resources is registered, with all that is expected of it."""
+    """Every expected cloud resource is registered with all its expected inputs."""
     for wanted in expected:
         (found,) = (
             {"type": one.type, **one.inputs}

@@ -1,4 +1,4 @@
-"""Patience with controllers and kinds that come late: what is tried again, how often, how long, what is said."""
+"""Retries for late controllers and kinds: which errors, how often, how long, and what they log."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COMPUTE_CLASS = 'no matches for kind "ComputeClass" in version "cloud.google.com
 SECRET_SYNC = 'no matches for kind "SecretSync" in version "secret-sync.gke.io/v1"'
 CLUSTER_QUEUE = 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"'
 OFFICIAL_ATTEMPT = 64.0
-"""Seconds that the official kubernetes plugin spends on one attempt where the kind is missing: six tries of its own."""
+"""Seconds of one attempt of the official kubernetes plugin if the kind is missing: it tries six times."""
 
 
 @dataclass
 class Update:
-    """The engine and a clock: an operation that fails until the hook gives up, and what was said meanwhile."""
+    """The engine and a clock: an operation that fails until the hook gives up, and the logged messages."""
 
     # Of its own: `asyncio.run` would take away the loop that other tests' resources are bound to.
     loop: asyncio.AbstractEventLoop
@@ -37,7 +37,7 @@ class Update:
     errors: list[tuple[float, str]] = field(default_factory=list)
 
     def fail(self, error: str, attempt: float = 0.1, name: str = "q", most: int = 200) -> Update:
-        """Lets the operation fail with the same error, each attempt taking so many seconds."""
+        """Let the operation fail with the same error. Each attempt takes `attempt` seconds."""
         seen: list[str] = []
         while self.tries < most:
             self.seconds += attempt
@@ -53,7 +53,7 @@ class Update:
 
 @pytest.fixture
 def update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Update]:
-    """An update of its own, whose clock stands still but for attempts and pauses."""
+    """A separate update whose clock advances only in attempts and pauses."""
     update = Update(asyncio.new_event_loop())
 
     async def sleep(seconds: float) -> None:
@@ -81,7 +81,7 @@ def update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Update]:
         "context deadline exceeded",
     ],
 )
-def test_what_does_not_answer_yet_is_tried_again_after_a_pause(error: str, update: Update) -> None:
+def test_missing_answer_is_retried_after_a_pause(error: str, update: Update) -> None:
     update.fail(error, most=2)
     assert update.tries == 2
     assert len(update.pauses) == 2
@@ -97,7 +97,7 @@ def test_what_does_not_answer_yet_is_tried_again_after_a_pause(error: str, updat
         "configured Kubernetes cluster is unreachable: unable to load schema information: connection refused",
     ],
 )
-def test_an_answer_is_not_asked_for_again(error: str, update: Update) -> None:
+def test_an_answer_is_not_retried(error: str, update: Update) -> None:
     update.fail(error)
     assert (update.tries, update.pauses) == (1, [])
 
@@ -133,7 +133,7 @@ def test_a_kind_of_gke_gets_one_minute(error: str, update: Update) -> None:
     assert 60 <= update.seconds < 61
 
 
-def test_a_kind_of_gke_is_given_up_after_two_attempts_of_the_official_plugin(update: Update) -> None:
+def test_retries_for_a_kind_of_gke_end_after_two_attempts_of_the_official_plugin(update: Update) -> None:
     update.fail(COMPUTE_CLASS, attempt=OFFICIAL_ATTEMPT)
     assert update.tries == 2
 
@@ -145,7 +145,7 @@ def test_a_kind_of_gke_is_given_up_after_two_attempts_of_the_official_plugin(upd
         (SECRET_SYNC, "gke-ai:hfTokenSecret needs GKE 1.34"),
     ],
 )
-def test_the_remedy_for_a_kind_of_gke_is_said_once_when_the_wait_begins_and_at_its_end(
+def test_remedy_for_a_kind_of_gke_is_logged_when_the_wait_begins_and_ends(
     error: str, remedy: str, update: Update
 ) -> None:
     update.fail(error)
@@ -159,19 +159,19 @@ def test_the_remedy_for_a_kind_of_gke_is_said_once_when_the_wait_begins_and_at_i
     assert "kueue" not in said.lower()
 
 
-def test_the_remedy_is_said_once_for_all_that_wait_for_the_same(update: Update) -> None:
+def test_remedy_is_logged_once_for_all_that_wait_for_the_same_controller(update: Update) -> None:
     update.fail(COMPUTE_CLASS, most=1)
     update.fail(COMPUTE_CLASS, name="other", most=2)
     assert len(update.warnings) == 1
 
 
-def test_a_controller_that_is_as_late_as_usual_is_no_warning(update: Update) -> None:
+def test_usual_delay_of_a_controller_logs_no_warning(update: Update) -> None:
     update.fail(WEBHOOK, most=25)
     assert 10 < update.seconds < 30
     assert update.warnings == []
 
 
-def test_a_controller_that_is_later_is_one(update: Update) -> None:
+def test_longer_delay_of_a_controller_logs_a_warning(update: Update) -> None:
     update.fail(WEBHOOK, most=70)
     ((when, warning),) = update.warnings
     assert 30 <= when < 40
@@ -188,7 +188,7 @@ def test_patience_with_jobset_ends_with_advice_on_jobset(error: str, update: Upd
     assert "kubectl -n jobset-system" in said
 
 
-def test_another_operation_on_the_same_resource_begins_anew(update: Update) -> None:
+def test_another_operation_on_the_same_resource_starts_a_new_wait(update: Update) -> None:
     update.fail(COMPUTE_CLASS)
     update.seconds += 1000
     before, update.tries = update.seconds, 0

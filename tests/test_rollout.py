@@ -1,4 +1,4 @@
-"""An update of Kueue ends when the manager answers by its new configuration, and not by that of before."""
+"""An update of Kueue ends when the manager runs with its new configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.recorder import configuration, run_program
 
 
 def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -> Any:
-    """A Deployment of one replica, as the client has it."""
+    """A Deployment with one replica, as the client returns it."""
     counts = {"replicas": 1, "updated_replicas": 1, "available_replicas": 1, **replicas}
     return SimpleNamespace(
         metadata=SimpleNamespace(generation=generation),
@@ -42,7 +42,7 @@ def test_a_manager_has_rolled_out_when_only_its_new_pods_run(
     assert rollout.rolled_out("kubeconfig", "kueue-system", "manager") is over
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_has_not_rolled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise ConnectionError("refused")
 
@@ -52,7 +52,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Calls the hook as the engine does after an update."""
+    """Call the hook as the engine does after an update."""
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     rollout.wait_for_rollout("kueue", "kueue-system", "manager", "kubeconfig")
@@ -78,7 +78,7 @@ def test_an_update_ends_when_the_new_manager_has_rolled_out(
     assert not answers
 
 
-def test_a_manager_that_does_not_come_stops_what_counts_on_it(
+def test_a_manager_that_does_not_roll_out_fails_the_update(
     hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout, "PATIENCE_SECONDS", -1)
@@ -88,9 +88,7 @@ def test_a_manager_that_does_not_come_stops_what_counts_on_it(
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
-def test_what_comes_into_a_new_namespace_waits_until_kueue_knows_the_namespace(
-    preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_of_a_new_namespace_wait_until_kueue_knows_it(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     awaited: list[tuple[str, str]] = []
 
     def binding(_: str, namespace: str, of: str, __: object) -> pulumi.ResourceHookBinding:

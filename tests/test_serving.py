@@ -26,7 +26,7 @@ both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 @pytest.fixture
 def serve(build: Any) -> Any:
-    """Builds the server of an engine alone."""
+    """Build only the server of an engine."""
 
     def run(engine: str, **more: Any) -> Record:
         component, values = SERVERS[engine]
@@ -48,7 +48,7 @@ def test_every_engine_has_a_server_and_a_section() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
-def test_engine_is_asked_and_understood_in_its_own_way(engine: Any) -> None:
+def test_engine_builds_its_request_and_reads_its_answer(engine: Any) -> None:
     body = engine.body("m", "Hello", 7)
     assert body["prompt"] == "Hello"
     assert body["max_tokens"] == 7
@@ -68,7 +68,7 @@ def test_third_engine_is_one_short_file() -> None:
 
 
 @every_engine
-def test_what_all_servers_share_is_there(engine: str, serve: Any) -> None:
+def test_every_server_has_the_shared_parts(engine: str, serve: Any) -> None:
     made = serve(engine, pod_monitoring=True, queue="lq", priority_class="high", service_account="reader")
     deployment = made.one("Deployment")
     assert deployment.inputs["spec"]["replicas"] == 1
@@ -89,7 +89,7 @@ def test_metrics_are_scraped_at_a_port_by_name(engine: str, serve: Any) -> None:
 
 
 @every_engine
-def test_probes_can_be_left_out(engine: str, serve: Any) -> None:
+def test_probes_are_optional(engine: str, serve: Any) -> None:
     probes = {"startupProbe", "readinessProbe", "livenessProbe"}
     model = pod(serve(engine))["containers"][0]
     assert probes <= model.keys()
@@ -106,7 +106,7 @@ def test_autoscaled_server_writes_no_replicas(engine: str, serve: Any) -> None:
 
 
 @every_engine
-def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> None:
+def test_scratch_volume_is_created_and_deleted_with_the_pod(engine: str, serve: Any) -> None:
     scratch = {"mount_path": "/data", "size": "200Gi", "storage_class": "hyperdisk-balanced"}
     spec = pod(serve(engine, scratch=scratch))
     (volume,) = (one for one in spec["volumes"] if one["name"] == "ephemeral-volume")
@@ -124,7 +124,7 @@ def test_scratch_volume_comes_and_goes_with_the_pod(engine: str, serve: Any) -> 
 
 
 @every_engine
-def test_pod_that_is_to_end_goes_on_answering_for_a_while(engine: str, serve: Any) -> None:
+def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) -> None:
     spec = pod(serve(engine))
     assert [one["lifecycle"] for one in spec["containers"]] == [{"preStop": {"sleep": {"seconds": 15}}}] * len(
         spec["containers"]
@@ -138,7 +138,7 @@ def test_pod_that_is_to_end_goes_on_answering_for_a_while(engine: str, serve: An
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 
-def test_vllm_is_told_its_model_its_port_and_its_gpus(serve: Any) -> None:
+def test_vllm_arguments_have_model_port_and_gpus(serve: Any) -> None:
     made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
     (container,) = pod(made)["containers"]
     assert container["command"] == ["vllm", "serve"]
@@ -297,7 +297,7 @@ def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
         ),
     ],
 )
-def test_choice_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:
+def test_priority_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:
     priorities = [{"machine_type": "g2-standard-24", "capacity": capacity}]
     made = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
     assert made.inputs["apiVersion"] == "cloud.google.com/v1"
@@ -306,7 +306,7 @@ def test_choice_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict
     assert made.hooked, "a cluster that was just made may not serve the kind yet"
 
 
-def test_choice_without_gpus_states_none(build: Any) -> None:
+def test_priority_without_gpus_states_none(build: Any) -> None:
     priorities = [{"machine_type": "e2-standard-8"}]
     made = build(ComputeClass, {"name": "cpu", "priorities": priorities}).one("ComputeClass", "cpu")
     assert made.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
@@ -345,7 +345,7 @@ def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: 
 
 
 @both
-def test_default_namespace_is_not_made_and_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     server = {**good()["serving"][0], "serviceAccount": "reader"}
     made = program(preview, monkeypatch, serving=[server])
     assert not made.all("Namespace")

@@ -1,4 +1,4 @@
-"""What a tenant is made of, in which order, and that it bounds what it should."""
+"""The resources of a tenant, their order, and the limits that they set."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checks(record: Record) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_setting_of_tenants_that_the_component_does_not_take_is_noticed() -> None:
+def test_every_setting_of_tenants_is_an_argument_of_the_component() -> None:
     assert TenantArgs.__annotations__.keys() - {"local_queues", "service_accounts"} == model.Tenant.model_fields.keys()
 
 
@@ -68,12 +68,12 @@ def test_accelerators_are_under_one_of_the_queues(build: Build) -> None:
     assert "accelerated" in some["expression"]
 
 
-def test_a_tenant_without_anything_is_given_nothing(build: Build) -> None:
+def test_a_tenant_without_grants_gets_none(build: Build) -> None:
     record = build(Tenant, {"name": "team-a"})
     expressions = [one["expression"] for one in checks(record)]
     assert sum("in []" in one for one in expressions) == 1  # buckets
     assert sum('in [""]' in one for one in expressions) == 2  # without a queue, without a priority class
-    assert "as it has none" in "".join(one["message"] for one in checks(record))
+    assert "because it has none" in "".join(one["message"] for one in checks(record))
 
 
 def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_not_judge(build: Build) -> None:
@@ -87,7 +87,7 @@ def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_no
     assert binding == {"policyName": "tenant-team-a", "validationActions": ["Deny"]}
 
 
-def test_nobody_may_submit_before_the_bounds_are_there(build: Build) -> None:
+def test_rights_are_created_after_the_limits(build: Build) -> None:
     record = build(Tenant, TENANT)
     before = record.waits_for(record.one("RoleBinding"))
     assert {
@@ -99,7 +99,7 @@ def test_nobody_may_submit_before_the_bounds_are_there(build: Build) -> None:
     } <= before
 
 
-def test_nothing_that_bounds_the_tenant_may_be_written_by_it() -> None:
+def test_a_tenant_may_not_write_its_own_limits() -> None:
     bounds = {
         "localqueues",
         "clusterqueues",
@@ -124,13 +124,13 @@ def test_nothing_that_bounds_the_tenant_may_be_written_by_it() -> None:
         assert "*" not in [*rule["resources"], *rule["api_groups"]]  # type: ignore[misc]
 
 
-def test_a_pod_can_not_be_changed_by_who_waits_for_its_gate_to_go() -> None:
+def test_a_tenant_may_not_update_pods() -> None:
     for rule in rules():
         if "pods" in rule["resources"]:  # type: ignore[operator]
             assert not {"update", "patch"} & set(rule["verbs"])  # type: ignore[arg-type]
 
 
-def test_members_are_known_as_gke_knows_them(build: Build) -> None:
+def test_members_are_subjects_that_gke_knows(build: Build) -> None:
     members = ["user:ada@example.com", "group:team@example.com", "serviceAccount:ci@p.iam.gserviceaccount.com"]
     subjects = build(Tenant, TENANT, members=members).one("RoleBinding").inputs["subjects"]
     assert [(one["kind"], one["name"]) for one in subjects] == [
@@ -141,19 +141,19 @@ def test_members_are_known_as_gke_knows_them(build: Build) -> None:
     ]
 
 
-def test_no_account_brings_a_token_into_a_pod_by_itself(build: Build) -> None:
+def test_no_service_account_mounts_its_token(build: Build) -> None:
     record = build(Tenant, TENANT, service_account="run", deployer="ci")
     accounts = {one.object_name: one.inputs["automountServiceAccountToken"] for one in record.all("ServiceAccount")}
     assert accounts == {"run": False, "ci": False}
 
 
-def test_a_stated_quota_takes_the_place_of_what_every_tenant_has(build: Build) -> None:
+def test_a_configured_quota_overrides_the_default(build: Build) -> None:
     quota = build(Tenant, TENANT, quota={"services.loadbalancers": "2", "requests.cpu": "8"}).one("ResourceQuota")
     hard = quota.inputs["spec"]["hard"]
     assert (hard["services.loadbalancers"], hard["requests.cpu"], hard["services.nodeports"]) == ("2", "8", "0")
 
 
-def test_callers_are_the_namespace_itself_those_named_and_collectors_of_metrics(build: Build) -> None:
+def test_ingress_allows_the_namespace_the_listed_namespaces_and_metrics_collectors(build: Build) -> None:
     spec = build(Tenant, TENANT, ingress_from=["web"]).one("NetworkPolicy", "ingress").inputs["spec"]
     own, others = spec["ingress"][0]["from"]
     assert own == {"podSelector": {}}
@@ -162,7 +162,7 @@ def test_callers_are_the_namespace_itself_those_named_and_collectors_of_metrics(
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress"])
 
 
-def test_a_pod_reaches_its_identity_and_the_internet_but_not_the_network_beside_the_cluster(build: Build) -> None:
+def test_egress_allows_metadata_server_and_internet_but_not_the_vpc(build: Build) -> None:
     spec = build(Tenant, TENANT).one("NetworkPolicy", "egress").inputs["spec"]
     blocks = {
         one["to"][0]["ipBlock"]["cidr"]: one for one in spec["egress"] if "to" in one and "ipBlock" in one["to"][0]
@@ -182,7 +182,7 @@ def test_a_namespace_has_its_labels_and_no_empty_ones(build: Build) -> None:
 
 
 @both
-def test_a_tenant_comes_between_its_namespace_and_what_runs_there(
+def test_a_tenant_is_created_after_its_namespace_and_before_its_workloads(
     preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = recorded(good(), preview, monkeypatch)
@@ -202,14 +202,14 @@ def test_a_namespace_of_a_tenant_has_its_pod_security_level(preview: bool, monke
     assert "labels" not in record.one("Namespace", "llm").inputs["metadata"]
 
 
-def test_a_service_account_of_a_tenant_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_account_of_a_tenant_is_created_once(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(good(), True, monkeypatch)
     accounts = [one.inputs["metadata"] for one in record.all("ServiceAccount")]
     inside = sorted(one["name"] for one in accounts if one.get("namespace") == "team-a")
     assert inside == ["deployer", "workload"]
 
 
-def test_tenants_of_a_bucket_are_granted_it_and_outlive_it_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(good(), True, monkeypatch)
     granted = {one.name.split("/")[1] for one in record.all("BucketIAMMember") if one.name.startswith("team-")}
     assert granted == {"team-a", "team-c"}
@@ -226,7 +226,7 @@ def test_a_cluster_knows_the_groups_among_members(monkeypatch: pytest.MonkeyPatc
     assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": ""}
 
 
-def test_an_existing_cluster_that_knows_no_groups_is_told_before_anything_is_made(
+def test_an_existing_cluster_without_google_groups_is_refused_before_anything_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = good()
@@ -235,11 +235,11 @@ def test_an_existing_cluster_that_knows_no_groups_is_told_before_anything_is_mad
         recorded(values, True, monkeypatch)
 
 
-def test_a_tenant_may_bring_a_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_may_submit_a_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorded(good(), True, monkeypatch).one("Release", "jobset")
 
 
-def test_each_tenant_is_bound_to_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tenant_is_limited_to_its_own_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(good(), True, monkeypatch)
     for name, queues in (("team-a", '["", "lq"]'), ("team-c", '[""]')):
         policy = record.one("ValidatingAdmissionPolicy", f"tenant-{name}").inputs["spec"]

@@ -1,4 +1,4 @@
-"""The token from Secret Manager: what makes GKE bring it in, who may read it, and that it never passes through here."""
+"""The token from Secret Manager: how GKE syncs it, who may read it, and that the program never sees it."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ MISTAKES = [
         "a token in the configuration and one in Secret Manager",
         both(put("hfTokenSecret", "hf-token"), put("hfToken", "whatever")),
         "gke-ai:hfTokenSecret",
-        "hfToken is given too, and a Secret holds one token",
+        "hfTokenSecret and hfToken are both set, and a Secret holds one token",
         "pulumi config rm gke-ai:hfToken",
     ),
     Mistake(
         "the token in place of the secret's name",
         put("hfTokenSecret", "hf_" + "NotARealTokenButShapedLikeOne"),
         "gke-ai:hfTokenSecret",
-        "this is a token, and everyone who can read the configuration has it",
+        "this is a token, not the name of a secret. Everyone who can read the configuration has it",
         "Revoke it",
     ),
     Mistake(
         "a version of the secret",
         put("hfTokenSecret", f"{SECRET}/versions/3"),
         "gke-ai:hfTokenSecret",
-        "names a version — the latest is what GKE brings in",
+        "names a version. GKE always uses the latest version",
         f"Write {SECRET}",
     ),
     Mistake(
         "a name that no secret can have",
         put("hfTokenSecret", "the token"),
         "gke-ai:hfTokenSecret",
-        "'the token' is no name of a secret",
+        "'the token' is not the name of a secret",
         "or projects/PROJECT/secrets/ID",
     ),
 ]
@@ -56,7 +56,7 @@ def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -
 
 
 @pytest.mark.parametrize("named", ["hf-token", SECRET, "projects/123/secrets/hf_token", "projects/{project}/secrets/a"])
-def test_no_token_need_be_given_where_a_secret_is_named(named: str) -> None:
+def test_no_token_is_needed_with_a_secret_of_secret_manager(named: str) -> None:
     assert problems_of({**good(), "hfTokenSecret": named}, token_given=False) == []
 
 
@@ -67,7 +67,7 @@ def program(monkeypatch: pytest.MonkeyPatch, preview: bool = False, **changes: A
     return run_program({f"gke-ai:{key}": value for key, value in sections.items()}, preview, monkeypatch)
 
 
-def test_token_in_the_environment_goes_nowhere_when_a_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_in_the_environment_is_unused_with_a_secret_of_secret_manager(monkeypatch: pytest.MonkeyPatch) -> None:
     made = program(monkeypatch, hfTokenSecret="hf-token")
     assert made.all("Secret") == []
     assert not [text for one in made.resources.values() for text in strings(one.inputs) if TOKEN in text]
@@ -93,7 +93,7 @@ def test_secret_and_key_are_those_that_the_workloads_read(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("mode", ["standard", "autopilot"])
-def test_cluster_brings_secrets_in_only_where_one_is_named(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_syncs_secrets_only_if_one_is_configured(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sections: dict[str, Any] = {"cluster": {"name": "c", "mode": mode}}
     with_secret = {f"gke-ai:{key}": value for key, value in {**sections, "hfTokenSecret": "hf"}.items()}
     without = {f"gke-ai:{key}": value for key, value in sections.items()}
@@ -120,7 +120,7 @@ def test_only_the_account_that_syncs_may_read_that_one_secret(secret: str, monke
     assert f"projects/{owner}/secrets/hf-token/versions/latest" in source.inputs["spec"]["parameters"]["secrets"]
 
 
-def test_secret_is_asked_for_once_its_reader_may_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_sync_waits_for_the_grant_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     made = program(monkeypatch, hfTokenSecret="hf-token")
     waits = made.waits_for(made.one("SecretSync"))
     assert {f"SecretIamMember hf-token/llm/{TOKEN_SYNC}", f"ServiceAccount {TOKEN_SYNC}", "Namespace llm"} <= waits
@@ -142,7 +142,7 @@ def test_existing_cluster_without_the_feature_is_refused_with_the_command_that_t
         program(monkeypatch, hfTokenSecret="hf-token", cluster=cluster)
 
 
-def test_namespace_takes_one_token_or_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_namespace_needs_exactly_one_token_source(monkeypatch: pytest.MonkeyPatch) -> None:
     token_from: Any = {"secret": SECRET, "project": PROJECT, "workload_pool": f"{PROJECT}.svc.id.goog"}
     both_given: WorkloadNamespaceArgs = {
         "name": "llm",
@@ -150,7 +150,7 @@ def test_namespace_takes_one_token_or_the_other(monkeypatch: pytest.MonkeyPatch)
         "token_from": token_from,
         "token_secrets": [{"name": "hf-secret", "key": "k"}],
     }
-    with pytest.raises(ValueError, match="there are two tokens"):
+    with pytest.raises(ValueError, match="Both are set"):
         record(lambda: WorkloadNamespace("llm", both_given), False, monkeypatch)
     nothing_to_hold: WorkloadNamespaceArgs = {"name": "llm", "token_from": token_from}
     made = record(lambda: WorkloadNamespace("llm", nothing_to_hold), False, monkeypatch)

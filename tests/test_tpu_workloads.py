@@ -116,7 +116,7 @@ def test_name_of_a_run_follows_from_its_content() -> None:
         ),
     ],
 )
-def test_a_setting_that_no_component_takes_is_noticed(
+def test_every_setting_is_an_argument_of_a_component(
     arguments: Any, section: type[model.Section], further: set[str]
 ) -> None:
     keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
@@ -207,7 +207,7 @@ def test_job_in_the_default_namespace_goes_with_its_stack(build: Build) -> None:
     ],
     ids=["Job", "JobSet"],
 )
-def test_changed_run_of_a_fixed_name_is_told_how_to_run(run: Any, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_change_of_a_fixed_name_is_explained(run: Any, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     bound: list[Callable[[pulumi.ErrorHookArgs], Any]] = []
     monkeypatch.setattr(pulumi.log, "error", said.append)
@@ -217,7 +217,7 @@ def test_changed_run_of_a_fixed_name_is_told_how_to_run(run: Any, error: str, mo
     assert bound[0](failed(error)) is False
     assert bound[0](failed("forbidden")) is False
     (text,) = said
-    assert "give it another `name`" in text
+    assert "change its `name`" in text
     kind = "jobset" if isinstance(run, model.Multislice) else "job"
     assert f"delete {kind} r" in text
 

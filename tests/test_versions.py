@@ -15,7 +15,7 @@ import pytest
 from catalog.features import ordered
 from catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from components import KueueStack
-from components.kueue import tell_of_crd
+from components.kueue import warn_of_crd
 from ops import crds
 from ops.stack import Stack, Stop
 from tests.recorder import Record
@@ -59,7 +59,7 @@ def test_only_a_change_of_jobsets_version_speaks_of_its_crd(monkeypatch: pytest.
     monkeypatch.setattr(pulumi.log, "warn", said.append)
 
     def change(before: str, after: str) -> None:
-        tell_of_crd(pulumi.ResourceHookArgs("", "", "", "", {"version": after}, {"version": before}))
+        warn_of_crd(pulumi.ResourceHookArgs("", "", "", "", {"version": after}, {"version": before}))
 
     change("0.12.0", "0.12.0")
     assert said == []

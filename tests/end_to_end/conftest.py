@@ -1,4 +1,4 @@
-"""Emulators for the tests, each ended after its last test whatever happened in them."""
+"""Emulators for the tests. Each ends after its last test, whatever happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.end_to_end.emulator import Emulator
 
 @contextmanager
 def fresh(**extra: str) -> Iterator[Emulator]:
-    """An emulator with nothing in it; at the end its clusters and processes go, by id."""
+    """An empty emulator. At the end its clusters and processes are ended by id."""
     state = Path(tempfile.mkdtemp(prefix="gke-ai-"))
     emulator = Emulator(state, extra=tuple(extra.items()))
     try:
@@ -35,7 +35,7 @@ def emulator() -> Iterator[Emulator]:
 
 @pytest.fixture
 def emulator_with() -> Iterator[Callable[..., Emulator]]:
-    """Makes an emulator with further variables in its environment."""
+    """Create an emulator with additional environment variables."""
     opened = []
 
     def make(**extra: str) -> Emulator:

@@ -1,4 +1,4 @@
-"""A stack of this program on an emulator of a test's own: the commands on it, and what is left of it."""
+"""A stack of this program on a test's own emulator: its commands, and what remains after a destroy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ops.stack import client_of, list_objects
 
 @dataclass(frozen=True)
 class Emulator(harness.Emulator):
-    """One emulated cloud; `stack` is what its commands work on."""
+    """One emulated cloud. Its commands work on `stack`."""
 
     stack: str = "test"
 
     def configure(self, source: str, **sections: Any) -> Path:
-        """Writes a configuration: that of `source` with some `gke-ai:` sections replaced."""
+        """Write the configuration of `source` with some `gke-ai:` sections replaced."""
         content = yaml.safe_load((ROOT / source).read_text())
         content["config"] |= {f"gke-ai:{name}": section for name, section in sections.items()}
         path = self.state / f"{self.stack}.yaml"
@@ -40,19 +40,19 @@ class Emulator(harness.Emulator):
         return path
 
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
-        """Runs what `make COMMAND` runs."""
+        """Run what `make COMMAND` runs."""
         picked = ["--config", str(config)] if config else []
         return self.run("python", "-m", "ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Runs Pulumi itself on the stack and its copied configuration."""
+        """Run Pulumi on the stack and its copied configuration."""
         copy = self.state / "config" / f"Pulumi.{self.stack}.yaml"
         return self.run(
             "pulumi", *arguments, "--stack", self.stack, "--config-file", str(copy), "--non-interactive", fails=fails
         )
 
     def planned(self) -> dict[str, list[str]]:
-        """What the next up would do: operation → names of the resources, those that stay the same left out."""
+        """Changes of the next up: operation → names of the resources, without unchanged ones."""
         preview = self.pulumi("preview", "--json", "--suppress-progress")
         steps: list[dict[str, Any]] = json.loads(preview[preview.index("{") :])["steps"]
         plan: dict[str, list[str]] = {}
@@ -74,14 +74,14 @@ class Emulator(harness.Emulator):
         return found
 
     def kubeconfig(self) -> str:
-        """A file that reaches the stack's cluster, kept for when the stack has gone."""
+        """A kubeconfig of the stack's cluster that stays valid after the stack is deleted."""
         file = self.state / "test-kubeconfig"
         if not file.exists():
             file.write_text(self.outputs()["kubeconfig"])
         return str(file)
 
     def kubectl(self, *arguments: str) -> str:
-        """Runs kubectl against the stack's cluster."""
+        """Run kubectl against the stack's cluster."""
         return self.run("kubectl", "--kubeconfig", self.kubeconfig(), *arguments)
 
     def get(self, *arguments: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ FLEETING = {"componentstatuses", "controllerrevisions", "endpoints", "events", "
 
 @dataclass(frozen=True)
 class Found:
-    """What an emulator held before a stack: resources of the cloud by identity and, in a cluster that was there,
+    """The content of an emulator before a stack: cloud resources by identity and, in an existing cluster,
     objects by kind, namespace and name."""
 
     cloud: frozenset[str]
@@ -105,7 +105,7 @@ class Found:
 
 
 def begun(emulator: Emulator, config: Path) -> Found:
-    """Makes the cluster that a configuration with `mode: existing` wants, and says what there is before the `up`."""
+    """Create the cluster for a configuration with `mode: existing`. Returns the content before the `up`."""
     cluster = yaml.safe_load(config.read_text())["config"].get("gke-ai:cluster", {})
     if cluster.get("mode") != "existing":
         return Found(cloud_of(emulator), frozenset())
@@ -122,7 +122,7 @@ def cloud_of(emulator: Emulator) -> frozenset[str]:
 
 
 def objects_of(emulator: Emulator) -> frozenset[tuple[str, str, str]]:
-    """Kind, namespace and name of every object in the cluster, save what comes and goes by itself."""
+    """Kind, namespace and name of every object in the cluster, except short-lived ones."""
     kinds = set(emulator.kubectl("api-resources", "--verbs=list", "-o", "name").split())
     lasting = {kind for kind in kinds - FLEETING if not kind.partition(".")[0].endswith(("slices", "leases"))}
     found = emulator.get("-A", ",".join(sorted(lasting)))
@@ -136,7 +136,7 @@ ENDS_SECONDS, OFFICIAL_ENDS_SECONDS = 15, 330
 
 
 def killed_up(emulator: Emulator, config: Path, point: str, release: str | None = None) -> None:
-    """Begins an `up`, and kills its engine while the first resource of the type `point` is being created.
+    """Start an `up`, and kill its engine while it creates the first resource of the type `point`.
 
     With `release`, that is a Helm release, and the kill comes when Helm has recorded this status. The engine stands
     still from the beginning of the installation: Helm goes on, and what becomes of it is in no state.
@@ -162,7 +162,7 @@ def killed_up(emulator: Emulator, config: Path, point: str, release: str | None 
 
 
 def helm_statuses(emulator: Emulator) -> Callable[[], list[str]]:
-    """Asks for the status of every revision that Helm has recorded, in a stack that has no outputs yet."""
+    """The status of every revision that Helm has recorded, in a stack without outputs."""
     (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
     api = client_of(kubeconfig.read_text(), 1)
 
@@ -174,7 +174,7 @@ def helm_statuses(emulator: Emulator) -> Callable[[], list[str]]:
 
 
 def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) -> str:
-    """Begins an `up`, and kills it at a random moment; what was done, in words. The `up` may have ended before."""
+    """Start an `up`, and kill it at a random moment. Returns what happened, in words. The `up` may end earlier."""
     operations, pause, alone = chance.randrange(60), chance.uniform(0, 2), chance.random() < 0.5
     up = begin_up(emulator, config)
     assert up.stdout
@@ -198,18 +198,18 @@ def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) ->
 
 
 def begin_up(emulator: Emulator, config: Path) -> subprocess.Popen[str]:
-    """Begins what `make up` runs."""
+    """Start what `make up` runs."""
     return emulator.start("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
 
 
 def engine_of(emulator: Emulator) -> int:
-    """The process of the engine at work."""
+    """The process of the running engine."""
     (engine,) = (pid for pid, command in emulator.processes().items() if "pulumi up" in command)
     return engine
 
 
 def until_update_ends(emulator: Emulator) -> None:
-    """Waits until the plugins, Helm and the language host have ended after their engine."""
+    """Wait until the plugins, Helm and the language host have ended after their engine."""
     official = any("/pulumi-resource-kubernetes" in command for command in of_an_update(emulator).values())
     bound = OFFICIAL_ENDS_SECONDS if official else ENDS_SECONDS
     until_none(lambda: of_an_update(emulator), "plugins, Helm and language host end with their engine", bound)
@@ -222,7 +222,7 @@ def of_an_update(emulator: Emulator) -> dict[int, str]:
 
 
 def recovered(emulator: Emulator, config: Path) -> None:
-    """After a killed `up`: `recover` and another `up` converge, with nothing twice and nothing left pending."""
+    """After a killed `up`, assert that `recover` and another `up` converge without duplicates or pending operations."""
     emulator.make("recover")
     emulator.make("up", config)
     assert emulator.planned() == {}
@@ -232,14 +232,14 @@ def recovered(emulator: Emulator, config: Path) -> None:
 
 
 def settled(emulator: Emulator) -> None:
-    """A second `up` and a refresh would change nothing, and the refresh leaves nothing for an `up` to do."""
+    """Assert that a second `up` and a refresh change nothing, and that an `up` after the refresh has nothing to do."""
     assert emulator.planned() == {}
     emulator.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
     assert emulator.planned() == {}
 
 
 def gone(emulator: Emulator, found: Found) -> None:
-    """After a `make down`: the cloud, a cluster that was there before and the list of stacks are as they were found."""
+    """After `make down`, assert that cloud, existing cluster and list of stacks are as before."""
     assert cloud_of(emulator) == found.cloud
     assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
     if found.cluster is None:

@@ -1,4 +1,4 @@
-"""Settings of a cluster that are turned off, by the real engine: what is replaced, in which order, and what stays."""
+"""Turning off settings of a cluster with the real engine: replacements, their order, and what stays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER = {
 }
 OPEN = {"nodeServiceAccount": "gke-nodes", "authorizedNetworks": ["8.8.8.0/24"], "privateNodes": True}
 POOL = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "createBeforeDelete": True}
-WARNING = "gke-ai:cluster.authorizedNetworks: it is empty, but only 8.8.8.0/24 can still reach"
+WARNING = "gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach"
 
 
 def test_what_is_turned_off_is_off_and_what_the_cloud_keeps_is_reported(emulator: Emulator) -> None:

@@ -1,4 +1,4 @@
-"""Nothing happens twice, and nothing is lost: first ups, second ups, kills, changes and teardowns."""
+"""First ups, second ups, kills, changes and teardowns: no duplicates and no losses."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LONG = pytest.mark.long
 
 
 def section(name: str, source: str = EXAMPLE) -> Any:
-    """A section of a configuration, to change and give back."""
+    """A copy of a section of a configuration, for changes."""
     return yaml.safe_load((ROOT / source).read_text())["config"][f"gke-ai:{name}"]
 
 
 def changed(name: str, **keys: Any) -> dict[str, Any]:
-    """A section of the example with some keys changed; of a list, its first item."""
+    """A section of the example with some keys changed. For a list, its first item."""
     found = section(name)
     if isinstance(found, list):
         return {name: [{**found[0], **keys}, *found[1:]]}
@@ -45,7 +45,7 @@ def changed(name: str, **keys: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
-    """The example with four replicas, of which one is gated, and the fine-tune Job waiting."""
+    """The example with four replicas, one of them gated, and a waiting fine-tuning Job."""
     with fresh() as emulator:
         emulator.make("up", emulator.configure(EXAMPLE, **changed("serving", replicas=4)))
         eventually(lambda: gated(emulator) == 1, "the fourth replica is gated")
@@ -161,7 +161,7 @@ def test_up_killed_at_any_moment_recovers(kill: int, emulator: Emulator, capsys:
     assert_nothing_left(emulator)
 
 
-def test_kept_bucket_outlives_its_stack_and_deleted_one_goes_with_its_data(emulator: Emulator) -> None:
+def test_on_destroy_keeps_a_bucket_or_deletes_it_with_its_data(emulator: Emulator) -> None:
     (bucket,) = section("buckets")
     kept = {"name": "kept-{project}", "onDestroy": "keep"}
     emulator.make("up", emulator.configure(EXAMPLE, buckets=[bucket, kept]))

@@ -1,4 +1,4 @@
-"""Cost-optimised serving: the cheapest node that can be had, the next where it can't, and none longer than needed."""
+"""Cost-optimized serving: the cheapest available node, then the next, and none longer than needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nodes(emulator: Emulator) -> Counter[tuple[str, str]]:
 
 
 def ready(emulator: Emulator) -> list[str]:
-    """The nodes that the server's ready pods are on."""
+    """The nodes of the server's ready pods."""
     pods = emulator.get("pods", "-n", "default", "-l", "app=llm")
     return [
         pod["spec"]["nodeName"]
@@ -36,7 +36,7 @@ def scale(emulator: Emulator, replicas: int) -> None:
     emulator.kubectl("-n", "default", "scale", f"deployment/{DEPLOYMENT}", f"--replicas={replicas}")
 
 
-def test_server_gets_the_cheapest_node_there_is_and_gives_it_back(emulator: Emulator) -> None:
+def test_server_gets_the_cheapest_available_node_and_releases_it(emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
     found = begun(emulator, config)
     emulator.make("up", config)

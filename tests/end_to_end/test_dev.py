@@ -1,5 +1,5 @@
-"""One deployment of the dev environment: another team's program runs on its queue by what the outputs say, and goes
-without a trace; a run that has ended stays ended."""
+"""The dev environment: another team's program uses the outputs to run on its queue, and leaves no trace. A finished run
+stays finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEAM = "research"
 
 
 class Consumer:
-    """A stack of the program in `examples/consumer`, in a folder of its own, on the stack of an emulator."""
+    """A stack of the program in `examples/consumer`, in its own folder, that uses the stack of an emulator."""
 
     def __init__(self, emulator: Emulator, name: str, namespace: str) -> None:
         # As installed by the other team: the view is on Python's path.
@@ -45,7 +45,7 @@ def platform() -> Iterator[Emulator]:
 
 
 def workloads(emulator: Emulator) -> set[str]:
-    """Which of the team's workloads Kueue has admitted, by their owners' kinds."""
+    """The team's workloads that Kueue has admitted, by the kind of their owner."""
     found = emulator.get("workloads", "-n", TEAM)
     return {
         one["metadata"]["ownerReferences"][0]["kind"]
@@ -55,7 +55,7 @@ def workloads(emulator: Emulator) -> set[str]:
 
 
 def lasting(emulator: Emulator) -> Any:
-    """Names of all objects but pods and nodes, which come and go by themselves."""
+    """Names of all objects except pods and nodes, which controllers create and delete."""
     return {one for one in objects_of(emulator) if one[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
 
 
@@ -90,7 +90,7 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
 
 
 def answered(emulator: Emulator, service: str) -> str:
-    """What a server answers to a prompt; nothing while none does."""
+    """A server's answer to a prompt. Empty while no server answers."""
     prompt = emulator.state / "prompt.json"
     prompt.write_text(json.dumps({"model": "any", "prompt": "What is a tenant?", "max_tokens": 8}))
     path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
@@ -101,7 +101,7 @@ def answered(emulator: Emulator, service: str) -> str:
     return said if process.returncode == 0 else ""
 
 
-def test_consumer_of_a_tenant_that_is_not_there_is_told_which_there_are(platform: Emulator) -> None:
+def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
     said = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
     assert f"has no tenant reserach. It has: {TEAM}." in said
     assert "Traceback" not in said

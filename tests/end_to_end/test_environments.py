@@ -1,4 +1,4 @@
-"""The environments that a team starts from, clusters that are there before, and configurations that must not pass."""
+"""The environments that a team starts from, existing clusters, and refused configurations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(emulator: Emulator, kinds: str) -> set[tuple[str, str]]:
 
 
 def row(status: str, *cells: str) -> str:
-    """The last line that has all of these, or nothing: a status stands at the end."""
+    """The last line that contains all of these, or an empty string. A status comes at the end."""
     return next((line for line in reversed(status.splitlines()) if all(cell in line for cell in cells)), "")
 
 
@@ -42,7 +42,7 @@ def ready(emulator: Emulator, namespace: str) -> dict[str, int]:
 
 
 def token_in(emulator: Emulator, namespace: str) -> str | None:
-    """The token in the namespace's Secret, if GKE has made it."""
+    """The token in the namespace's Secret, if GKE has created it."""
     for found in emulator.get("secrets", "-n", namespace):
         if found["metadata"]["name"] == "hf-secret" and found["metadata"].get("ownerReferences"):
             return base64.b64decode(found["data"]["hf_api_token"]).decode()
@@ -50,7 +50,7 @@ def token_in(emulator: Emulator, namespace: str) -> str | None:
 
 
 def all_running(emulator: Emulator, namespace: str) -> set[str]:
-    """The pods of a namespace, once each of them runs; none before."""
+    """The pods of a namespace once all of them run. Empty before."""
     pods = emulator.get("pods", "-n", namespace)
     started = all(pod["status"].get("phase") == "Running" for pod in pods)
     return {pod["metadata"]["uid"] for pod in pods} if started else set()
@@ -82,7 +82,7 @@ def test_dev_serves_trains_and_leaves_nothing(emulator: Emulator) -> None:
 # ---------------------------------------------------------------------------------------------------------------- prod
 @pytest.fixture(scope="module")
 def prod() -> Iterator[Emulator]:
-    """Production, deployed; the tests below use it in their order, and the last takes it down."""
+    """The deployed production environment. The tests below use it in order, and the last destroys it."""
     with fresh() as emulator:
         config = emulator.configure(PROD)
         refused = emulator.make("up", config, fails=True)
@@ -125,7 +125,7 @@ def test_training_borrows_what_serving_leaves_and_gives_it_back(prod: Emulator) 
     eventually(lambda: row(prod.make("status"), "training", "nvidia.com/gpu", "8, 4 borrowed"), "training resumes")
 
 
-def test_protected_prod_goes_only_when_its_configuration_lets_it(prod: Emulator) -> None:
+def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) -> None:
     before = cloud_of(prod)
     refused = prod.make("down", fails=True)
     for guarded in ("cluster ai-prod", "bucket ai-prod-models-my-project", "nodepool slice-1", "nodepool v5e"):

@@ -1,4 +1,4 @@
-"""Every example, each from nothing: it comes up, stays as it is, and leaves all as it was found."""
+"""Every example from an empty cloud: it deploys, stays stable, and its destroy leaves nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ELSEWHERE: dict[str, str] = {
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("example", [name for name in EXAMPLES if name not in ELSEWHERE])
-def test_example_comes_up_stays_as_it_is_and_goes(example: str, emulator: Emulator) -> None:
+def test_example_deploys_stays_stable_and_is_deleted(example: str, emulator: Emulator) -> None:
     config = emulator.configure(f"examples/{example}")
     found = begun(emulator, config)
     emulator.make("up", config)
@@ -36,7 +36,7 @@ def test_example_comes_up_stays_as_it_is_and_goes(example: str, emulator: Emulat
 
 
 @pytest.mark.parametrize(("example", "file"), ELSEWHERE.items())
-def test_example_that_is_left_to_another_file_is_gone_through_there(example: str, file: str) -> None:
+def test_example_without_a_case_here_is_tested_in_another_file(example: str, file: str) -> None:
     assert example in EXAMPLES
     text = (Path(__file__).parent / file).read_text()
     assert f'"examples/{example}"' in text

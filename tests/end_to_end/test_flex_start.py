@@ -1,4 +1,4 @@
-"""Batch Jobs on TPU slices by flex-start: slices come whole when a Job wants them, and go when it has ended."""
+"""Batch Jobs on flex-start TPU slices: whole slices are created for a Job and deleted after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def running(emulator: Emulator, job: str) -> list[dict[str, Any]]:
 
 
 def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: bool = True) -> None:
-    """Ends the containers of a Job's pods."""
+    """End the containers of a Job's pods."""
     call = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:4], succeeded=sys.argv[4] == 'True')"
     emulator.run("python", "-c", call, emulator.outputs()["clusterName"], namespace, job, str(succeeded))
 

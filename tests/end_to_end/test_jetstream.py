@@ -48,7 +48,7 @@ MEMORY_ALONE = autoscaling({"metric": "tpuMemory", "target": 0.6})
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
-    """The example on both metrics; the tests below use it in order, and each leaves it for the next."""
+    """The example with both metrics. The tests below use it in order."""
     with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as emulator:
         config = emulator.configure(EXAMPLE, autoscaling=BOTH)
         found = begun(emulator, config)
@@ -65,7 +65,7 @@ def hpa(emulator: Emulator) -> dict[str, Any]:
 
 
 def values(emulator: Emulator) -> dict[str, str]:
-    """What the autoscaler reads at present, by metric."""
+    """The current values that the autoscaler reads, by metric."""
     read = hpa(emulator)["status"].get("currentMetrics") or []
     return {
         one["external"]["metric"]["name"]: one["external"]["current"].get("value", "")
@@ -81,21 +81,21 @@ def scaling(emulator: Emulator) -> str:
 
 
 def measure(emulator: Emulator, app: str) -> None:
-    """Makes pods of an app those whose metrics are the TPUs'."""
+    """Let the pods of an app report the TPUs' metrics."""
     spec = {"spec": {"selector": {"matchLabels": {"k8s-app": app}}}}
     exporter = ("podmonitoring", "-n", "kube-system", "tpu-metrics-exporter")
     emulator.kubectl("patch", *exporter, "--type=merge", "-p", json.dumps(spec))
 
 
 def replicas(emulator: Emulator) -> int:
-    """Replicas that the server is to have, as its Deployment says."""
+    """Replicas in the spec of the server's Deployment."""
     deployment = emulator.kubectl("get", "deployment", "maxengine-server", "-n", "default", "-o", "json")
     return int(json.loads(deployment)["spec"]["replicas"])
 
 
 @contextmanager
 def repeated_bursts(emulator: Emulator) -> Iterator[None]:
-    """The smoke check's burst of 100 requests, again and again; at the end the last has been answered."""
+    """Repeats the smoke check's burst of 100 requests. At the end the last request is answered."""
     enough = threading.Event()
 
     def send() -> None:

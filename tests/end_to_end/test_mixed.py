@@ -1,4 +1,4 @@
-"""Serving and training under one quota, on the real Kueue: what the first system promises its users."""
+"""Serving and training share one quota, with the real Kueue."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SERVER = "deployment/tgi-gemma-deployment"
 
 @pytest.fixture(scope="module", params=[STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
 def example(request: pytest.FixtureRequest) -> Iterator[Emulator]:
-    """The example, up; the tests below use it in order, and each leaves it for the next."""
+    """The deployed example. The tests below use it in order."""
     with fresh() as emulator:
         emulator.make("up", emulator.configure(request.param))
         yield emulator
 
 
 def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
-    """The workloads of this kind of owner that Kueue has admitted."""
+    """The workloads that Kueue has admitted, of owners of this kind."""
     return [
         workload
         for workload in emulator.get("workloads", "-n", "llm")
@@ -57,7 +57,7 @@ def gpus_used(emulator: Emulator) -> str:
 
 
 def scale(emulator: Emulator, replicas: int) -> None:
-    """Scales the server as its user would."""
+    """Scale the server as its user would."""
     emulator.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
 
 

@@ -1,4 +1,4 @@
-"""A monitored stack: its dashboards and alerts are stable, and ask for metrics that the real Kueue really has."""
+"""A monitored stack: its dashboards and alerts are stable, and use metrics that the real Kueue sends."""
 
 from __future__ import annotations
 

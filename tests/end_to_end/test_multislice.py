@@ -1,4 +1,4 @@
-"""JobSets over several TPU slices, on the real JobSet and the real Kueue: turns, slices of their own, restarts."""
+"""JobSets over several TPU slices with the real JobSet and Kueue: order, exclusive slices, restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = "examples/multislice-training.yaml"
 
 @pytest.fixture(scope="module")
 def example() -> Iterator[Emulator]:
-    """The example, up; the tests below use it in order, and each leaves it for the next."""
+    """The deployed example. The tests below use it in order."""
     with fresh() as emulator:
         emulator.make("up", emulator.configure(EXAMPLE))
         yield emulator
@@ -41,13 +41,13 @@ def run_fully(emulator: Emulator, jobs: list[str], pods: int = 2) -> bool:
 
 
 def pools(emulator: Emulator, jobs: list[str]) -> list[set[str]]:
-    """For each child Job the node pools that its pods are on."""
+    """The node pools of each child Job's pods."""
     of_node = {one["metadata"]["name"]: one["metadata"]["labels"][GKE_NODEPOOL] for one in emulator.get("nodes")}
     return [{of_node[pod["spec"]["nodeName"]] for pod in running(emulator, job)} for job in jobs]
 
 
 def slices(emulator: Emulator, job: str) -> set[tuple[str, str]]:
-    """Number of slices and number of its own, as the variables of the child Job's pods read them of JobSet's labels."""
+    """The number of slices and the child Job's own number, from the variables that read JobSet's labels."""
     found = set()
     for pod in running(emulator, job):
         read = [one["valueFrom"]["fieldRef"]["fieldPath"] for one in pod["spec"]["containers"][0]["env"][:2]]
@@ -129,7 +129,7 @@ def grown() -> dict[str, Any]:
     }
 
 
-def test_lower_priority_gives_way_and_comes_back_and_slices_grow_from_zero(example: Emulator) -> None:
+def test_lower_priority_is_preempted_and_resumes_and_slices_grow_from_zero(example: Emulator) -> None:
     example.make("up", example.configure(EXAMPLE, **grown()))
     urgent = [f"high-priority-slice-{index}" for index in range(3)]
     eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")

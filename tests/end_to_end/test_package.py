@@ -1,4 +1,4 @@
-"""A program in YAML on the package of components, through the real engine and Pulumi's own language host for YAML."""
+"""A YAML program that uses the package of components, with the real engine and Pulumi's YAML language host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = ROOT / "examples" / "consumer-yaml"
 
 
 class Program:
-    """The program of `examples/consumer-yaml`, some of its text replaced, in a folder of its own."""
+    """The program of `examples/consumer-yaml` with some text replaced, in its own folder."""
 
     def __init__(self, emulator: Emulator, name: str = "dev", replaced: str = "", by: str = "") -> None:
         self.emulator = emulator
@@ -31,14 +31,14 @@ class Program:
         return self.emulator.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
 
     def planned(self) -> Counter[str]:
-        """Types of all that an update would make."""
+        """Types of all resources that an update would create."""
         said = self.pulumi("preview", "--json")
         steps = json.loads(said[said.index("{") :])["steps"]
         assert {step["op"] for step in steps} == {"create"}
         return Counter(step["urn"].split("::")[2].rpartition("$")[2] for step in steps)
 
 
-def test_schema_can_be_had_as_package_add_has_it(emulator: Emulator) -> None:
+def test_schema_is_the_one_that_package_add_reads(emulator: Emulator) -> None:
     said = emulator.run("pulumi", "package", "get-schema", "./package")
     schema = json.loads(said[said.index("{") : said.rindex("}") + 1])
     assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
@@ -59,7 +59,7 @@ def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emula
         ("topology: 4x4", "topology: ${cluster.endpoint}", "property topology"),
     ],
 )
-def test_mistake_of_a_program_in_yaml_is_told_without_a_traceback(
+def test_mistake_of_a_program_in_yaml_is_reported_without_a_traceback(
     replaced: str, by: str, message: str, emulator: Emulator
 ) -> None:
     said = Program(emulator, "mistaken", replaced, by).pulumi("preview", fails=True)
@@ -70,7 +70,7 @@ def test_mistake_of_a_program_in_yaml_is_told_without_a_traceback(
 
 @pytest.mark.long
 @pytest.mark.cluster
-def test_program_in_yaml_comes_up_and_goes(emulator: Emulator) -> None:
+def test_program_in_yaml_deploys_and_is_deleted(emulator: Emulator) -> None:
     program = Program(emulator)
     program.pulumi("up", "--yes", "--skip-preview")
     program.pulumi("preview", "--expect-no-changes")

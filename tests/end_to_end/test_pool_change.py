@@ -1,4 +1,4 @@
-"""A pool whose machine changes: the new nodes come first, the servers move under their budgets, the old nodes go."""
+"""A changed machine type: new nodes first, then eviction under budgets, then deletion of the old nodes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def nodes(emulator: Emulator) -> list[dict[str, str]]:
 
 @contextmanager
 def replica_states(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
-    """The server's endpoints that are ready, by name, at every change as the API server tells it."""
+    """The server's ready endpoints by name, after each change that the API server reports."""
     states: list[frozenset[str]] = []
     command = ("get", "endpointslices", "-n", "llm", "-l", f"kubernetes.io/service-name={SERVICE}", "-o", "json", "-w")
     process = emulator.start("kubectl", "--kubeconfig", emulator.kubeconfig(), *command)
@@ -71,7 +71,7 @@ def replica_states(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
 
 
 def change_pool(emulator: Emulator, **after: Any) -> None:
-    """Changes the pool while its server is observed: both replicas move, one is always ready, the old pool goes."""
+    """Change the pool and observe its server: both replicas move, one is always ready, and the old pool is deleted."""
     (before,) = {node[GKE_NODEPOOL] for node in nodes(emulator)}
     with replica_states(emulator) as states:
         said = emulator.make("up", emulator.configure(EXAMPLE, **pool(**after)))

@@ -1,4 +1,4 @@
-"""Kueue and JobSet go from one version to the next: what is queued stays queued, what runs goes on running."""
+"""An upgrade of Kueue and JobSet: queued workloads stay queued, and running ones continue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEW_ACTION = "RestartJobAndIgnoreMaxRestarts"
 
 @pytest.fixture(scope="module")
 def previous() -> Path:
-    """The earlier versions, built when this is asked for the first time."""
+    """The earlier versions, built at the first use."""
     tool = BY_NAME["previous"]
     folder = tool.module.folder(go_version())
     install([tool], folder, Progress().step(tool.title))
@@ -50,7 +50,7 @@ def queues(**versions: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def full(previous: Path) -> Iterator[Emulator]:
-    """The earlier versions up: the first JobSet has the whole quota, two JobSets and a Job wait."""
+    """The deployed earlier versions: the first JobSet has the whole quota, and two JobSets and a Job wait."""
     with fresh() as emulator:
         versions = {"kueueVersion": version(previous, "kueue"), "jobsetVersion": version(previous, "jobset")}
         config = emulator.configure(EXAMPLE, **queues(**versions))
@@ -63,7 +63,7 @@ def full(previous: Path) -> Iterator[Emulator]:
 
 
 def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
-    """Kueue's workloads by who they are of: uid, and whether admitted."""
+    """Kueue's workloads by owner: uid, and whether admitted."""
     return {
         one["metadata"]["ownerReferences"][0]["name"]: (one["metadata"]["uid"], holds(one, "Admitted"))
         for one in emulator.get("workloads", "-A")
@@ -71,13 +71,13 @@ def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
 
 
 def pods(emulator: Emulator) -> dict[str, str]:
-    """The pods of runs that run: name and uid."""
+    """The running pods of runs: name and uid."""
     found = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
 
 def managers(emulator: Emulator) -> set[str]:
-    """The images of Kueue's and JobSet's managers that run."""
+    """The images of the running managers of Kueue and JobSet."""
     found = [pod for name in ("kueue", "jobset") for pod in emulator.get("pods", "-n", f"{name}-system")]
     return {pod["spec"]["containers"][0]["image"].rpartition("/")[2] for pod in found}
 
@@ -96,7 +96,7 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
 
     config = full.configure(EXAMPLE, **queues())
     said = full.make("preview", config)
-    assert f"JobSet goes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in said
+    assert f"JobSet changes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in said
     assert "python -m ops.crds" in said
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {

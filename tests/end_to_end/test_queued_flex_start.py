@@ -1,4 +1,4 @@
-"""Queued flex-start: Kueue asks for all nodes of a run at once, and starts it when they are there."""
+"""Queued flex-start: Kueue requests all nodes of a run at once, and starts it when they exist."""
 
 from __future__ import annotations
 

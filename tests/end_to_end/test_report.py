@@ -1,4 +1,4 @@
-"""The page for reviewers, of previews by the real engine: before anything is there, and of a change."""
+"""The page for reviewers, from previews of the real engine: of a creation and of a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CANARY = "hf_canary_of_the_report"
 
 
 def page(emulator: Emulator, config: Path) -> str:
-    """The page that `make report` writes, its picture's text with it; no policy stops these stacks."""
+    """The page that `make report` writes, with its picture's text. No policy stops these stacks."""
     emulator.make("report", config)
     folder = emulator.state / "reports"
     return (folder / "test.md").read_text() + (folder / "test.svg").read_text()

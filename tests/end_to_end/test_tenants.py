@@ -1,4 +1,4 @@
-"""Two teams on one cluster: each does its work with its own credential, and is refused what is another's.
+"""Two teams on one cluster: each works with its own credential, and cannot use resources of the other.
 
 Refused by the real API server: by RBAC, quotas, Pod Security, and the tenants' admission policies. Not shown here is
 what only Google enforces: roles on buckets, and network policies.
@@ -93,19 +93,19 @@ PLACES = {
 
 
 class Answer(NamedTuple):
-    """What the API server says: the object, or why it refuses."""
+    """An answer of the API server: the object, or the refusal."""
 
     status: int
     content: Object
 
     @property
     def message(self) -> str:
-        """Why it refuses."""
+        """The reason of the refusal."""
         return str(self.content.get("message", ""))
 
 
 class Credential:
-    """A team's own way to the API server: a token of its deployer, and nothing else."""
+    """A team's client of the API server, with only a token of its deployer."""
 
     def __init__(self, emulator: Emulator, team: str) -> None:
         (cluster,) = yaml.safe_load(Path(emulator.kubeconfig()).read_text())["clusters"]
@@ -121,26 +121,26 @@ class Credential:
         )
 
     def ask(self, method: str, path: str, body: Object | None = None) -> Answer:
-        """A request, with the strict validation that kubectl asks for."""
+        """A request with the strict validation that kubectl uses."""
         kind = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
         strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
         found = self._api.request(method, f"/{path}", json=body, headers=kind, params=strict)
         return Answer(found.status_code, found.json())
 
     def create(self, item: Object, namespace: str | None = None) -> Answer:
-        """Creates an object, in the team's namespace unless another is named."""
+        """Create an object, by default in the team's namespace."""
         return self.ask("POST", PLACES[item["kind"]].format(namespace or self.team), item)
 
     def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
-        """Changes an object."""
+        """Change an object."""
         return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
 
     def delete(self, kind: str, name: str, namespace: str | None = None) -> Answer:
-        """Deletes an object."""
+        """Delete an object."""
         return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}")
 
     def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
-        """Reads an object, or all of a kind."""
+        """Read an object, or all of a kind."""
         return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
 
 
@@ -148,7 +148,7 @@ class Credential:
 
 
 def spec(gpus: int | None = 1, **more: Any) -> Object:
-    """Spec of a pod that asks for GPUs."""
+    """Spec of a pod that requests GPUs."""
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     container = {
         "name": "main",
@@ -212,7 +212,7 @@ def bucket(name: str) -> Object:
 
 
 def owned_by(kind: str, version: str, name: str) -> list[Object]:
-    """The reference of an object that Kueue takes for the part of another; `uid` is the other's."""
+    """An owner reference that makes Kueue treat the object as part of another, with the other's `uid`."""
     return [{"apiVersion": version, "kind": kind, "name": name, "uid": "UID", "controller": True}]
 
 
@@ -225,7 +225,7 @@ def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
-    """The two tenants, up; the last test takes them down."""
+    """The two deployed tenants. The last test destroys them."""
     with fresh() as emulator:
         emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
         yield emulator
@@ -244,7 +244,7 @@ def team_b(shared: Emulator) -> Credential:
 
 
 def created(answer: Answer) -> str:
-    """The uid of what was created; why it was refused is in the failure."""
+    """The uid of the created object. A failure shows the refusal."""
     assert answer.status == 201, answer.message
     return str(answer.content["metadata"]["uid"])
 
@@ -257,7 +257,7 @@ def pods_of(team: Credential, label: str) -> list[Object]:
 
 
 def running(team: Credential, label: str) -> bool:
-    """Whether all of them run, and there are any."""
+    """Whether there are pods and all of them run."""
     phases = [one["status"].get("phase") for one in pods_of(team, label)]
     return bool(phases) and set(phases) == {"Running"}
 
@@ -267,7 +267,7 @@ def running(team: Credential, label: str) -> bool:
 
 @pytest.fixture(scope="module")
 def at_work(team_a: Credential) -> dict[str, str]:
-    """Team A's own work, each by the uid of its object: a Job, a JobSet and a server with a GPU each, and a Job that is
+    """Team A's workloads by the uid of their object: a Job, a JobSet and a server with one GPU each, and a Job that is
     too large for the queue and waits."""
     workload: Object = {"serviceAccountName": "workload", "priorityClassName": "low"}
     made = [
@@ -337,7 +337,7 @@ def test_a_team_may(group: str, resource: str, verb: str, team_a: Credential) ->
 
 
 def allowed(team: Credential, namespace: str, group: str, resource: str, verb: str) -> bool:
-    """What the API server says to whether the team may."""
+    """The API server's answer to whether the team may do this."""
     kind, _, part = resource.partition("/")
     attributes = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
     review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
@@ -357,10 +357,10 @@ def test_a_member_may_what_the_deployer_may(who: list[str], shared: Emulator) ->
 
 # --- what it is refused -----------------------------------------------------------------------------------------------
 
-NO_QUEUE, NOT_ITS_QUEUE = "under no queue", "under a queue that team-a has not"
-NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers write"
-PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that is not for team-a", "a bucket that is not for team-a"
-ACCOUNT, NODE, CLAIMS = "a service account that is not for workloads", "names its node", "claims devices"
+NO_QUEUE, NOT_ITS_QUEUE = "without a queue", "uses a queue that team-a does not have"
+NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
+PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
+ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
 RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
 ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
@@ -446,18 +446,18 @@ REFUSED: list[tuple[str, Object, str]] = [
         EXCEEDED,
     ),
     (
-        "a credential that never ends",
+        "a credential that never expires",
         {
             **plain("Secret", "x", type="kubernetes.io/service-account-token"),
             "metadata": {"name": "x", "annotations": {"kubernetes.io/service-account.name": "deployer"}},
         },
-        "never ends",
+        "never expires",
     ),
 ]
 
 
 def with_uids(value: Any, uids: dict[str, str]) -> Any:
-    """Owner references with the uid of the team's own object of that name, as one who forges them writes."""
+    """Forged owner references, with the uid of the team's own object of that name."""
     if isinstance(value, dict):
         filled = {key: with_uids(each, uids) for key, each in value.items()}
         return {**filled, "uid": uids[filled["name"]]} if value.get("uid") == "UID" else filled
@@ -483,7 +483,7 @@ CHANGED: list[tuple[str, str, str, Object, str]] = [
     ("take a JobSet from its queue", "JobSet", "slices", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
     ("take a server from its queue", "Deployment", "server", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
     ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NOT_ITS_QUEUE),
-    ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "Kueue alone starts it"),
+    ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "only Kueue may start it"),
     (
         "forge an owner later",
         "Job",
@@ -579,9 +579,9 @@ def test_a_team_may_not(group: str, resource: str, verb: str, team_a: Credential
     assert not allowed(team_a, "team-a", group, resource, verb)
 
 
-def test_a_name_of_a_queue_in_another_namespace_is_no_way_in(team_b: Credential) -> None:
+def test_a_queue_name_of_another_namespace_is_refused(team_b: Credential) -> None:
     answer = team_b.create(job(queue=OWN))
-    assert "under a queue that team-b has not" in answer.message
+    assert "uses a queue that team-b does not have" in answer.message
     assert OTHERS in answer.message  # what to write instead
 
 
@@ -596,7 +596,7 @@ def test_the_platform_is_held_to_the_same(shared: Emulator) -> None:
 
 
 @pytest.mark.usefixtures("at_work")
-def test_tenants_stay_as_they_are_and_go_with_all_that_they_run(shared: Emulator, team_a: Credential) -> None:
+def test_tenants_stay_stable_and_are_deleted_with_their_workloads(shared: Emulator, team_a: Credential) -> None:
     assert shared.planned() == {}
     eventually(lambda: running(team_a, "job-name=training"), "the Job still runs")
     shared.make("down")

@@ -1,4 +1,4 @@
-"""A token is nowhere to be read."""
+"""The token is nowhere in plain text."""
 
 from __future__ import annotations
 

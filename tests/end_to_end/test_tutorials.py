@@ -1,4 +1,4 @@
-"""The tutorials' commands, run in order on an emulator of their own: each prints what its tutorial shows.
+"""Runs the tutorials' commands in order on their own emulator: each prints what its tutorial shows.
 
 In a block of `console`, a line that begins with `$ ` is a command, and the lines under it are what it prints: the words
 of each, in order, in one line of the output, `…` for any of them. What only looks is asked again until it shows that.
@@ -41,7 +41,7 @@ def steps(page: str) -> list[Step]:
 
 
 def missing(step: Step, output: str) -> list[str]:
-    """The lines that the step should have printed and did not."""
+    """The expected lines that the step did not print."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
 
     def is_there(shown: str) -> bool:
@@ -52,14 +52,14 @@ def missing(step: Step, output: str) -> list[str]:
 
 
 class Shell:
-    """Runs commands one after the other, as a reader's shell does; a failure doesn't show its environment."""
+    """Runs commands one after the other like a reader's shell. A failure does not show the environment."""
 
     def __init__(self, emulator: Emulator) -> None:
         self.environment = {**emulator.environment, "COLUMNS": "250"}
         self.beside: list[subprocess.Popen[str]] = []
 
     def start(self, command: str, output: int) -> subprocess.Popen[str]:
-        """Begins a command, with nothing to read."""
+        """Start a command without input."""
         return subprocess.Popen(
             ["bash", "-c", command],
             cwd=ROOT,
@@ -71,7 +71,7 @@ class Shell:
         )
 
     def run(self, command: str) -> str:
-        """What the command prints; a variable is kept, and what ends with `&` goes on beside the next."""
+        """The output of a command. Keeps variables. A command that ends with `&` continues in the background."""
         if assigned := re.fullmatch(r"export (\w+)=(\S+)", command):
             self.environment[assigned[1]] = assigned[2]
             return ""
@@ -84,7 +84,7 @@ class Shell:
         return output
 
     def close(self) -> None:
-        """Ends what still runs beside."""
+        """End the commands in the background."""
         for process in self.beside:
             process.terminate()
             process.wait()
@@ -102,7 +102,7 @@ def test_a_tutorial_does_not_do_what_it_says(page: Path, emulator: Emulator) -> 
 
 
 def shows(step: Step, shell: Shell) -> None:
-    """Runs a step: it prints what it should, one that only looks within a minute."""
+    """Run a step and check its output. A step that only reads may take a minute."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not_shown := missing(step, output := shell.run(step.command)):
         again = step.command.startswith(LOOKS) and time.monotonic() < end

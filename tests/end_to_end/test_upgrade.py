@@ -1,4 +1,4 @@
-"""What earlier versions of this project deployed goes on under this one: nothing is replaced or deleted.
+"""Stacks of earlier versions continue under this version: nothing is replaced or deleted.
 
 The recorded state of each system (tests/recorded) is previewed with the configuration that it had then, by today's
 program. See docs/upgrading.md.
@@ -59,7 +59,9 @@ HARMLESS = {"create", "update"}
 @pytest.mark.parametrize(
     ("version", "system"), [(version, system) for version in versions() for system in systems(version)]
 )
-def test_upgrade_replaces_nothing_and_changes_what_is_told(version: str, system: str, emulator: Emulator) -> None:
+def test_upgrade_replaces_nothing_and_makes_only_the_expected_changes(
+    version: str, system: str, emulator: Emulator
+) -> None:
     emulator.run("python", "-m", "tests.recorded.given", version, system, emulator.stack)
     plan = {operation: sorted(names) for operation, names in emulator.planned().items()}
     lost = {operation: names for operation, names in plan.items() if operation not in HARMLESS}

@@ -1,4 +1,4 @@
-"""The dev environment is as its stack relies on; what is changed in its cluster afterwards is reported, each once."""
+"""Verify passes in the dev environment, and reports each later change in its cluster once."""
 
 from __future__ import annotations
 

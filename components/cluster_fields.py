@@ -1,0 +1,117 @@
+"""Fields of the cluster resource and of its Kubernetes provider, from the cluster's section."""
+
+import pulumi
+import pulumi_gcp as gcp
+
+from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
+from catalog.zones import chooses_zones, node_zones
+from settings.model import Cluster, Maintenance
+
+
+def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
+    """The maintenance policy: when GKE upgrades, and when it does not."""
+    if settings is None:
+        return None
+    policy: gcp.container.ClusterMaintenancePolicyArgsDict = {
+        "maintenance_exclusions": [
+            {
+                "exclusion_name": exclusion.name,
+                "start_time": exclusion.start_time,
+                "end_time": exclusion.end_time,
+                "exclusion_options": {"scope": exclusion.scope},
+            }
+            for exclusion in settings.exclusions
+        ]
+    }
+    if settings.window is not None:
+        policy["recurring_window"] = {
+            "start_time": settings.window.start_time,
+            "end_time": settings.window.end_time,
+            "recurrence": settings.window.recurrence,
+        }
+    return policy
+
+
+def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict:
+    """Endpoints of the control plane: its DNS name and its public address."""
+    return {
+        "dns_endpoint_config": {"allow_external_traffic": cluster.dns_endpoint},
+        "ip_endpoints_config": {"enabled": cluster.public_endpoint},
+    }
+
+
+def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict | None:
+    """IP ranges that may reach the control plane, without the public addresses of Google Cloud that GKE adds."""
+    if not cluster.authorized_networks:
+        return None
+    return {
+        "cidr_blocks": [{"cidr_block": cidr} for cidr in cluster.authorized_networks],
+        "gcp_public_cidrs_access_enabled": False,
+    }
+
+
+def warn_of_kept_networks(
+    resource: gcp.container.Cluster,
+    kept: "gcp.container.outputs.ClusterMasterAuthorizedNetworksConfig | None",
+    cluster: Cluster,
+    project: str,
+) -> None:
+    """Warn of authorized networks that the cloud keeps and the configuration no longer has."""
+    if kept is None or not kept.cidr_blocks:
+        return
+    networks = ", ".join(block.cidr_block for block in kept.cidr_blocks)
+    pulumi.log.warn(
+        f"gke-ai:cluster.authorizedNetworks is empty, but only {networks} can still reach the control plane's public "
+        "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
+        f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
+        "then pulumi refresh.",
+        resource=resource,
+    )
+
+
+def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
+    """Add-ons of a Standard cluster."""
+    config: gcp.container.ClusterAddonsConfigArgsDict = {"gcs_fuse_csi_driver_config": {"enabled": True}}
+    if calico:
+        config["network_policy_config"] = {"disabled": False}
+    return config
+
+
+def monitoring(packages: bool) -> "gcp.container.ClusterMonitoringConfigArgsDict":
+    """Metrics that a Standard cluster collects: GKE's system metrics, and those of `PACKAGES` for monitoring."""
+    return {
+        "managed_prometheus": {"enabled": True},
+        "enable_components": list(PACKAGES if packages else SYSTEM_PACKAGES),
+    }
+
+
+def vpc_name(cluster: Cluster) -> str:
+    """Name of the cluster's own network."""
+    return (cluster.vpc.name if cluster.vpc else None) or cluster.name
+
+
+def identifier(cluster: Cluster, project: str, network_policy: str | None) -> str:
+    """Identifies the cluster: everything whose change replaces it, and nothing that changes in place.
+
+    An unset setting adds nothing, so a setting of a later release changes no existing cluster.
+    """
+    network = vpc_name(cluster) if cluster.vpc else cluster.network
+    parts = [project, cluster.location, cluster.name, cluster.mode, network, cluster.subnetwork]
+    further = {
+        "pods": cluster.pods_range,
+        "services": cluster.services_range,
+        "dataplane": "v2" if network_policy == "dataplaneV2" else None,
+    }
+    if cluster.vpc is not None:
+        vpc = cluster.vpc
+        further["vpc"] = f"{vpc.nodes_cidr},{vpc.pods_cidr},{vpc.services_cidr}"
+    return "/".join(
+        [*(part or "default" for part in parts), *(f"{key}={text}" for key, text in further.items() if text)]
+    )
+
+
+def default_zones(location: str, cluster: gcp.container.Cluster) -> pulumi.Output[list[str]]:
+    """Zones of a pool without `zones`: known at plan time, unless GKE chooses among more than three."""
+    if chooses_zones(location):
+        return cluster.node_locations.apply(list)
+    return pulumi.Output.from_input(list(node_zones(location)))

@@ -1,0 +1,106 @@
+"""An existing cluster: looks it up, and refuses one that lacks a feature that the stack needs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pulumi_gcp as gcp
+
+from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity, update
+from components.base import look_up
+from settings.model import Cluster
+
+
+def look_up_cluster(
+    cluster: Cluster, project: str, args: Mapping[str, object], parent: pulumi.Resource
+) -> "gcp.container.GetClusterResult":
+    """The existing cluster. Raises RunError if it doesn't exist, or lacks a feature that `args` needs."""
+    existing = look_up(
+        lambda: gcp.container.get_cluster(
+            name=cluster.name,
+            location=cluster.location,
+            project=project,
+            opts=pulumi.InvokeOptions(parent=parent),
+        ),
+        f"There must be a cluster {cluster.name} in {cluster.location} of project {project}, and you must be "
+        "allowed to see it. Check `name` and `location` in gke-ai:cluster, and gcp:project. To create the "
+        "cluster, remove `mode: existing`.",
+    )
+    where = (cluster.name, cluster.location, project)
+    if args.get("workload_identity") and not identifies(existing):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} has no Workload Identity. GKE would refuse its pools, and grants on "
+            "buckets would fail if the project has no workload identity pool yet. Turn it on for the cluster "
+            f"and its node pools: {enable_workload_identity(*where)}"
+        )
+    if args.get("bucket_volumes") and not mounts_buckets(existing):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} has no Cloud Storage FUSE driver. Pods of runs with a volume would wait "
+            f"for it forever. Run: {enable_bucket_volumes(*where)}"
+        )
+    if args.get("managed_prometheus") and not collects(existing):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus. Dashboards "
+            "and alerts would have no data. Remove gke-ai:monitoring, or run: gcloud container clusters "
+            f"update {cluster.name} --location {cluster.location} --project {project} "
+            "--enable-managed-prometheus"
+        )
+    group = args.get("security_group")
+    if group and not any(config.security_group == group for config in existing.authenticator_groups_configs or []):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not use {group} for Google Groups in RBAC. A group among the members "
+            "of gke-ai:tenants would get no rights. List users instead, or run: gcloud container clusters "
+            f"update {cluster.name} --location {cluster.location} --project {project} --security-group={group}"
+        )
+    if args.get("network_policy") == "existing" and not enforces(existing):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not enforce NetworkPolicies. Pods of one tenant of gke-ai:tenants "
+            "would reach pods of another. Remove gke-ai:tenants, or run this, which recreates every node: "
+            f"{update(*where)} --update-addons=NetworkPolicy=ENABLED && "
+            f"{update(*where)} --enable-network-policy"
+        )
+    if args.get("secret_sync") and not any(config.enabled for config in existing.secret_sync_configs or []):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not sync secrets of Secret Manager. The secret of "
+            "gke-ai:hfTokenSecret would never arrive. Use gke-ai:hfToken, or run: gcloud container clusters "
+            f"update {cluster.name} --location {cluster.location} --project {project} "
+            "--enable-secret-sync --enable-secret-sync-rotation"
+        )
+    if cluster.dns_endpoint and not any(name.allow_external_traffic for name in dns_names(existing)):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} refuses clients at its DNS name. Remove dnsEndpoint from gke-ai:cluster, "
+            f"or run: gcloud container clusters update {cluster.name} --location {cluster.location} --project "
+            f"{project} --enable-dns-access"
+        )
+    return existing
+
+
+def dns_names(existing: "gcp.container.GetClusterResult") -> list[Any]:
+    """DNS endpoints of the control plane."""
+    return [name for config in existing.control_plane_endpoints_configs for name in config.dns_endpoint_configs]
+
+
+def enforces(existing: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster enforces NetworkPolicies."""
+    calico = any(policy.enabled for policy in existing.network_policies or [])
+    return calico or existing.datapath_provider == "ADVANCED_DATAPATH"
+
+
+def identifies(existing: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster has Workload Identity, as Autopilot always does."""
+    return existing.enable_autopilot or any(config.workload_pool for config in existing.workload_identity_configs or [])
+
+
+def mounts_buckets(existing: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster has the Cloud Storage FUSE driver, as Autopilot always does."""
+    drivers = [
+        driver for addons in existing.addons_configs or [] for driver in addons.gcs_fuse_csi_driver_configs or []
+    ]
+    return existing.enable_autopilot or any(driver.enabled for driver in drivers)
+
+
+def collects(existing: "gcp.container.GetClusterResult") -> bool:
+    """Whether Managed Service for Prometheus collects metrics in a cluster, as in Autopilot always."""
+    return existing.enable_autopilot or any(
+        prometheus.enabled for config in existing.monitoring_configs for prometheus in config.managed_prometheuses
+    )

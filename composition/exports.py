@@ -1,0 +1,43 @@
+"""The outputs of the stack."""
+
+from __future__ import annotations
+
+import pulumi
+
+from components import GkeCluster, ModelBucket, SystemMonitoring, WorkloadNamespace
+from components.identity import project_number
+from components.server import ModelServer
+from composition.runs import RunComponent
+from outputs.export import ComponentOutputs, outputs
+from settings import Settings, tenancy
+
+
+def export(
+    stack: Settings,
+    project: str,
+    cluster: GkeCluster,
+    buckets: dict[str, ModelBucket],
+    namespaces: dict[str, WorkloadNamespace],
+    servers: list[ModelServer],
+    runs: list[RunComponent],
+    monitoring: SystemMonitoring | None,
+) -> None:
+    """Export the outputs of the components under the keys of the contract."""
+    has_grants = any(tenancy.grants(bucket, stack) for bucket in stack.buckets)
+    number = project_number(project, "The identities among the outputs need", cluster) if has_grants else None
+    component_outputs = ComponentOutputs(
+        cluster_name=cluster.cluster_name,
+        cluster_location=cluster.location,
+        cluster_endpoint=cluster.endpoint,
+        kubeconfig=cluster.kubeconfig,
+        workload_pool=cluster.workload_pool,
+        node_service_account=cluster.node_service_account,
+        project_number=number,
+        namespaces=[namespace.namespace_name for namespace in namespaces.values()],
+        server_urls=[server.url for server in servers],
+        job_names=[run.job_name for run in runs],
+        buckets=[(bucket.bucket_name, bucket.url) for bucket in buckets.values()],
+        dashboards=monitoring.dashboard_ids if monitoring else [],
+    )
+    for name, value in outputs(stack, project, component_outputs).items():
+        pulumi.export(name, value)

@@ -1,0 +1,31 @@
+"""The components that must exist before a workload, and that are deleted after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from components import ComputeClass, Tenant, WorkloadNamespace
+from composition.pools import NodePool
+from settings import Settings, model, plan
+
+
+@dataclass(frozen=True)
+class Prerequisites:
+    """The components that workloads wait for, by name."""
+
+    stack: Settings
+    pools: dict[str, NodePool]
+    classes: dict[str, ComputeClass]
+    namespaces: dict[str, WorkloadNamespace]
+    tenants: dict[str, Tenant]
+
+    def of(self, workload: model.Workload) -> list[pulumi.Resource]:
+        """What a workload waits for: its namespace, its tenant and its nodes."""
+        # A deleted pool drains its pods for up to an hour, so Pulumi deletes it after its workloads.
+        nodes: list[pulumi.Resource] = [self.pools[pool.name] for pool in plan.pools_of(workload, self.stack)]
+        if isinstance(workload, model.GpuWorkload) and workload.compute_class is not None:
+            nodes.append(self.classes[workload.compute_class])
+        tenants = [self.tenants[workload.namespace]] if workload.namespace in self.tenants else []
+        return [self.namespaces[workload.namespace], *tenants, *nodes]
