@@ -1,6 +1,6 @@
-"""Records what a program registers: every resource with its inputs, options and dependencies, as plain data.
+"""Records the resources that a program registers, with their inputs, options and dependencies, as plain data.
 
-Assertions go on the record, not into `apply`, where an unknown value would skip them.
+Tests check the record. An assertion in `apply` would be skipped for an unknown value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROJECT_NUMBER = "123456789012"
 
 @dataclass(frozen=True)
 class Registration:
-    """One resource, as the engine would be asked for it."""
+    """A resource as the program registers it with the engine."""
 
     urn: str
     type: str
@@ -53,7 +53,7 @@ class Registration:
 
 @dataclass
 class Record:
-    """Everything that a program registered, by URN."""
+    """All resources that a program registered, by URN, and its outputs."""
 
     resources: dict[str, Registration] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class Record:
         return [one for one in self.resources.values() if one.type.rpartition(":")[2].rpartition("/")[2] == kind]
 
     def one(self, kind: str, name: str | None = None) -> Registration:
-        """The only resource of a type, or the one of an object name."""
+        """The only resource of a type, or the only one with an object name."""
         (found,) = (one for one in self.all(kind) if name is None or one.object_name == name)
         return found
 
     def waits_for(self, waiting: Registration) -> frozenset[str]:
-        """Types and names of all that must be there before `waiting`: its dependencies, and those of its parents."""
+        """Types and names of all resources that `waiting` depends on, directly or through its parents."""
         seen: set[str] = set()
         open_ends = [waiting.urn]
         while open_ends:
@@ -84,7 +84,7 @@ class Record:
 
 
 class Monitor(mocks.MockMonitor):
-    """Pulumi's mock of an engine, which also remembers what it is asked for."""
+    """Pulumi's mock of an engine, which also records the registrations."""
 
     def __init__(self, cloud: mocks.Mocks, record: Record) -> None:
         super().__init__(cloud)
@@ -113,18 +113,18 @@ class Monitor(mocks.MockMonitor):
 
 
 def trigger(request: Any) -> Any:
-    """The value whose change replaces the resource; None without one."""
+    """The value whose change replaces the resource, or None."""
     if not request.HasField("replacement_trigger"):
         return None
     return rpc.deserialize_property(json_format.MessageToDict(request.replacement_trigger))
 
 
 class Cloud(mocks.Mocks):
-    """A cloud that answers with what it was asked for, and with made-up endpoints; in a preview it knows no ids."""
+    """A cloud that returns the inputs and invented endpoints. In a preview it returns no ids."""
 
-    # What the cloud has kept of a cluster's former settings.
+    # Former settings of a cluster that the cloud kept.
     kept: Mapping[str, object] = {}
-    # The DNS name of a cluster that is there.
+    # Properties of an existing cluster.
     workload_pool = f"{PROJECT}.svc.id.goog"
     fuse = True
     by_name: Mapping[str, object] = {"endpoint": "gke-1.example.com", "allowExternalTraffic": True}
@@ -166,7 +166,7 @@ class Cloud(mocks.Mocks):
 
 
 async def ready_at_once(*_: object) -> None:
-    """What awaits a cluster: there is none."""
+    """Replaces the wait for a cluster, which doesn't exist."""
 
 
 def record(
@@ -175,7 +175,7 @@ def record(
     monkeypatch: pytest.MonkeyPatch,
     control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
-    """Runs `program` as a preview or as an update, without a cluster to watch servers in."""
+    """Runs `program` as a preview or as an update, without a cluster to monitor servers in."""
 
     def registered(_hook: pulumi.ErrorHook | pulumi.ResourceHook) -> asyncio.Future[None]:
         return asyncio.ensure_future(ready_at_once())
@@ -183,7 +183,7 @@ def record(
     monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
     monkeypatch.setattr("components.draining.drain", ready_at_once)
-    # Hooks are called back by an engine; Pulumi's mocks have none.
+    # An engine calls hooks. Pulumi's mocks don't support them.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
     monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)
     recorded = Record()
@@ -199,7 +199,7 @@ def record(
 
     def run() -> pulumi.Output[Any]:
         program()
-        # In a preview some are unknown, and then none is recorded.
+        # In a preview some outputs are unknown, and then none is recorded.
         return pulumi.Output.all(masked(), pulumi.Output.all(**root.outputs).apply(recorded.outputs.update))
 
     to_the_end: Callable[[Callable[[], object]], Callable[[], None]] = pulumi.runtime.test
@@ -215,7 +215,7 @@ def run_program(
     secret_keys: tuple[str, ...] = (),
     control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
-    """Runs the whole program on a stack configuration, as Pulumi hands it over: objects as JSON."""
+    """Runs the whole program with a stack configuration. As in Pulumi, objects are JSON."""
     given = {
         "gcp:project": PROJECT,
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()},
@@ -227,13 +227,13 @@ def run_program(
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """The configuration in a file of this project."""
+    """Reads a configuration of this project."""
     content: dict[str, Any] = yaml.safe_load((ROOT / path).read_text())["config"]
     return content
 
 
 def strings(value: object) -> Iterator[str]:
-    """Every text in nested data."""
+    """All strings in nested data."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

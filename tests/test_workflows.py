@@ -1,4 +1,4 @@
-"""The workflows beyond what actionlint and zizmor see: what they name is there, and their scripts do what they say."""
+"""Checks of the workflows beyond actionlint and zizmor: references exist, permissions are minimal, scripts work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOBS = [(f"{name}.{job}", body) for name, one in WORKFLOWS.items() for job, body
 
 
 def steps() -> Iterator[dict[str, Any]]:
-    """Every step of every workflow and action."""
+    """All steps of all workflows and actions."""
     for path in FILES:
         content = yaml.safe_load(path.read_text())
         for job in content.get("jobs", {"": content.get("runs")}).values():
@@ -39,7 +39,7 @@ def signs_in(job: dict[str, Any]) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------- what they name
-def test_each_command_of_a_step_is_one_of_this_project() -> None:
+def test_commands_of_steps_exist_in_this_project() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     scripts = [step["run"] for step in steps() if "run" in step]
     scripts.append((ROOT / ".ci" / "run").read_text())
@@ -57,7 +57,7 @@ def test_each_command_of_a_step_is_one_of_this_project() -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_options_of_the_report_are_ones_that_it_has() -> None:
+def test_options_of_the_report_exist() -> None:
     from report.__main__ import parser
 
     (command,) = (step["run"] for step in steps() if "python -m report" in step.get("run", ""))
@@ -71,17 +71,17 @@ def test_actions_are_pinned_by_commit_with_their_version_beside_it() -> None:
                 assert re.search(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), f"{path.name}: {line}"
 
 
-def test_one_commit_of_each_action() -> None:
+def test_each_action_has_one_commit() -> None:
     used = {step["uses"] for step in steps() if "uses" in step}
     assert len({name.partition("@")[0] for name in used}) == len(used)
 
 
-def test_pulumi_is_the_one_that_the_program_is_tested_with() -> None:
+def test_pulumi_has_the_version_that_the_tests_use() -> None:
     (stated,) = (step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {}))
     assert f"\npulumi=={stated} " in (ROOT / "requirements.lock").read_text()
 
 
-def test_every_environment_is_previewed_deployed_and_watched() -> None:
+def test_every_environment_has_preview_deployment_and_drift_detection() -> None:
     for name in ("preview.preview", "drift.look"):
         assert dict(JOBS)[name]["strategy"]["matrix"]["stack"] == STACKS
     assert list(WORKFLOWS["deploy"]["jobs"]) == STACKS
@@ -98,7 +98,7 @@ def test_every_environment_is_previewed_deployed_and_watched() -> None:
 
 # --------------------------------------------------------------------------------------------------- who may do what
 @pytest.mark.parametrize("job", [job for _, job in JOBS], ids=[name for name, _ in JOBS])
-def test_only_what_signs_in_may_and_what_writes_runs_no_code_of_a_pull_request(job: dict[str, Any]) -> None:
+def test_jobs_have_only_the_permissions_that_they_need(job: dict[str, Any]) -> None:
     granted = job["permissions"]
     assert (granted.get("id-token") == "write") == signs_in(job)
     assert not signs_in(job) or "environment" in job, "Google Cloud trusts an environment, not the whole repository"
@@ -107,7 +107,7 @@ def test_only_what_signs_in_may_and_what_writes_runs_no_code_of_a_pull_request(j
     assert job["timeout-minutes"] <= 180
 
 
-def test_forks_get_no_credentials_and_no_up_is_cancelled() -> None:
+def test_forks_get_no_credentials_and_updates_are_not_canceled() -> None:
     assert "head.repo.full_name == github.repository" in WORKFLOWS["preview"]["jobs"]["preview"]["if"]
     assert all("pull_request_target" not in path.read_text() for path in FILES)
     groups = [job["concurrency"] for job in WORKFLOWS["deploy"]["jobs"].values()]
@@ -119,7 +119,7 @@ def test_forks_get_no_credentials_and_no_up_is_cancelled() -> None:
 @pytest.mark.parametrize(
     ("result", "passes"), [("success", True), ("skipped", True), ("failure", False), ("cancelled", False)]
 )
-def test_a_branch_rule_waits_for_ever_or_lets_a_failed_preview_pass(result: str, passes: bool) -> None:
+def test_required_check_always_reports_and_fails_with_the_preview(result: str, passes: bool) -> None:
     job = WORKFLOWS["preview"]["jobs"]["previews"]
     assert "matrix" not in job["name"], "skipped, it would report under a name that no rule asks for"
     assert (job["needs"], job["if"]) == ("preview", "${{ always() }}")
@@ -169,7 +169,7 @@ state.write_text(json.dumps(known))
 
 @dataclass(frozen=True)
 class Hub:
-    """What a fake of GitHub's CLI keeps for one repository."""
+    """A fake of GitHub's CLI for one repository."""
 
     folder: Path
 
@@ -182,7 +182,7 @@ class Hub:
         return found
 
     def run(self, job: str, artifacts: dict[str, str], file: str, **more: str) -> None:
-        """Runs the only script of a job, as a runner's shell would, after a run with these artifacts."""
+        """Runs the only script of a job as a runner's shell does, after a run with these artifacts."""
         known = self.known() if self.state.exists() else {"comments": [], "issues": []}
         self.state.write_text(json.dumps({**known, "artifacts": artifacts, "file": file, "calls": []}))
         (step,) = dict(JOBS)[job]["steps"]
@@ -211,7 +211,7 @@ def hub(tmp_path: Path) -> Hub:
     return Hub(tmp_path)
 
 
-def test_previews_are_one_comment_that_is_edited(hub: Hub) -> None:
+def test_previews_are_written_into_one_comment(hub: Hub) -> None:
     hub.run("preview.comment", {"report-dev": "dev as it is\n", "report-prod": "prod as it is\n"}, "report.md")
     (first,) = hub.known()["comments"]
     assert first["body"].index("dev as it is") < first["body"].index("prod as it is")
@@ -223,7 +223,7 @@ def test_previews_are_one_comment_that_is_edited(hub: Hub) -> None:
     assert "# prod\nThere is no preview: [the run](https://example.com/run)" in edited["body"]
 
 
-def test_comments_of_others_are_left_alone(hub: Hub) -> None:
+def test_comments_of_others_stay_unchanged(hub: Hub) -> None:
     hub.state.write_text(json.dumps({"comments": [{"id": 1, "body": "mine"}], "issues": []}))
     hub.run("preview.comment", {}, "report.md")
     others, ours = hub.known()["comments"]
@@ -231,7 +231,7 @@ def test_comments_of_others_are_left_alone(hub: Hub) -> None:
     assert "# dev" in ours["body"]
 
 
-def test_drift_is_one_issue_that_is_closed_when_it_is_mended(hub: Hub) -> None:
+def test_drift_is_reported_in_one_issue_that_is_closed_afterwards(hub: Hub) -> None:
     hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
     assert hub.known()["issues"] == []
     hub.run("drift.tell", {"drift-prod": "~ Cluster\n"}, "drift.txt", LOOKED="failure")
@@ -247,7 +247,7 @@ def test_drift_is_one_issue_that_is_closed_when_it_is_mended(hub: Hub) -> None:
     assert not found["open"]
 
 
-def test_drift_is_what_was_changed_without_the_program(tmp_path: Path) -> None:
+def test_drift_contains_only_changes_made_outside_the_program(tmp_path: Path) -> None:
     (command,) = (step["run"] for step in steps() if "--expect-no-changes" in step.get("run", ""))
     words = shlex.split(command.partition("2>&1")[0].replace("\\\n", " ").replace('"$STACK"', "dev"))
     project = Project(tmp_path / "sample", tmp_path / "state")
@@ -274,9 +274,7 @@ def test_drift_is_what_was_changed_without_the_program(tmp_path: Path) -> None:
         (["zizmor", "--offline", "--no-progress"], ("persist-credentials: false", "fetch-depth: 1"), "artipacked"),
     ],
 )
-def test_linters_find_what_they_are_there_for(
-    linter: list[str], spoilt: tuple[str, str], said: str, tmp_path: Path
-) -> None:
+def test_linters_find_their_mistakes(linter: list[str], spoilt: tuple[str, str], said: str, tmp_path: Path) -> None:
     file = tmp_path / ".github" / "workflows" / "ci.yml"
     file.parent.mkdir(parents=True)
     file.write_text((FOLDER / "workflows" / "ci.yml").read_text().replace(*spoilt))

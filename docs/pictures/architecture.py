@@ -18,9 +18,9 @@ class Part:
     y: float
     wide: float
     high: float
-    colour: str
+    color: str
     name: str
-    what: str
+    description: str
     lines: tuple[str, ...] = ()
 
     @property
@@ -77,30 +77,30 @@ def drawn() -> str:
     canvas.text(MARGIN, 66, "What differs is the configuration, and the cloud behind Pulumi's plugins.", 13, "muted")
 
     flow = (CONFIGURATION, SETTINGS, COMPONENTS, PULUMI)
-    for one, after in pairwise(flow):
-        canvas.arrow([one.right, after.left], "muted", 1.8)
+    for before, after in pairwise(flow):
+        canvas.arrow([before.right, after.left], "muted", 1.8)
     for cloud in (GOOGLE, EMULATOR):
         canvas.arrow([PULUMI.right, cloud.left], "muted", 1.8)
     text = "__main__.py composes"
     canvas.text((SETTINGS.right[0] + COMPONENTS.left[0]) / 2, 146, text, 12, "muted", anchor="middle")
     canvas.text(PULUMI.x + PULUMI.wide / 2, 146, "gcp and kubernetes plugins", 12, "muted", anchor="middle")
-    for one in (SETTINGS, COMPONENTS, EMULATOR):
-        middle = one.x + one.wide / 2
-        canvas.line(middle, CATALOG.y, middle, one.y + one.high, "line", 1.5, dashed=True)
-    for one in (*flow, GOOGLE, EMULATOR, CATALOG, *BESIDE):
-        part(canvas, one)
+    for user in (SETTINGS, COMPONENTS, EMULATOR):
+        middle = user.x + user.wide / 2
+        canvas.line(middle, CATALOG.y, middle, user.y + user.high, "line", 1.5, dashed=True)
+    for part in (*flow, GOOGLE, EMULATOR, CATALOG, *BESIDE):
+        draw_part(canvas, part)
     facts = "machines, TPU slices, capacity modes, labels, taints, what pods can get of a node"
     canvas.text(CATALOG.x + CATALOG.wide - 18, CATALOG.y + 42, facts, 12, "ink", anchor="end")
     canvas.text(MARGIN, 518, "Beside the program, for the people around it", 13, "muted")
     return canvas.rendered()
 
 
-def part(canvas: Canvas, one: Part) -> None:
-    """One box."""
-    canvas.rect(one.x, one.y, one.wide, one.high, "card", one.colour, radius=10, thick=1.4)
-    canvas.rect(one.x + 16, one.y + 12, 28, 4, one.colour, radius=2)
-    canvas.text(one.x + 16, one.y + 36, one.name, 15, bold=True)
-    canvas.text(one.x + 16, one.y + 55, one.what, 12, "muted")
-    for index, line in enumerate(one.lines):
-        assert width(line, 12) < one.wide - 18, f"{line} has no room"
-        canvas.text(one.x + 16, one.y + 80 + 19 * index, line, 12)
+def draw_part(canvas: Canvas, part: Part) -> None:
+    """Draws a box."""
+    canvas.rect(part.x, part.y, part.wide, part.high, "card", part.color, radius=10, thick=1.4)
+    canvas.rect(part.x + 16, part.y + 12, 28, 4, part.color, radius=2)
+    canvas.text(part.x + 16, part.y + 36, part.name, 15, bold=True)
+    canvas.text(part.x + 16, part.y + 55, part.description, 12, "muted")
+    for index, line in enumerate(part.lines):
+        assert width(line, 12) < part.wide - 18, f"{line} has no room"
+        canvas.text(part.x + 16, part.y + 80 + 19 * index, line, 12)

@@ -27,5 +27,11 @@ def drawn(name: str) -> str:
 
 def resources(registered: Iterable[Registration]) -> Iterable[Resource]:
     """Recorded registrations, as resources of a stack."""
-    for one in registered:
-        yield Resource(one.urn, one.type, one.parent, one.inputs, dependencies=one.dependencies)
+    for registration in registered:
+        yield Resource(
+            registration.urn,
+            registration.type,
+            registration.parent,
+            registration.inputs,
+            dependencies=registration.dependencies,
+        )

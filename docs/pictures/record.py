@@ -4,8 +4,8 @@
     emulator/run python -m docs.pictures.record --stack mixed-training-inference
     make pictures
 
-The server is scaled to two replicas, to four, and back to one, as its users would. What is recorded is read from the
-cluster: the conditions of Kueue's Workloads, the pods, and the quota that the cluster queue says is reserved.
+The script scales the server to two replicas, to four, and back to one. It records the conditions of Kueue's Workloads,
+the pods, and the reserved quota of the cluster queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ops.stack import Object, Stack, list_objects
 RECORDING = Path(__file__).with_name("mixed_preemption.json")
 SERVER, NAMESPACE = "tgi-gemma-deployment", "llm"
 KUEUE = f"/apis/{KUEUE_API}"
-# Replicas that are asked for, and for how many seconds things are then left alone once all is quiet.
+# Replicas of each step, and the seconds without a change after which the next step starts.
 STEPS = ((2, 4.0), (4, 4.0), (1, 5.0))
 LOOK_EVERY = 0.1
 
@@ -65,7 +65,7 @@ def record(stack: Stack) -> dict[str, Any]:
             before = seen[name][-1]["state"] if name in seen else "gone"
             state = now.get(name, "gone")
             if state == "admitted" and before in ("running", "stopping"):
-                state = "stopping"  # its pods go; Kueue keeps its quota for it until they have gone
+                state = "stopping"  # its pods stop; Kueue keeps the quota reserved until they have ended
             if state != before:
                 seen.setdefault(name, []).append({"at": at, "state": state})
                 changed = True
@@ -115,24 +115,25 @@ def gpus_of(queue: Object) -> tuple[int, int]:
 
 def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
     """The state of each workload by name: pending, admitted (not all of its pods run), running, or evicted."""
-    found = {}
+    result = {}
     for workload in workloads:
         owner = workload["metadata"]["ownerReferences"][0]
         own = [pod for pod in pods if belongs(pod, owner)]
-        wanted = sum(int(one.get("count", 1)) for one in workload["spec"]["podSets"])
-        holds = {one["type"] for one in workload.get("status", {}).get("conditions", []) if one["status"] == "True"}
-        if "Admitted" in holds:
+        wanted = sum(int(pod_set.get("count", 1)) for pod_set in workload["spec"]["podSets"])
+        conditions = workload.get("status", {}).get("conditions", [])
+        true = {condition["type"] for condition in conditions if condition["status"] == "True"}
+        if "Admitted" in true:
             state = "running" if sum(ready(pod) for pod in own) >= wanted else "admitted"
         else:
-            state = "evicted" if "Evicted" in holds else "pending"
-        found[f"{owner['kind']}/{owner['name']}"] = state
-    return found
+            state = "evicted" if "Evicted" in true else "pending"
+        result[f"{owner['kind']}/{owner['name']}"] = state
+    return result
 
 
 def belongs(pod: Object, owner: Mapping[str, Any]) -> bool:
-    """Whether a pod is the owner of a workload, or one of its own."""
+    """Whether a pod is the owner of a workload or belongs to the owner."""
     return pod["metadata"]["uid"] == owner["uid"] or any(
-        one["uid"] == owner["uid"] for one in pod["metadata"].get("ownerReferences", [])
+        reference["uid"] == owner["uid"] for reference in pod["metadata"].get("ownerReferences", [])
     )
 
 
@@ -140,7 +141,7 @@ def ready(pod: Object) -> bool:
     """Whether a pod runs and is ready."""
     conditions = pod.get("status", {}).get("conditions", [])
     return pod.get("status", {}).get("phase") == "Running" and any(
-        one["type"] == "Ready" and one["status"] == "True" for one in conditions
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
     )
 
 
@@ -148,7 +149,7 @@ def named(seen: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]
     """The lanes: the server's pods in order of creation, pods that never run after the others, training last."""
 
     def coming(name: str) -> tuple[float, bool, str]:
-        return seen[name][0]["at"], not any(one["state"] == "running" for one in seen[name]), name
+        return seen[name][0]["at"], not any(span["state"] == "running" for span in seen[name]), name
 
     by_coming = sorted(seen, key=coming)
     replicas = [name for name in by_coming if name.startswith("Pod/")]

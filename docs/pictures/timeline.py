@@ -10,7 +10,7 @@ from report.svg import Canvas, width
 
 Recording = Mapping[str, Any]
 
-# Colour of each state, whether it is drawn as an outline, and what it means.
+# Color of each state, whether it is drawn as an outline, and its meaning.
 STATES = {
     "pending": ("amber", True, "waits for quota"),
     "admitted": ("teal", False, "admitted, its pods start"),
@@ -21,8 +21,8 @@ STATES = {
 WIDTH, LEFT, RIGHT = 1120.0, 168.0, 40.0
 TOP, LANE, BAR = 118.0, 40.0, 24.0
 CHART = 120.0
-GPU_COLOUR = "violet"
-# Of training that runs, to tell it from serving.
+GPU_COLOR = "violet"
+# Color of running training, to distinguish it from serving.
 TRAINING = "blue"
 
 
@@ -34,9 +34,9 @@ def drawn(recording: Recording) -> str:
     canvas = Canvas(WIDTH, base + 84, "Serving preempts training, and gives back")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)
-    said = "Two GPUs for each replica, four for training, a quota of "
+    text = "Two GPUs for each replica, four for training, a quota of "
     canvas.text(
-        24, 60, f"{said}{recording['quota']}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted"
+        24, 60, f"{text}{recording['quota']}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted"
     )
     canvas.text(
         24, 78, "where nodes are simulated and models load at once. On GPUs a start takes minutes.", 13, "muted"
@@ -50,11 +50,11 @@ def drawn(recording: Recording) -> str:
         if index % 2 == 0:
             canvas.rect(16, y, WIDTH - 32, LANE, "card", radius=6)
         canvas.text(28, y + 25, lane["name"], 13)
-    for one in recording["steps"]:
-        canvas.line(x(one["at"]), TOP - 10, x(one["at"]), base, "line", 1, dashed=True)
-        replicas = one["replicas"]
+    for step in recording["steps"]:
+        canvas.line(x(step["at"]), TOP - 10, x(step["at"]), base, "line", 1, dashed=True)
+        replicas = step["replicas"]
         text = f"scaled to {replicas} replica{'' if replicas == 1 else 's'}"
-        canvas.text(x(one["at"]), TOP - 16, text, 12, bold=True, anchor="middle")
+        canvas.text(x(step["at"]), TOP - 16, text, 12, bold=True, anchor="middle")
     for index, lane in enumerate(lanes):
         y = TOP + LANE * index + (LANE - BAR) / 2
         for state, start, end in spans(lane["states"], recording["seconds"]):
@@ -66,9 +66,9 @@ def drawn(recording: Recording) -> str:
 
 def spans(states: list[Mapping[str, Any]], end: float) -> Iterator[tuple[str, float, float]]:
     """The states of a workload, each with its start and end."""
-    for one, after in pairwise([*states, {"at": end, "state": "gone"}]):
-        if one["state"] != "gone" and after["at"] > one["at"]:
-            yield one["state"], one["at"], after["at"]
+    for change, after in pairwise([*states, {"at": end, "state": "gone"}]):
+        if change["state"] != "gone" and after["at"] > change["at"]:
+            yield change["state"], change["at"], after["at"]
 
 
 def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: str | None) -> None:
@@ -76,15 +76,15 @@ def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: s
 
     `other` is the color of a running workload.
     """
-    colour, outline, _ = STATES[state]
-    colour = other if other and state == "running" else colour
+    color, outline, _ = STATES[state]
+    color = other if other and state == "running" else color
     room = max(end - start - 2, 3)
     if outline:
-        canvas.rect(start + 1, y + 1, room - 1, BAR - 2, "page", colour, radius=5, thick=1.6, dashed=True)
+        canvas.rect(start + 1, y + 1, room - 1, BAR - 2, "page", color, radius=5, thick=1.6, dashed=True)
     else:
-        canvas.rect(start + 1, y, room, BAR, colour, radius=5)
+        canvas.rect(start + 1, y, room, BAR, color, radius=5)
     if width(state, 12) + 14 < room:
-        canvas.text(start + 10, y + 16.5, state, 12, colour if outline else "page", bold=True)
+        canvas.text(start + 10, y + 16.5, state, 12, color if outline else "page", bold=True)
 
 
 def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
@@ -100,18 +100,18 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
         canvas.text(LEFT - 10, y(gpus) + 4, str(gpus), 11.5, "muted", anchor="end")
     steps = [*recording["gpus"], {"at": recording["seconds"], "gpus": recording["gpus"][-1]["gpus"]}]
     outline = f"M{x(steps[0]['at']):.1f} {y(steps[0]['gpus']):.1f}"
-    for one, after in pairwise(steps):
+    for step, after in pairwise(steps):
         canvas.rect(
-            x(one["at"]),
-            y(one["gpus"]),
-            x(after["at"]) - x(one["at"]),
-            base - y(one["gpus"]),
-            GPU_COLOUR,
+            x(step["at"]),
+            y(step["gpus"]),
+            x(after["at"]) - x(step["at"]),
+            base - y(step["gpus"]),
+            GPU_COLOR,
             radius=0,
             opacity=0.18,
         )
         outline += f"H{x(after['at']):.1f}V{y(after['gpus']):.1f}"
-    canvas.path(outline, GPU_COLOUR, 2)
+    canvas.path(outline, GPU_COLOR, 2)
     canvas.line(LEFT, y(quota), WIDTH - RIGHT, y(quota), "red", 1.4, dashed=True)
     canvas.text(WIDTH - RIGHT, y(quota) - 7, f"quota: {quota}", 12, "red", bold=True, anchor="end")
     for second in range(0, int(recording["seconds"]) + 1, 2):
@@ -120,15 +120,15 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
 
 def legend(canvas: Canvas, recording: Recording, y: float) -> None:
     """The legend of the states in the picture."""
-    there = {one["state"] for lane in recording["workloads"] for one in lane["states"]}
+    present = {change["state"] for lane in recording["workloads"] for change in lane["states"]}
     x = 28.0
-    for state, (colour, outline, meaning) in STATES.items():
-        if state not in there:
+    for state, (color, outline, meaning) in STATES.items():
+        if state not in present:
             continue
         if outline:
-            canvas.rect(x, y - 10, 20, 12, "page", colour, radius=3, thick=1.6, dashed=True)
+            canvas.rect(x, y - 10, 20, 12, "page", color, radius=3, thick=1.6, dashed=True)
         else:
-            canvas.rect(x, y - 10, 20, 12, colour, radius=3)
+            canvas.rect(x, y - 10, 20, 12, color, radius=3)
         text = state if state == meaning else f"{state}: {meaning}"
         canvas.text(x + 27, y, text, 12, "muted")
         x += 27 + width(text, 12) + 16
