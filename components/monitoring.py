@@ -167,7 +167,8 @@ class SystemMonitoring(Component):
                 )
             ],
             "Workloads of a queue are preempted repeatedly, and lose their work since the last checkpoint. The "
-            "dashboard of queues shows which queue preempts. Raise the quota, or reduce the difference between priorities.",
+            "dashboard of queues shows which queue preempts. Raise the quota, or reduce the difference between "
+            "priorities.",
         )
 
     def _alert(
