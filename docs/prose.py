@@ -75,7 +75,10 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def code(root: Path = ROOT) -> dict[str, list[Path]]:
-    """The Python files of each folder, without tests. A file in the root of the repository is a folder of its own."""
+    """The Python files of each folder, without tests.
+
+    A file in the root of the repository is a folder of its own.
+    """
     folders: dict[str, list[Path]] = {}
     for file in tracked("**/*.py", root):
         parts = file.relative_to(root).parts
@@ -117,7 +120,10 @@ def python_texts(source: str) -> Iterator[tuple[int, str]]:
 
 
 def literal(node: ast.expr) -> str:
-    """The text of a string, with the values of an f-string blanked out; otherwise empty."""
+    """The text of a string, with the values of an f-string blanked out.
+
+    Otherwise empty.
+    """
     if isinstance(node, ast.JoinedStr):
         return "".join(literal(part) or BLANK for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

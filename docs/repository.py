@@ -14,7 +14,10 @@ STACKS = ("Pulumi.prod.yaml", "Pulumi.dev.yaml")
 
 
 def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
-    """The files of the repository that match a glob; without git, all files that match."""
+    """The files of the repository that match a glob.
+
+    Without git, all files that match.
+    """
     command = ["git", "-C", str(root), "ls-files", "-z", "--", f":(glob){pattern}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False) if shutil.which("git") else None
     names = done.stdout.split("\0")[:-1] if done else []

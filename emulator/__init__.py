@@ -1,1 +1,1 @@
-"""The emulated cloud: runs the very program that goes to Google Cloud on a machine with no cloud account."""
+"""Emulates Google Cloud: runs the same program that Google Cloud runs, on a machine with no cloud account."""

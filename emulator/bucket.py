@@ -1,4 +1,4 @@
-"""The objects of a bucket of the emulated cloud, as a workload would leave them there.
+"""Puts objects into a bucket of the emulated cloud, as a workload would, and lists them.
 
 emulator/run bucket put BUCKET OBJECT [FILE]   an empty object, or the content of FILE
 emulator/run bucket ls BUCKET
@@ -31,8 +31,8 @@ def main() -> None:
     store = Store()
     record = store.get(options.bucket)
     if record is None or record.kind != BUCKET:
-        there = ", ".join(bucket.identity for bucket in store.all(BUCKET)) or "none"
-        sys.exit(f"The emulated cloud has no bucket {options.bucket}. There are: {there}")
+        names = ", ".join(bucket.identity for bucket in store.all(BUCKET)) or "none"
+        sys.exit(f"The emulated cloud has no bucket {options.bucket}. Existing buckets: {names}")
     if options.command == "ls":
         print("\n".join(store.objects(options.bucket)))
         return

@@ -1,9 +1,9 @@
-"""Declares which kinds of capacity the emulated Google Cloud has.
+"""Sets which capacity modes are available in the emulated Google Cloud.
 
-    emulator/run capacity                      show what is available
-    emulator/run capacity spot=0 flexStart=1   change it, at once, for every cluster of this emulator
+    emulator/run capacity                      show which modes are available
+    emulator/run capacity spot=0 flexStart=1   change them immediately, for all clusters of this emulator
 
-A kind that is out gives no new nodes, whoever asks; nodes that are there stay.
+An unavailable mode gives no new nodes to any cluster. Existing nodes stay.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from emulator import paths
 from emulator.cluster.records import write
 
 
-def declared_out() -> frozenset[str]:
-    """The kinds (keys of `catalog.capacity.MODES`) that are not to be had."""
+def unavailable() -> frozenset[str]:
+    """The capacity modes (keys of `catalog.capacity.MODES`) that are unavailable."""
     try:
         return frozenset(json.loads(_file().read_text())["out"])
     except FileNotFoundError:
@@ -26,8 +26,8 @@ def declared_out() -> frozenset[str]:
 
 
 def declare(changes: dict[str, bool]) -> None:
-    """Say of kinds of capacity whether they are to be had from now on."""
-    out = (declared_out() | changes.keys()) - {kind for kind, there in changes.items() if there}
+    """Sets for each of these capacity modes whether it is available from now on."""
+    out = (unavailable() | changes.keys()) - {mode for mode, available in changes.items() if available}
     write(_file(), {"out": sorted(out)})
 
 
@@ -35,20 +35,20 @@ def main(arguments: list[str]) -> int:
     """Runs the command and prints the table."""
     changes = {}
     for argument in arguments:
-        kind, _, value = argument.partition("=")
-        if kind not in MODES or value not in ("0", "1"):
+        mode, _, value = argument.partition("=")
+        if mode not in MODES or value not in ("0", "1"):
             print(
-                f"{argument} is no capacity. Write KIND=0 or KIND=1, KIND being one of {', '.join(MODES)}.",
+                f"{argument} is not a capacity mode. Write MODE=0 or MODE=1; modes: {', '.join(MODES)}.",
                 file=sys.stderr,
             )
             return 2
-        changes[kind] = value == "1"
+        changes[mode] = value == "1"
     if changes:
         declare(changes)
-    out = declared_out()
+    out = unavailable()
     width = max(map(len, MODES))
-    for kind in MODES:
-        print(f"{kind:{width}}  {'out' if kind in out else 'in'}")
+    for mode in MODES:
+        print(f"{mode:{width}}  {'out' if mode in out else 'in'}")
     return 0
 
 

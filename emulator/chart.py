@@ -1,4 +1,6 @@
-"""Prints the folder of a Helm chart, which the emulator has in place of its registry.
+"""Prints the folder of a Helm chart.
+
+The emulator reads charts from folders, not from registries.
 
 emulator/run chart REFERENCE VERSION   such as oci://registry.k8s.io/jobset/charts/jobset 0.11.1
 """

@@ -1,14 +1,14 @@
-"""What exists before any stack, a cluster, a network or a secret: made beside Pulumi, as a colleague would with gcloud.
+"""Creates clusters, networks and secrets outside any stack, as a colleague would with gcloud.
 
     emulator/run existing create NAME [--mode standard|autopilot] [--location us-central1] [--project P]
     emulator/run existing delete NAME [--location us-central1] [--project P]
     emulator/run existing network NAME [--location us-central1] [--project P]     a VPC with a subnetwork of its name
-    emulator/run existing secret NAME [--project P]     a secret of Secret Manager, its value the emulator's dummy token
-    emulator/run existing forget NAME [--project P]     the secret exists no longer
+    emulator/run existing secret NAME [--project P]     a secret of Secret Manager with the emulator's dummy token
+    emulator/run existing forget NAME [--project P]     deletes the secret
 
-A standard cluster has a default pool of one e2-standard-4 node in each zone, Workload Identity and the regular channel;
-with --secret-sync, either kind brings secrets of Secret Manager in; with --dataplane-v2 it enforces NetworkPolicies.
-A network's subnetwork has the ranges `pods` and `services`.
+A standard cluster has Workload Identity, the regular channel and a default pool of one e2-standard-4 node per zone.
+With --secret-sync, a cluster of either mode synchronizes secrets of Secret Manager. With --dataplane-v2, it enforces
+NetworkPolicies. A network's subnetwork has the ranges `pods` and `services`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.network import Network, Subnetwork
 from emulator.gcp_plugin.resource import Cloud, Properties
-from emulator.gcp_plugin.secrets import forget_secret, make_secret
+from emulator.gcp_plugin.secrets import create_secret, delete_secret
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import Refused
 
-# What a configuration leaves to its user, and any value serves for here.
+# Keys that a configuration may leave to its user. On the emulator any value works.
 DEFAULTS = {"gcp:project": "emulator-project", "gcp:region": "us-central1"}
 
 
@@ -44,18 +44,16 @@ def main() -> None:
     parser.add_argument("--mode", choices=("standard", "autopilot"), default="standard")
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
     parser.add_argument("--project", default=DEFAULTS["gcp:project"])
-    parser.add_argument("--secret-sync", action="store_true", help="brings secrets of Secret Manager in")
-    parser.add_argument(
-        "--dataplane-v2", action="store_true", help="enforces NetworkPolicies, as Autopilot always does"
-    )
+    parser.add_argument("--secret-sync", action="store_true", help="synchronize secrets of Secret Manager")
+    parser.add_argument("--dataplane-v2", action="store_true", help="enforce NetworkPolicies, as Autopilot always does")
     options = parser.parse_args()
     try:
         if options.command == "secret":
-            print(make_secret(Store(), options.project, options.name))
+            print(create_secret(Store(), options.project, options.name))
         elif options.command == "network":
             print(_network(Cloud(Store(), LocalClusters(), options.project), options.name, options.location))
         elif options.command == "forget":
-            forget_secret(Store(), options.project, options.name)
+            delete_secret(Store(), options.project, options.name)
         else:
             _cluster(options)
     except Refused as refused:
@@ -88,9 +86,9 @@ def _cluster(options: argparse.Namespace) -> None:
 
 
 def missing(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What a configuration counts on and isn't there, and the command that makes it; None where all is there."""
+    """What the configuration expects and the emulator lacks, and the command that creates it; else None."""
     if command := _missing_cluster(config):
-        return "The configuration says `mode: existing`, and the emulator has no such cluster", command
+        return "The configuration sets `mode: existing`, and the emulator has no such cluster", command
     if command := _missing_network(config):
         return "The configuration names a network that the emulator doesn't have", command
     if command := _missing_secret(config):
@@ -100,30 +98,30 @@ def missing(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _missing_network(config: Mapping[str, Any]) -> str | None:
     cluster, project = config.get("gke-ai:cluster"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
-    named = cluster.get("network") if isinstance(cluster, Mapping) and cluster.get("mode") != "existing" else None
-    found = re.fullmatch(r"(?:projects/([^/]+)/global/networks/)?([a-z][-a-z0-9]*)", str(named or ""))
-    if not isinstance(cluster, Mapping) or found is None or found[2] == "default":
+    network = cluster.get("network") if isinstance(cluster, Mapping) and cluster.get("mode") != "existing" else None
+    match = re.fullmatch(r"(?:projects/([^/]+)/global/networks/)?([a-z][-a-z0-9]*)", str(network or ""))
+    if not isinstance(cluster, Mapping) or match is None or match[2] == "default":
         return None
-    project = found[1] or project
-    if Store().get(f"projects/{project}/global/networks/{found[2]}"):
+    project = match[1] or project
+    if Store().get(f"projects/{project}/global/networks/{match[2]}"):
         return None
-    return _command("network", found[2], project, "--location", str(cluster.get("location", DEFAULTS["gcp:region"])))
+    return _command("network", match[2], project, "--location", str(cluster.get("location", DEFAULTS["gcp:region"])))
 
 
 def _missing_secret(config: Mapping[str, Any]) -> str | None:
-    named, project = config.get("gke-ai:hfTokenSecret"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
-    found = re.fullmatch(r"(?:projects/([^/]+)/secrets/)?([A-Za-z0-9_-]+)", str(named or ""))
-    if found is None:
-        return None  # none is named, or the program says what is wrong with the name
-    project = (found[1] or project).replace("{project}", project)
-    if Store().get(f"projects/{project}/secrets/{found[2]}"):
+    secret, project = config.get("gke-ai:hfTokenSecret"), str(config.get("gcp:project", DEFAULTS["gcp:project"]))
+    match = re.fullmatch(r"(?:projects/([^/]+)/secrets/)?([A-Za-z0-9_-]+)", str(secret or ""))
+    if match is None:
+        return None  # no secret, or a malformed name, which the program reports
+    project = (match[1] or project).replace("{project}", project)
+    if Store().get(f"projects/{project}/secrets/{match[2]}"):
         return None
-    return _command("secret", found[2], project)
+    return _command("secret", match[2], project)
 
 
 def _command(verb: str, name: str, project: str, *options: str) -> str:
-    elsewhere = ["--project", project] if project != DEFAULTS["gcp:project"] else []
-    return shlex.join(["emulator/run", "existing", verb, name, *options, *elsewhere])
+    in_project = ["--project", project] if project != DEFAULTS["gcp:project"] else []
+    return shlex.join(["emulator/run", "existing", verb, name, *options, *in_project])
 
 
 def _missing_cluster(config: Mapping[str, Any]) -> str | None:
@@ -132,7 +130,7 @@ def _missing_cluster(config: Mapping[str, Any]) -> str | None:
         return None
     name, location = cluster.get("name"), cluster.get("location")
     if not name or not location:
-        return None  # the settings have defaults, and the program says what is not there
+        return None  # the settings have defaults, and the program reports a missing key
     if Store().get(Cluster(Cloud(Store(), LocalClusters(), project)).identity({"name": name, "location": location})):
         return None
     options = ["--mode", cluster.get("existingMode", "standard"), "--location", location]

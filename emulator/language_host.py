@@ -1,10 +1,10 @@
-"""Pulumi's language host for Python, as far as programs, policy packs and component plugins need one.
+"""Pulumi's language host for Python: runs programs, policy packs and component plugins.
 
-The engine starts it by the name `pulumi-language-python`, reads the port from its output and asks it to run what is
-written in Python (https://github.com/pulumi/pulumi/blob/master/proto/pulumi/language.proto). The program itself is run
-by Pulumi's own `pulumi-language-python-exec`. What it writes goes out through this process's own output, which the
-engine shows. It neither installs packages nor generates code. A policy pack has no stack configuration at its start:
-the engine tells it (ConfigureStack).
+The engine starts it as `pulumi-language-python`, reads the port from its output and calls it to run Python code
+(https://github.com/pulumi/pulumi/blob/master/proto/pulumi/language.proto). Pulumi's own `pulumi-language-python-exec`
+runs the program. The program writes to this process's output, which the engine shows. This host neither installs
+packages nor generates code. A policy pack starts without the stack's configuration: the engine sends it later
+(ConfigureStack).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from emulator.plugin import ENDS_WITH_PARENT, MAX_MESSAGE_BYTES
 
 EXEC = "pulumi-language-python-exec"
 SHOWED_ITS_ERROR = 32  # exit status of EXEC after an error that the user has already seen
-GRACE_SECONDS = 5  # between asking a cancelled program to end and ending it
+GRACE_SECONDS = 5  # between SIGTERM and SIGKILL for a canceled program
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     """Runs programs and plugins for one engine.
 
     Args:
-        engine: Address of the engine's own service, given to programs.
+        engine: Address of the engine's service, which programs receive.
     """
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
-        self._cancelled = threading.Event()
+        self._canceled = threading.Event()
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def Handshake(
@@ -63,7 +63,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def GetRequiredPackages(
         self, request: language.GetRequiredPackagesRequest, context: grpc.ServicerContext
     ) -> language.GetRequiredPackagesResponse:
-        # None beforehand: the engine looks for each plugin when the program first names it.
+        # The engine looks for a plugin when the program first uses it.
         return language.GetRequiredPackagesResponse()
 
     def GetRequiredPlugins(
@@ -87,22 +87,22 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         top_only = [] if request.transitiveDependencies else ["--not-required"]
         packages = json.loads(_output(python_of(request.info), "-m", "pip", "list", "--format=json", *top_only))
         return language.GetProgramDependenciesResponse(
-            dependencies=[language.DependencyInfo(name=it["name"], version=it["version"]) for it in packages]
+            dependencies=[language.DependencyInfo(name=entry["name"], version=entry["version"]) for entry in packages]
         )
 
     def InstallDependencies(
         self, request: language.InstallDependenciesRequest, context: grpc.ServicerContext
     ) -> Iterator[language.InstallDependenciesResponse]:
-        said = "Nothing to install: emulator/run made the Python environment from requirements.lock.\n"
-        yield language.InstallDependenciesResponse(stdout=said.encode())
+        message = "Nothing to install: emulator/run created the Python environment from requirements.lock.\n"
+        yield language.InstallDependenciesResponse(stdout=message.encode())
 
     def Run(self, request: language.RunRequest, context: grpc.ServicerContext) -> language.RunResponse:
-        """Runs a program to its end: what registers a stack's resources."""
+        """Runs a program, which registers the stack's resources, to its end."""
         info = request.info
         runner = shutil.which(EXEC)
         if runner is None:
             return language.RunResponse(
-                error=f"{EXEC} isn't on PATH. Run pulumi through emulator/run: it puts it there."
+                error=f"{EXEC} isn't on PATH. Run pulumi through emulator/run, which sets PATH."
             )
         options = {
             "monitor": request.monitor_address,
@@ -115,7 +115,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "parallel": str(request.parallel),
             "organization": request.organization,
         }
-        # One argument each: a value may be empty or begin with a dash.
+        # In the form --name=value, because a value may begin with a dash.
         arguments = [f"--{name}={value}" for name, value in options.items() if value]
         program = str(Path(info.program_directory, info.entry_point))
         python = python_of(info)
@@ -126,18 +126,18 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         command = [python, "-u", runner, *arguments, program, *request.args]
         with self._child(command, env, request.pwd, context, stdin=subprocess.DEVNULL) as process:
             status = process.wait()
-        if status == SHOWED_ITS_ERROR or self._cancelled.is_set():
+        if status == SHOWED_ITS_ERROR or self._canceled.is_set():
             return language.RunResponse(bail=True)
-        return language.RunResponse(error=_how_it_ended("the program", status) if status else "")
+        return language.RunResponse(error=_exit_message("the program", status) if status else "")
 
     def RunPlugin(
         self, request: language.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language.RunPluginResponse]:
-        """Runs a policy pack or a plugin of components, and passes on what it writes until it ends."""
+        """Runs a policy pack or a component plugin and forwards its output until it ends."""
         folder = request.info.program_directory
         python = python_of(request.info)
         env = environment_of(python) | dict(entry.split("=", 1) for entry in request.env)
-        env["PATH"] = environment_of(python)["PATH"]  # the engine's own would undo the virtual environment's
+        env["PATH"] = environment_of(python)["PATH"]  # the engine's PATH would deactivate the virtual environment
         if request.kind == "analyzer":
             command, cwd = [python, "-u", "-m", "pulumi.policy", *request.args, folder], folder
         else:
@@ -159,19 +159,19 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
             for stream, is_error in ((process.stdout, False), (process.stderr, True)):
                 threading.Thread(target=pump, args=(stream, is_error), daemon=True).start()
-            for _ in ("standard output", "standard error"):  # each puts None at its end
+            for _ in ("standard output", "standard error"):  # None marks the end of each stream
                 while (response := written.get()) is not None:
                     yield response
             yield language.RunPluginResponse(exitcode=process.wait())
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        self._cancelled.set()
+        self._canceled.set()
         for process in tuple(self._running):
             _end(process)
         return empty_pb2.Empty()
 
     def kill_all(self) -> None:
-        """Ends every program and plugin with whatever these have started."""
+        """Kills all programs and plugins with their child processes."""
         for process in tuple(self._running):
             _signal_group(process, signal.SIGKILL)
 
@@ -187,9 +187,9 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A process that ends with the call that it serves, with a cancelled deployment and with this process.
+        """Starts a process that ends with its call, when the deployment is canceled, or with this process.
 
-        It has a process group of its own: the engine's SIGINT to this one's group must not become a traceback.
+        The process has its own process group: the engine's SIGINT to this group would cause a traceback in it.
         """
         process = subprocess.Popen(
             [*ENDS_WITH_PARENT, *command],
@@ -210,7 +210,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def python_of(info: language.ProgramInfo) -> str:
-    """The interpreter of the `virtualenv` that Pulumi.yaml names, where that exists, else the one that runs this."""
+    """Returns the interpreter of the `virtualenv` in Pulumi.yaml if that folder exists, else this process's."""
     virtualenv = MessageToDict(info.options).get("virtualenv")
     if virtualenv:
         folder = Path(info.root_directory, str(virtualenv))
@@ -220,10 +220,10 @@ def python_of(info: language.ProgramInfo) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    """This process's environment with the interpreter's virtual environment active and without what made this start."""
+    """Returns this process's environment with the virtual environment active and without the emulator's PYTHONPATH."""
     programs = Path(python).parent
     env = dict(os.environ)
-    own = f"{ROOT}{os.pathsep}"  # put in front by emulator/bin/pulumi-language-python
+    own = f"{ROOT}{os.pathsep}"  # prepended by emulator/bin/pulumi-language-python
     env["PYTHONPATH"] = f"{env.get('PYTHONPATH', '')}{os.pathsep}".removeprefix(own).removesuffix(os.pathsep)
     env["VIRTUAL_ENV"] = str(programs.parent)
     env["PATH"] = f"{programs}{os.pathsep}{env['PATH']}"
@@ -236,7 +236,7 @@ def _output(*command: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process before its time, with what it has started: that holds the output whose end the engine awaits."""
+    """Ends a running process and its children, which hold open the output that the engine reads to its end."""
     if process.poll() is None:
         _signal_group(process, signal.SIGTERM)  # ends Python without a traceback
         with suppress(subprocess.TimeoutExpired):
@@ -249,10 +249,10 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         os.killpg(process.pid, number)
 
 
-def _how_it_ended(what: str, status: int) -> str:
+def _exit_message(program: str, status: int) -> str:
     if status < 0:
-        return f"{what} was ended by {signal.Signals(-status).name}"
-    return f"{what} ended with exit status {status}"
+        return f"{program} was ended by {signal.Signals(-status).name}"
+    return f"{program} ended with exit status {status}"
 
 
 def main() -> None:
@@ -260,21 +260,21 @@ def main() -> None:
     engine_process = os.getppid()
     host = LanguageHost(engine=sys.argv[-1])
 
-    def leave(*_: object) -> None:
+    def stop(*_: object) -> None:
         host.kill_all()
         os._exit(0)
 
-    signal.signal(signal.SIGINT, leave)
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
     limits = [(f"grpc.max_{way}_message_length", MAX_MESSAGE_BYTES) for way in ("receive", "send")]
     server = grpc.server(futures.ThreadPoolExecutor(16), options=limits)
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    while os.getppid() == engine_process:  # a killed engine says nothing: its child gets another parent
+    while os.getppid() == engine_process:  # after the engine is killed, this process gets another parent
         time.sleep(0.2)
-    leave()
+    stop()
 
 
 if __name__ == "__main__":

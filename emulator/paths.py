@@ -1,6 +1,8 @@
-"""Where the emulator keeps things. Standard library only: set-up reads it before any environment exists.
+"""Paths of the emulator's state and cache.
 
-Read from the environment once, at import: a process belongs to one state folder.
+Standard library only: set-up imports it before any environment exists.
+
+The environment is read once, at import: a process belongs to one state folder.
 """
 
 from __future__ import annotations
@@ -9,16 +11,16 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The project's root."""
+"""Root folder of the project."""
 
 _user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 CACHE = Path(os.environ.get("GKE_AI_CACHE") or _user_cache / "gke-ai").absolute()
-"""Tools and Python environments, by content: shared by every checkout and every state of this user."""
+"""Tools and Python environments, named by a hash. All checkouts and states of this user share them."""
 
 STATE = Path(os.environ.get("GKE_AI_STATE") or ROOT / ".local").absolute()
-"""All that one emulated cloud knows. Removing it while nothing of it runs leaves nothing behind."""
+"""Everything that belongs to one emulated cloud. While nothing of it runs, deleting the folder deletes the cloud."""
 
 CLOUD = STATE / "cloud"
 """The emulated cloud's resources."""
 CLUSTERS = STATE / "clusters"
-"""One folder a cluster: kubeconfig, cluster.json, process ids, logs."""
+"""One folder per cluster: kubeconfig, cluster.json, process ids, logs."""

@@ -1,10 +1,10 @@
-"""What every Pulumi resource plugin of the emulator shares: serving gRPC, the values of the protocol, errors, naming.
+"""Code that the emulator's Pulumi resource plugins share: the gRPC server, values of the protocol, errors, names.
 
-The protocol is Pulumi's (https://github.com/pulumi/pulumi/tree/master/proto/pulumi; messages: `pulumi.runtime.proto`):
-a plugin is a process that prints its port on standard output and serves `ResourceProvider` until its engine goes.
+The protocol is Pulumi's (https://github.com/pulumi/pulumi/tree/master/proto/pulumi; messages: `pulumi.runtime.proto`).
+A plugin is a process that prints its port on standard output and serves `ResourceProvider` until its engine ends.
 
-Values: a property is plain Python data (None, bool, int, float, str, list, dict), `UNKNOWN` where a preview doesn't
-know it yet, or `Secret(value)`. `decode` and `encode` translate a message's Struct; `plain` takes secret wrappers off.
+A property is plain Python data (None, bool, int, float, str, list, dict), `UNKNOWN` if a preview doesn't know it yet,
+or `Secret(value)`. `decode` and `encode` translate a message's Struct; `plain` removes secret wrappers.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from google.protobuf.message import Message
 from pulumi.runtime import rpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-MAX_MESSAGE_BYTES = 400 * 1024 * 1024  # as the engine's own limit
-MAX_THREADS = 256  # a wait holds its thread; the engine runs hundreds of operations at once with --parallel
+MAX_MESSAGE_BYTES = 400 * 1024 * 1024  # the engine's own limit
+MAX_THREADS = 256  # each wait holds a thread; with --parallel the engine runs hundreds of operations at once
 ENDS_WITH_PARENT = [
     sys.executable,
     "-I",
     "-c",
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])",
 ]
-"""Put before a command so that the kernel kills it when this process ends, however that ends (PR_SET_PDEATHSIG)."""
+"""Prefix of a command: the kernel kills the command when this process ends, for whatever reason (PR_SET_PDEATHSIG)."""
 
 
 # --------------------------------------------------------------------------------------------------------------- values
@@ -48,12 +48,12 @@ class _Unknown:
 
 
 UNKNOWN = _Unknown()
-"""A value that only the deployment will know; compare with `is`."""
+"""A value that is only known during the deployment. Compare with `is`."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A value that the state keeps encrypted; its representation doesn't show it."""
+    """A value that Pulumi encrypts in the state. Its `repr` hides it."""
 
     value: Any
 
@@ -61,7 +61,7 @@ class Secret:
         return "Secret([secret])"
 
 
-_UNKNOWN_TEXTS = {  # one per type of value that is awaited
+_UNKNOWN_TEXTS = {  # one per type of the unknown value
     rpc.UNKNOWN,
     "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",
     "3eeb2bf0-c639-47a8-9e75-3b44932eb421",
@@ -73,7 +73,10 @@ _UNKNOWN_TEXTS = {  # one per type of value that is awaited
 
 
 def decode(struct: struct_pb2.Struct) -> dict[str, Any]:
-    """The properties of a message. Whole numbers become `int`; an output value becomes its value, unknown or secret."""
+    """Returns the properties of a message.
+
+    Whole numbers become `int`. An output becomes its value, unknown or secret.
+    """
     return {key: _decode(value) for key, value in struct.fields.items()}
 
 
@@ -104,7 +107,7 @@ def _decode(value: struct_pb2.Value) -> Any:
 
 
 def encode(properties: Mapping[str, Any]) -> struct_pb2.Struct:
-    """The inverse of `decode`."""
+    """Does the inverse of `decode`."""
     return struct_pb2.Struct(fields={key: _encode(value) for key, value in properties.items()})
 
 
@@ -127,7 +130,7 @@ def _encode(value: Any) -> struct_pb2.Value:
 
 
 def plain(value: Any) -> Any:
-    """A copy without the secret wrappers (unknowns stay)."""
+    """Returns a copy without secret wrappers. Unknown values stay."""
     if isinstance(value, Secret):
         return plain(value.value)
     if isinstance(value, dict):
@@ -156,7 +159,10 @@ def has_secret(value: Any) -> bool:
 
 
 def mark_secrets(value: Any, like: Any) -> Any:
-    """`value` with a secret wherever `like`, the inputs it came from, has one; a list with one in it is all secret."""
+    """Marks as secret the parts of `value` that are secret in its inputs `like`.
+
+    A list with a secret is all secret.
+    """
     if isinstance(value, Secret):
         return value
     if isinstance(value, dict) and isinstance(like, dict):
@@ -166,17 +172,19 @@ def mark_secrets(value: Any, like: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------------------------- errors
 class Refused(Exception):
-    """An operation that isn't done; the text is shown to the user beside the resource."""
+    """The plugin refuses an operation. The user sees the text beside the resource."""
 
 
 class InitFailed(Exception):
-    """The resource exists but isn't ready: the engine records it with the reasons, and the next `up` tries again.
+    """The resource exists but isn't ready.
+
+    The engine records it with the reasons, and the next `up` tries again.
 
     Args:
         id: The resource's id.
-        properties: Its state as it is now.
-        reasons: Why it isn't ready, one line each.
-        inputs: Its inputs, when a refresh found them to differ.
+        properties: The resource's current state.
+        reasons: Why the resource isn't ready, one line per reason.
+        inputs: The resource's inputs, if a refresh found that they changed.
     """
 
     def __init__(
@@ -198,7 +206,10 @@ def _abort(context: grpc.ServicerContext, text: str, detail: Message | None = No
 
 
 class _Errors(grpc.ServerInterceptor):
-    """Turns the exceptions above into the protocol's errors; anything else is a defect, told without a traceback."""
+    """Turns the exceptions above into errors of the protocol.
+
+    Any other exception is a defect. The user sees it without a traceback.
+    """
 
     def intercept_service(
         self,
@@ -208,11 +219,11 @@ class _Errors(grpc.ServerInterceptor):
         handler = continuation(handler_call_details)
         if handler is None or handler.unary_unary is None:
             return handler
-        behaviour = handler.unary_unary
+        method_of_plugin = handler.unary_unary
 
         def call(request: Message, context: grpc.ServicerContext) -> Any:
             try:
-                return behaviour(request, context)
+                return method_of_plugin(request, context)
             except Refused as refused:
                 return _abort(context, str(refused))
             except InitFailed as failed:
@@ -224,13 +235,13 @@ class _Errors(grpc.ServerInterceptor):
                 )
                 return _abort(context, str(failed), detail)
             except NotImplementedError:
-                raise  # the servicer's own answer: UNIMPLEMENTED
+                raise  # the servicer itself answers UNIMPLEMENTED
             except Exception as defect:  # noqa: BLE001 - a plugin must answer; the engine shows the text
                 method = handler_call_details.method.rpartition("/")[2]
-                where = defect.__traceback__
-                while where is not None and where.tb_next is not None:
-                    where = where.tb_next
-                place = f"{os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where else "?"
+                frame = defect.__traceback__
+                while frame is not None and frame.tb_next is not None:
+                    frame = frame.tb_next
+                place = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
                 return _abort(context, f"defect of the emulated plugin in {method} at {place}: {defect!r}")
 
         return grpc.unary_unary_rpc_method_handler(
@@ -240,7 +251,10 @@ class _Errors(grpc.ServerInterceptor):
 
 # --------------------------------------------------------------------------------------------------------------- naming
 def type_of(urn: str) -> str:
-    """`gcp:container/cluster:Cluster` of `urn:pulumi:stack::project::parent$gcp:container/cluster:Cluster::name`."""
+    """Returns the type of a URN, such as `gcp:container/cluster:Cluster`.
+
+    The form of a URN is `urn:pulumi:stack::project::parent$gcp:container/cluster:Cluster::name`.
+    """
     return urn.split("::")[2].split("$")[-1]
 
 
@@ -249,7 +263,10 @@ def name_of(urn: str) -> str:
 
 
 def random_suffix(seed: bytes, digits: int = 7) -> str:
-    """Hexadecimal digits that the engine's seed decides, so that a preview with a plan names what the update will."""
+    """Returns hexadecimal digits derived from the engine's seed.
+
+    So an update with a plan uses the names of its preview.
+    """
     import hashlib
     import secrets
 
@@ -258,27 +275,29 @@ def random_suffix(seed: bytes, digits: int = 7) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- serving
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """The parts of a plugin that are the same for all; a plugin adds CheckConfig, Configure, Check, Diff, Create, ….
+    """Methods that all plugins share.
+
+    A plugin adds CheckConfig, Configure, Check, Diff, Create, ….
 
     Args:
         name: The package, such as `gcp`.
-        version: The version of the SDK that it stands in for.
+        version: The version of the SDK whose plugin this one emulates.
 
     Attributes:
-        cancelled: Set when the engine cancels; waits must end on it.
+        canceled: Set when the engine cancels. Every wait must then end.
     """
 
     def __init__(self, name: str, version: str) -> None:
         self.name = name
         self.version = version
-        self.cancelled = threading.Event()
+        self.canceled = threading.Event()
         self._engine: engine_pb2_grpc.EngineStub | None = None
 
     def log(self, urn: str, message: str, *, warning: bool = False, passing: bool = False) -> None:
-        """Shows a line beside the resource: for good, or (`passing`) until the next one takes its place."""
+        """Shows a line beside the resource. A `passing` line is replaced by the next one."""
         if self._engine is not None:
             severity = engine_pb2.WARNING if warning else engine_pb2.INFO
-            with contextlib.suppress(grpc.RpcError):  # an engine that has gone needs no log
+            with contextlib.suppress(grpc.RpcError):  # the engine may have ended
                 self._engine.Log(
                     engine_pb2.LogRequest(severity=severity, message=message, urn=urn, ephemeral=passing), timeout=5
                 )
@@ -301,7 +320,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return plugin_pb2.PluginInfo(version=self.version)
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        self.cancelled.set()
+        self.canceled.set()
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
@@ -314,9 +333,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def serve(provider: Provider) -> None:
-    """Serves until the engine ends this process or goes itself; prints the port first, as the protocol asks."""
+    """Prints the port, as the protocol requires, and serves until the engine ends this process or itself."""
     engine = os.getppid()
-    signal.signal(signal.SIGINT, lambda *_: os._exit(0))  # how the engine takes leave
+    signal.signal(signal.SIGINT, lambda *_: os._exit(0))  # how the engine ends a plugin
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     addresses = [argument for argument in sys.argv[1:] if re.fullmatch(r"[\w.\[\]:-]+:\d+", argument)]
     provider.connect(addresses[-1] if addresses else "")
@@ -329,6 +348,6 @@ def serve(provider: Provider) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    while os.getppid() == engine:  # a killed engine says nothing: its child gets another parent
+    while os.getppid() == engine:  # after the engine is killed, this process gets another parent
         time.sleep(0.3)
     os._exit(0)

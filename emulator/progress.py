@@ -1,6 +1,6 @@
-"""Shows long work: what runs now and for how long, about how long is left, and a failing command's last lines.
+"""Shows progress: the running steps, the time left, and the last lines of a command that fails.
 
-Everything goes to standard error: standard output belongs to the command that set-up runs for. Standard library only.
+Everything goes to standard error: standard output belongs to the command that the user runs. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from types import TracebackType
 
 LIVE = sys.stderr.isatty() and not os.environ.get("CI")
 REDRAW_SECONDS = 0.5
-HEARTBEAT_SECONDS = 30  # a log without a terminal still shows that something moves
+HEARTBEAT_SECONDS = 30  # between lines in a log without a terminal
 LAST_LINES = 15
 
 
 class Stop(Exception):
-    """Set-up can't go on; the text is for a person: the cause and the remedy."""
+    """Set-up can't continue. The text names the cause and the remedy for the user."""
 
 
 class CommandFailed(Exception):
-    """A command ended with an error; `said` holds the last lines of its output."""
+    """A command failed. `last_lines` are the last lines of its output."""
 
-    def __init__(self, said: Sequence[str]) -> None:
-        super().__init__("\n".join(said))
-        self.said = said
+    def __init__(self, last_lines: Sequence[str]) -> None:
+        super().__init__("\n".join(last_lines))
+        self.last_lines = last_lines
 
 
 class Canceled(Exception):
-    """Another step failed or the user interrupted; this one was ended."""
+    """This step was ended because another step failed or the user interrupted."""
 
 
 def duration(seconds: float) -> str:
-    """`41 s`, `3 min 05 s`."""
+    """Formats a duration: `41 s`, `3 min 05 s`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 def roughly(seconds: float) -> str:
-    """`under a minute`, `about 4 min`: for an estimate."""
+    """Formats an estimate: `under a minute`, `about 4 min`."""
     minutes = round(seconds / 60)
     return f"about {minutes} min" if minutes else "under a minute"
 
 
 class Progress:
-    """Steps that run side by side: on a terminal one line that is redrawn, elsewhere a line every half a minute.
+    """Steps that run in parallel.
+
+    A terminal shows one line that is redrawn; a log gets a line every 30 seconds.
 
     Args:
         usual: Seconds that all steps together usually take on two cores.
@@ -81,14 +83,14 @@ class Progress:
         return step
 
     def end(self, step: Step, how: str) -> None:
-        """Ends a step with a line that stays: `kubernetes 1.36.1 built in 3 min 41 s`."""
+        """Ends a step and prints a permanent line: `kubernetes 1.36.1 built in 3 min 41 s`."""
         with self._lock:
             if step in self._running:
                 self._running.remove(step)
-        self._show(f"  {step.title} {how} {duration(time.monotonic() - step.began)}", lasting=True)
+        self._show(f"  {step.title} {how} {duration(time.monotonic() - step.started)}", lasting=True)
 
     def line(self) -> str:
-        """What runs now, for how long, and about how long is left."""
+        """The running steps, the elapsed time and an estimate of the time left."""
         elapsed = time.monotonic() - self._began
         left = self._usual - elapsed
         rest = f", {roughly(left)} left" if left > 0 else ", longer than usual" if self._usual else ""
@@ -113,54 +115,55 @@ class Step:
 
     def __init__(self, progress: Progress, title: str) -> None:
         self.title = title
-        self.began = time.monotonic()
+        self.started = time.monotonic()
         self.now = ""
         self._progress = progress
 
     def note(self, text: str) -> None:
-        """What is being done right now; shown with the next redraw."""
+        """Sets the current activity, which the next redraw shows."""
         self.now = text
 
     def done(self, how: str) -> None:
-        """Ends the step; `how` reads on with a duration: `built in`."""
+        """Ends the step. A duration follows `how`: `built in`."""
         self._progress.end(self, how)
 
     def run(
         self,
         command: Sequence[str],
         *,
-        hear: Callable[[str], str | None],
+        parse_line: Callable[[str], str | None],
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Runs a command while the step shows what it does.
+        """Runs a command and shows its progress in the step.
 
         Args:
             command: Program and arguments.
-            hear: Given each line of output: a note when the line is progress, else None; those lines are kept.
-            cwd: Its working directory.
-            env: Its whole environment.
+            parse_line: Called with each line of output. Returns a note if the line is progress. Returns None if not;
+                the last of these lines are kept for the error.
+            cwd: Working directory. Default: that of this process.
+            env: The complete environment. Default: that of this process.
 
         Raises:
-            CommandFailed: It ended with an error.
-            Canceled: It was ended because another step failed.
+            CommandFailed: The command failed.
+            Canceled: The command was ended because another step failed.
         """
         kept: deque[str] = deque(maxlen=LAST_LINES)
         process = subprocess.Popen(
             command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
 
-        def listen() -> None:
+        def read_output() -> None:
             assert process.stdout is not None
             for line in process.stdout:
-                note = hear(line.rstrip())
+                note = parse_line(line.rstrip())
                 if note is None:
                     kept.append(line.rstrip())
                 else:
                     self.note(note)
 
-        listener = threading.Thread(target=listen, daemon=True)
-        listener.start()
+        reader = threading.Thread(target=read_output, daemon=True)
+        reader.start()
         try:
             while process.poll() is None:
                 if self._progress.canceled.wait(0.1):
@@ -169,7 +172,7 @@ class Step:
             process.kill()
             process.wait()
             raise
-        listener.join()
+        reader.join()
         if process.returncode != 0:
             self.done("failed after")
-            raise CommandFailed(list(kept) or [f"it ended with status {process.returncode} and said nothing"])
+            raise CommandFailed(list(kept) or [f"it ended with status {process.returncode} and printed nothing"])

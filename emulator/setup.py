@@ -1,11 +1,11 @@
-"""Makes what `emulator/run` needs and lacks: the Python environment, and tools on request. Standard library only.
+"""Sets up what `emulator/run` needs: the Python environment and the requested tools. Standard library only.
 
     python3 -m emulator.setup READY [TOOL,TOOL…]     before a command; READY is written last
     python3 -m emulator.setup --program PROGRAM      builds the tool that has this program and prints its path
 
-READY is a shell fragment, named by `emulator/run` after the hash of all that decides what is set up. While it and the
-Python environment that it names exist, set-up runs only for tools that a command asks for and that aren't built yet.
-Each program that isn't built yet has a shim on PATH that builds it when it is first run.
+READY is a shell fragment. `emulator/run` names it after a hash of everything that set-up depends on. While READY and
+the Python environment in it exist, set-up runs only if a command requests tools that aren't built yet. A program that
+isn't built yet has a shim on PATH; the shim builds the program on the first run.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from emulator.toolchain import BY_NAME, KUBERNETES, TOOLS, Module, Tool, exclusi
 
 MIN_PYTHON = (3, 11)
 LOCK = ROOT / "requirements.lock"
-# Plugins that emulator/bin has, and the package whose version each has.
+# Plugins in emulator/bin, each with the Python package whose version it reports.
 PLUGINS = {
     "language-python": "pulumi",
     "language-yaml": "pulumi",
     "resource-gcp": "pulumi-gcp",
     "resource-kubernetes": "pulumi-kubernetes",
 }
-# What `--tools` takes beside the names of tools.
+# Names that `--tools` accepts in addition to the names of tools.
 GROUPS = {"stack": ("kubernetes", "etcd", "kwok", "pulumi"), "all": tuple(BY_NAME)}
-ENVIRONMENT_SECONDS = 60  # of making the Python environment, measured as Tool.seconds
-# Modules that are built side by side: while one is downloaded or linked, the other keeps the cores busy.
+ENVIRONMENT_SECONDS = 60  # to create the Python environment, measured as Tool.seconds
+# Modules that are built in parallel: while one is downloaded or linked, the other keeps the cores busy.
 AT_ONCE = 2
 SHIM = """#!/bin/sh
-# Builds the tool that has this program, then becomes it.
+# Builds the tool that contains this program, then runs it.
 path=$(PYTHONPATH="$GKE_AI_ROOT" "$GKE_AI_PYTHON" -P -m emulator.setup --program "${0##*/}") && exec "$path" "$@"
 """
 
@@ -56,9 +56,9 @@ def main() -> None:
     except Stop as stop:
         sys.exit(f"{stop}")
     except KeyboardInterrupt:
-        sys.exit("\nStopped. Run this again to go on: what is built stays.")
+        sys.exit("\nStopped. Run this again to continue. Tools that are built are kept.")
     except OSError as error:
-        sys.exit(f"Set-up can't use {error.filename or CACHE}: {error.strerror}. GKE_AI_CACHE names another folder.")
+        sys.exit(f"Set-up can't use {error.filename or CACHE}: {error.strerror}. Set GKE_AI_CACHE to another folder.")
 
 
 def selected(names: str) -> list[Tool]:
@@ -66,47 +66,50 @@ def selected(names: str) -> list[Tool]:
     chosen: set[str] = set()
     for name in filter(None, re.split(r"[,\s]+", names)):
         if name not in BY_NAME and name not in GROUPS:
-            raise Stop(f"{name} is no tool of the emulator. Choose from: {', '.join([*GROUPS, *BY_NAME])}.")
+            raise Stop(f"The emulator has no tool {name}. Choose from: {', '.join([*GROUPS, *BY_NAME])}.")
         chosen.update(GROUPS.get(name, (name,)))
     return [tool for tool in TOOLS if tool.name in chosen]
 
 
 def path_of(program: str) -> Path:
-    """The path of a program, built first if it is missing."""
+    """Returns the path of a program. Builds the program if it is missing."""
     tool = next(tool for tool in TOOLS if program in tool.packages)
     go = go_version()
-    make([tool], go, environment=None)
+    build_missing([tool], go, environment=None)
     return tool.module.folder(go) / "bin" / program
 
 
 def set_up(ready: Path, tools: list[Tool]) -> None:
-    """Makes the Python environment and these tools, side by side, and writes READY."""
+    """Creates the Python environment and builds these tools in parallel, then writes READY."""
     go, environment = go_version(), environment_folder()
-    make(tools, go, environment)
+    build_missing(tools, go, environment)
     write_ready(ready, {tool.module.name: tool.module.folder(go) for tool in TOOLS}, environment)
 
 
-def make(tools: list[Tool], go: str, environment: Path | None) -> None:
-    """Makes what is missing of these tools and the Python environment, with progress."""
-    began = time.monotonic()
+def build_missing(tools: list[Tool], go: str, environment: Path | None) -> None:
+    """Builds the missing tools and creates the Python environment if needed.
+
+    Shows progress.
+    """
+    started = time.monotonic()
     missing: dict[Module, list[Tool]] = {}
     for tool in tools:
         if not tool.exists(tool.module.folder(go)):
             missing.setdefault(tool.module, []).append(tool)
-    new_environment = environment is not None and not finished(environment).exists()
+    new_environment = environment is not None and not complete_marker(environment).exists()
     if not missing and not new_environment:
         return
-    usual = sum(tool.seconds for group in missing.values() for tool in group)
-    usual += ENVIRONMENT_SECONDS if new_environment else 0
+    usual_seconds = sum(tool.seconds for group in missing.values() for tool in group)
+    usual_seconds += ENVIRONMENT_SECONDS if new_environment else 0
     titles = [tool.title for group in missing.values() for tool in group]
     titles += ["the Python environment"] if new_environment else []
     purpose = os.environ.get("GKE_AI_PURPOSE")
     print(
         f"Set-up{f' for {purpose}' if purpose else ''}, once for each version: {', '.join(titles)}.\n"
-        f"Usually {roughly(usual)} on two cores; kept in {CACHE}",
+        f"This usually takes {roughly(usual_seconds)} on two cores. The result is kept in {CACHE}",
         file=sys.stderr,
     )
-    with Progress(usual) as progress, ThreadPoolExecutor(AT_ONCE + 1) as pool:
+    with Progress(usual_seconds) as progress, ThreadPoolExecutor(AT_ONCE + 1) as pool:
 
         def in_step(title: str, work: Callable[[Step], str]) -> None:
             if not progress.canceled.is_set():
@@ -115,8 +118,8 @@ def make(tools: list[Tool], go: str, environment: Path | None) -> None:
 
         jobs: list[Future[None]] = []
         if environment is not None and new_environment:
-            jobs.append(pool.submit(in_step, "Python environment", partial(make_environment, environment)))
-        # The longest first, so that the others fit beside it.
+            jobs.append(pool.submit(in_step, "Python environment", partial(create_environment, environment)))
+        # Start the longest build first: the others run beside it.
         for module, group in sorted(missing.items(), key=lambda item: -sum(tool.seconds for tool in item[1])):
             title = ", ".join(tool.title for tool in group)
             jobs.append(pool.submit(in_step, title, partial(install, group, module.folder(go))))
@@ -128,48 +131,54 @@ def make(tools: list[Tool], go: str, environment: Path | None) -> None:
         errors.sort(key=lambda error: isinstance(error, Canceled))
         if errors:
             raise errors[0]
-    print(f"Set up in {duration(time.monotonic() - began)}", file=sys.stderr)
+    print(f"Set up in {duration(time.monotonic() - started)}", file=sys.stderr)
 
 
 # --------------------------------------------------------------------------------------------------- Python environment
 def environment_folder() -> Path:
-    """Where the environment of this lock and this Python belongs."""
+    """Folder of the environment for this lock file and this Python."""
     if sys.version_info < MIN_PYTHON:
         raise Stop(
             f"Python {'.'.join(map(str, MIN_PYTHON))} or newer is needed; {sys.executable} is "
-            f"{sys.version.split()[0]}. Install it with its venv module, so that python3.11 or python3 on PATH is it."
+            f"{sys.version.split()[0]}. Install it with its venv module, as python3.11 or python3 on PATH."
         )
     key = hashlib.sha256(f"{sys.version} {sys.base_prefix}".encode() + LOCK.read_bytes())
     return CACHE / "venv" / key.hexdigest()[:16]
 
 
-def finished(environment: Path) -> Path:
-    """Written last: a virtual environment names its own path, so it can't be made elsewhere and renamed."""
+def complete_marker(environment: Path) -> Path:
+    """File that is written last.
+
+    A virtual environment contains its own path, so it can't be renamed into place.
+    """
     return environment / "finished"
 
 
-def make_environment(folder: Path, step: Step) -> str:
-    """Makes a virtual environment of the locked packages, each checked against the hash in the lock."""
+def create_environment(folder: Path, step: Step) -> str:
+    """Creates a virtual environment with the locked packages.
 
-    def hear(line: str) -> str | None:
-        found = re.match(r"\s*(Collecting|Downloading|Installing) (\S+)", line)
-        return f"{found[1].lower()} {found[2]}" if found else None
+    Pip checks each against its hash.
+    """
 
-    step.note("waiting for another set-up that makes it")
+    def parse_line(line: str) -> str | None:
+        match = re.match(r"\s*(Collecting|Downloading|Installing) (\S+)", line)
+        return f"{match[1].lower()} {match[2]}" if match else None
+
+    step.note("waiting for another set-up that creates it")
     with exclusive(folder):
-        if finished(folder).exists():
-            return "found, made by another set-up,"
-        shutil.rmtree(folder, ignore_errors=True)  # of a set-up that was killed
-        step.note("making it")
+        if complete_marker(folder).exists():
+            return "found, created by another set-up,"
+        shutil.rmtree(folder, ignore_errors=True)  # left by a set-up that was killed
+        step.note("creating it")
         try:
-            step.run([sys.executable, "-m", "venv", str(folder)], hear=hear)
+            step.run([sys.executable, "-m", "venv", str(folder)], parse_line=parse_line)
             pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-            # Python compiles what is imported, once: a small part of the Google provider's package.
-            step.run([*pip, "install", "--no-compile", "--require-hashes", "-r", str(LOCK)], hear=hear)
+            # Without --no-compile, pip compiles all of the Google provider's package; programs import a small part.
+            step.run([*pip, "install", "--no-compile", "--require-hashes", "-r", str(LOCK)], parse_line=parse_line)
         except CommandFailed as failure:
             raise Stop(
-                "The Python environment could not be made. What was said last:\n"
-                + "".join(f"    {line}\n" for line in failure.said)
+                "Set-up could not create the Python environment. Last lines of the output:\n"
+                + "".join(f"    {line}\n" for line in failure.last_lines)
                 + (
                     "Install Python's venv module (package python3-venv on Debian and Ubuntu)."
                     if "ensurepip" in str(failure)
@@ -177,13 +186,13 @@ def make_environment(folder: Path, step: Step) -> str:
                 )
                 + " Then run this again."
             ) from None
-        finished(folder).touch()
-        return "made"
+        complete_marker(folder).touch()
+        return "created"
 
 
 # ---------------------------------------------------------------------------------------------------------------- ready
 def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> None:
-    """What `emulator/run` reads: where everything is, and whether it is still there."""
+    """Writes the shell fragment that `emulator/run` reads: where everything is, and whether it still exists."""
     python = environment / "bin" / "python"
     shims = write_shims(CACHE / "shims" / ready.name)
     search = [*(folder / "bin" for folder in folders.values()), shims, environment / "bin"]
@@ -207,7 +216,7 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
         "    *) false ;;",
         "    esac",
         "}",
-        "all_there=yes",
+        "complete=yes",
     ]
     ready.parent.mkdir(parents=True, exist_ok=True)
     unfinished = ready.with_name(f"{ready.name}.{os.getpid()}")
@@ -216,7 +225,10 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
 
 
 def write_shims(folder: Path) -> Path:
-    """A folder with a script for each program, which builds the program when it is first run."""
+    """Writes one script per program into a folder.
+
+    The script builds the program on the first run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for program in (program for tool in TOOLS for program in tool.packages):
         unfinished = folder / f".{program}.{os.getpid()}"

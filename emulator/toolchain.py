@@ -1,9 +1,10 @@
-"""Builds the emulator's command-line tools from their Go modules, when they are first needed, into the user's cache.
+"""Builds the emulator's command-line tools from their Go modules into the user's cache, on first use.
 
-Each folder of `emulator/tools` is a Go module that pins its tools with everything they are made of (go.mod, go.sum); Go
-verifies every download against go.sum. The Kubernetes-based tools share one module, so that shared packages compile
-once. A program lands in `CACHE/tools/<module>-<key>/bin`; the key is a hash of all that decides the result. It is built
-beside that place and renamed into it, so whatever is there is whole. Standard library only.
+Each folder of `emulator/tools` is a Go module that pins its tools and all their dependencies (go.mod, go.sum). Go
+verifies every download against go.sum. The Kubernetes-based tools share one module: shared packages compile once. A
+program is installed in `CACHE/tools/<module>-<key>/bin`; the key is a hash of everything that the build depends on. A
+build happens in a folder beside it and is renamed into place, so an installed program is always complete. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from emulator.progress import CommandFailed, Step, Stop
 
 MODULES = ROOT / "emulator" / "tools"
 MIN_GO = (1, 26)
-# Without symbol tables a binary is a third smaller; without the debug information in them it also compiles sooner.
+# A binary without symbol tables is a third smaller. Without debug information it also compiles faster.
 GO_FLAGS = ("-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false")
 STRIPPED = "-s -w"
-# Makes the compiler collect garbage less often: a build takes a quarter less. The limit is that of one process.
+# The compiler collects garbage less often, which saves a quarter of the build time. The limit is per process.
 COMPILER = {"GOGC": "400", "GOMEMLIMIT": "3GiB"}
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """A file or folder that a Go module carries beside its code, and where it belongs in the tool's folder."""
+    """A file or folder that a Go module ships beside its code, and its path in the tool's folder."""
 
     module: str
     path: str
@@ -48,10 +49,10 @@ class Module:
     """A folder of `emulator/tools`: a Go module that pins one or more tools.
 
     Attributes:
-        name: The folder.
-        stamps: Go variables that carry a version, which a build from source leaves empty. `{version}` (v1.36.1),
-            `{major}` and `{minor}` are those of the Go module that follows the `@`.
-        ships: What is copied out of the module cache with the first tool that is built.
+        name: Name of the folder.
+        stamps: Go variables that hold a version; a build from source leaves them empty. `{version}` (v1.36.1),
+            `{major}` and `{minor}` are those of the Go module after the `@`.
+        ships: Files that are copied out of the module cache with the first tool that is built.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Module:
         pins = self.source / "go.mod"
         pinned = re.search(rf"^\s*(?:require\s+)?{re.escape(path)} (v\S+)", pins.read_text(), re.M)
         if not pinned:
-            raise Stop(f"{pins} doesn't require {path}: the checkout is damaged, restore that file.")
+            raise Stop(f"{pins} doesn't require {path}. The checkout is damaged: restore that file.")
         return pinned[1]
 
     def linker_flags(self) -> str:
@@ -80,7 +81,7 @@ class Module:
         return " ".join([STRIPPED, *stamps])
 
     def folder(self, go_version: str) -> Path:
-        """Where the programs of this module, built by this Go, belong."""
+        """Folder of this module's programs, as built by this version of Go."""
         ships = [(shipped.module, shipped.path, shipped.to) for shipped in self.ships]
         key = hashlib.sha256(json.dumps([go_version, GO_FLAGS, self.linker_flags(), ships]).encode())
         for name in ("go.mod", "go.sum"):
@@ -90,16 +91,16 @@ class Module:
 
 @dataclass(frozen=True)
 class Tool:
-    """What is built at once: programs that are needed together.
+    """Programs that are built together because they are needed together.
 
     Attributes:
-        name: As in `emulator/run --tools NAME`.
-        module: The module that pins it.
-        requires: The Go module whose version is the tool's.
-        packages: Each program, with the Go package that it is built from.
-        seconds: How long a build takes on two cores when nothing of it is cached. Measured 2026-11-21; for the estimate
-            of the time left.
-        version_arguments: What makes every program print its version; empty if a program has no such arguments.
+        name: Name of the tool, as in `emulator/run --tools NAME`.
+        module: The module that pins the tool.
+        requires: The Go module whose version is the tool's version.
+        packages: The Go package of each program, by program.
+        seconds: Build time on two cores with an empty cache, measured 2026-11-21. Set-up estimates the time left
+            from it.
+        version_arguments: Arguments that make a program print its version, by program. Empty if it has none.
     """
 
     name: str
@@ -118,7 +119,7 @@ class Tool:
         return f"{self.name} {self.version.removeprefix('v')}"
 
     def programs(self, folder: Path) -> list[Path]:
-        """Its programs in the module's folder."""
+        """Paths of the tool's programs in the module's folder."""
         return [folder / "bin" / program for program in self.packages]
 
     def exists(self, folder: Path) -> bool:
@@ -126,7 +127,7 @@ class Tool:
 
 
 VISIBILITY = {
-    # Kueue writes the certificate of its visibility API there, and stops if it can't: `/visibility` would need root.
+    # Kueue writes the certificate of its visibility API there and exits if it can't. `/visibility` would need root.
     "sigs.k8s.io/kueue/pkg/visibility.certDir": "visibility@sigs.k8s.io/kueue"
 }
 CHARTS = (
@@ -136,7 +137,7 @@ CHARTS = (
 KUBERNETES = Module(
     "kubernetes",
     stamps={
-        # Without these it calls itself v0.0.0-master, which clients can't parse.
+        # Without these the API server reports v0.0.0-master, which clients can't parse.
         "k8s.io/component-base/version.gitVersion": "{version}@k8s.io/kubernetes",
         "k8s.io/component-base/version.gitMajor": "{major}@k8s.io/kubernetes",
         "k8s.io/component-base/version.gitMinor": "{minor}@k8s.io/kubernetes",
@@ -149,7 +150,7 @@ PULUMI = Module(
     "pulumi",
     stamps={"github.com/pulumi/pulumi/sdk/v3/go/common/version.Version": "{version}@github.com/pulumi/pulumi/pkg/v3"},
     ships=(
-        # Runs a Python program inside a deployment; the language host starts it.
+        # Runs a Pulumi program in Python; the language host starts it.
         Shipped(
             "github.com/pulumi/pulumi/sdk/v3",
             "python/cmd/pulumi-language-python-exec",
@@ -222,7 +223,7 @@ TOOLS = (
         {"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
         seconds=95,
     ),
-    # Runs programs in YAML, which use the components as a package. `emulator/bin` holds it under the engine's name.
+    # Runs programs in YAML, which use the components as a package. `emulator/bin` has it under the engine's name.
     Tool(
         "pulumi-yaml",
         Module("pulumi-yaml"),
@@ -239,7 +240,7 @@ TOOLS = (
         seconds=15,
         version_arguments={"actionlint": ("-version",)},
     ),
-    # What a test upgrades from.
+    # Older versions, from which a test upgrades.
     Tool(
         "previous",
         Module("previous", stamps=VISIBILITY, ships=CHARTS),
@@ -255,12 +256,12 @@ def go_version() -> str:
     """The version of the Go on PATH, such as `go1.26.8`.
 
     Raises:
-        Stop: There is none, or it is too old.
+        Stop: Go is missing or too old.
     """
     needed = ".".join(map(str, MIN_GO))
     remedy = f"Install Go {needed} or newer (go.dev/doc/install, or your distribution's package) and run this again."
     if not shutil.which("go"):
-        raise Stop(f"Go isn't on PATH, and the emulator's tools are built with it. {remedy}")
+        raise Stop(f"Go isn't on PATH. The emulator builds its tools with Go. {remedy}")
     answer = _go(TOOLS[0].module, "env", "GOVERSION")
     version = answer.stdout.strip()
     numbers = re.match(r"go(\d+)\.(\d+)", version)
@@ -271,7 +272,10 @@ def go_version() -> str:
 
 @contextmanager
 def exclusive(name: Path) -> Iterator[None]:
-    """Holds a lock beside `name`, so that two set-ups at once build once; the kernel frees it if this is killed."""
+    """Holds a lock beside `name`, so that parallel set-ups build once.
+
+    The kernel frees it if this process dies.
+    """
     name.parent.mkdir(parents=True, exist_ok=True)
     with (name.parent / f".{name.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -279,10 +283,12 @@ def exclusive(name: Path) -> Iterator[None]:
 
 
 def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
-    """Makes the module's folder hold these tools, which share a module. Returns how: built, copied from PATH.
+    """Installs tools of one module into its folder.
+
+    Returns how: built, copied from PATH, or found.
 
     Raises:
-        Stop: Go could not build them; the text has the compiler's last lines and a remedy.
+        Stop: Go could not build them. The text has the last lines of Go's output and a remedy.
     """
     step.note("waiting for another set-up that builds it")
     with exclusive(folder):
@@ -291,7 +297,7 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
             return "found, built by another set-up,"
         module = missing[0].module
         for left_over in folder.parent.glob(f".{folder.name}-*"):
-            shutil.rmtree(left_over)  # of a build that was killed
+            shutil.rmtree(left_over)  # left by a build that was killed
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             to_build = [tool for tool in missing if not _copy_from_path(tool, unfinished)]
@@ -308,9 +314,9 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
         except CommandFailed as failure:
             names = ", ".join(tool.title for tool in missing)
             raise Stop(
-                f"{names} could not be built. What Go said last:\n"
-                + "".join(f"    {line}\n" for line in failure.said)
-                + f"{_remedy(str(failure))} Then run this again: what is built stays."
+                f"Go could not build {names}. Last lines of its output:\n"
+                + "".join(f"    {line}\n" for line in failure.last_lines)
+                + f"{_remedy(str(failure))} Then run this again. Tools that are built are kept."
             ) from None
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -320,7 +326,7 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
 def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
     compiled = 0
 
-    def hear(line: str) -> str | None:
+    def parse_line(line: str) -> str | None:
         nonlocal compiled
         if line.startswith("go: downloading "):
             return line.removeprefix("go: ")
@@ -329,14 +335,14 @@ def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
             return f"{compiled} packages compiled"
         return None
 
-    step.note("reading its modules")
+    step.note("downloading its modules")
     packages = {program: package for tool in tools for program, package in tool.packages.items()}
-    run = partial(step.run, hear=hear, cwd=module.source, env=COMPILER | _go_env())
-    run(["go", "list", "-deps", "-f", '{{""}}', *packages.values()])  # downloads what they need and no more
+    run = partial(step.run, parse_line=parse_line, cwd=module.source, env=COMPILER | _go_env())
+    run(["go", "list", "-deps", "-f", '{{""}}', *packages.values()])  # downloads only the modules that they need
     step.note("Go's standard library")
-    with exclusive(CACHE / "tools" / "standard-library"):  # two builds side by side would both compile it
+    with exclusive(CACHE / "tools" / "standard-library"):  # otherwise two parallel builds both compile it
         run(["go", "build", *GO_FLAGS, "std"])
-    # One command for all of them: what they share is compiled once, and both cores stay busy while one links.
+    # One command for all programs: shared packages compile once, and both cores stay busy while one program links.
     output = to / "go"
     output.mkdir()
     command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
@@ -346,15 +352,16 @@ def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
 
 
 def _name_of(package: str) -> str:
-    """The name that Go gives to a program: the last part of its package, a major version aside."""
+    """Name that Go gives to a program: the last part of its package path, without a major version."""
     *_, before, last = package.split("/")
     return before if re.fullmatch(r"v\d+", last) else last
 
 
 def _copy_from_path(tool: Tool, to: Path) -> bool:
-    """Copies all programs of a tool from PATH if each is there at exactly the pinned version.
+    """Copies a tool's programs from PATH if each of them has exactly the pinned version.
 
-    Copies, because what lies elsewhere may be replaced at any time. Scripts, such as a version manager's, are ignored.
+    It copies them because a program elsewhere may be replaced at any time. It ignores scripts, such as the shims of a
+    version manager.
     """
     on_path = {name: _on_path(name, tool.version_arguments.get(name), tool.version) for name in tool.packages}
     if not all(on_path.values()):
@@ -378,7 +385,7 @@ def _on_path(name: str, version_arguments: tuple[str, ...] | None, version: str)
         answer = subprocess.run([path, *version_arguments], env=quiet, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # 3.18.6 also as v3.18.6+g1234567, but not as 3.18.6-rc.1 or 3.18.60.
+    # 3.18.6 matches v3.18.6+g1234567, but neither 3.18.6-rc.1 nor 3.18.60.
     exact = re.search(rf"(?<![\w.-])v?{re.escape(version.removeprefix('v'))}(?![\w.-])", answer.stdout)
     return Path(path) if answer.returncode == 0 and exact else None
 
@@ -391,7 +398,7 @@ def _copy_shipped(module: Module, shipped: Shipped, to: Path) -> None:
     source = Path(json.loads(answer.stdout)["Dir"]) / shipped.path
     if source.is_dir():
         shutil.copytree(source, to)
-        for path in (to, *to.rglob("*")):  # the module cache is read-only; a read-only copy could not be removed
+        for path in (to, *to.rglob("*")):  # the module cache is read-only, and a read-only copy can't be removed
             path.chmod(0o755 if path.is_dir() else 0o644)
     else:
         shutil.copyfile(source, to)
@@ -403,19 +410,19 @@ def _go(module: Module, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _go_env() -> dict[str, str]:
-    # A user's workspace or GOPATH mode must not change what the pinned modules mean.
+    # A user's Go workspace or GOPATH mode must not change the pinned modules.
     return os.environ | {"GOWORK": "off", "GO111MODULE": "on"}
 
 
-# What Go says, and what to do about it.
+# Errors in Go's output, each with its remedy.
 _REMEDIES = {
     r"no space left on device": "Free some disk space: Go's cache (`go env GOCACHE`) needs several GB.",
-    r"signal: killed|cannot allocate memory": "Memory ran out: compile less at once, with GOFLAGS=-p=1.",
-    r"checksum mismatch|SECURITY ERROR": "The download isn't what go.sum recorded: check `go env GOPROXY`.",
+    r"signal: killed|cannot allocate memory": "Memory ran out: compile fewer packages at once, with GOFLAGS=-p=1.",
+    r"checksum mismatch|SECURITY ERROR": "The download doesn't match go.sum: check `go env GOPROXY`.",
     r"\b40[34]\b|dial tcp|timeout|no such host|connection re": "Go's module proxy must be reachable: `go env GOPROXY`.",
 }
 
 
-def _remedy(said: str) -> str:
+def _remedy(output: str) -> str:
     default = "The lines above name what is missing."
-    return next((remedy for sign, remedy in _REMEDIES.items() if re.search(sign, said)), default)
+    return next((remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, output)), default)

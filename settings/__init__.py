@@ -1,4 +1,4 @@
-"""What a stack may ask for: typed, checked, and every mistake of a configuration reported at once."""
+"""The configuration of a stack as typed, checked settings. All mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from settings.rules.token import token_problems
 
 __all__ = ["BadConfiguration", "Problem", "Settings", "load", "token_problems"]
 
-# Keys of the program's configuration that are no section: the program reads the token as a secret, past this module.
+# Keys outside the settings. The program reads the token as a Pulumi secret instead.
 _NOT_SECTIONS = ("hfToken",)
 
 
@@ -27,18 +27,21 @@ def load(
     region: str = "",
     token_problems: Iterable[Problem] = (),
 ) -> Settings:
-    """The settings of a stack.
+    """Parses and checks the configuration of a stack.
 
-    `values` are the `gke-ai:` keys of the configuration without that prefix, already parsed; `project` is the id of the
-    Google Cloud project, which `{project}` stands for in any text; `token_given` says whether there is a Hugging Face
-    token, and `token_problems` what is wrong with it (`settings.rules.token`), as its text does not come here; `region`
-    is the provider's default region. Raises BadConfiguration with every problem found; its messages never quote a
-    token.
+    Raises BadConfiguration with every problem. Its messages never quote a token.
+
+    Args:
+        values: The `gke-ai:` keys of the configuration without that prefix, parsed.
+        project: The id of the Google Cloud project. It replaces `{project}` in any text.
+        token_given: Whether a Hugging Face token is set. The token itself is never passed to this package.
+        region: The provider's default region.
+        token_problems: Problems of the token (`settings.rules.token`).
     """
     wrong_project = list(project_problems(project))
-    # Without a project, names are still checked as if there were one.
-    shown = "project-id" if wrong_project else project
-    sections = {key: _substitute(value, shown) for key, value in values.items() if key not in _NOT_SECTIONS}
+    # Without a valid project, check names with a substitute.
+    project_id = "project-id" if wrong_project else project
+    sections = {key: _substitute(value, project_id) for key, value in values.items() if key not in _NOT_SECTIONS}
     settings, problems = read(sections)
     problems += wrong_project
     problems += region_problems(region)
@@ -53,7 +56,7 @@ def load(
 
 
 def _calibrate(settings: Settings) -> Iterator[Problem]:
-    """Reads the calibration file that the settings name; a problem for each mistake in it."""
+    """Reads the calibration file of the settings, and reports its mistakes."""
     if settings.calibration is None:
         return
     try:
@@ -64,19 +67,19 @@ def _calibrate(settings: Settings) -> Iterator[Problem]:
 
 
 def _token_problems(settings: Settings, token_stated: bool, token_given: bool) -> Iterator[Problem]:
-    """Two tokens where there is place for one, or none where one is needed."""
+    """Reports a token that is set twice, or that is missing."""
     named = settings.hf_token_secret is not None or settings.unparsed.overlaps(f"{PREFIX}hfTokenSecret")
     if named and token_stated:
         yield Problem(
             f"{PREFIX}hfTokenSecret",
-            "hfToken is given too, and a Secret holds one token — nobody could say which",
-            "Leave one of them out: pulumi config rm gke-ai:hfToken",
+            "hfTokenSecret and hfToken are both set, and a Secret holds one token",
+            "Remove one of them: pulumi config rm gke-ai:hfToken",
         )
     needed = token_workloads(settings) or settings.unparsed.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(
             f"{PREFIX}hfToken",
-            "no Hugging Face token is given, and servers and runs download their models with one",
+            "no Hugging Face token is set, and servers and runs need one to download their models",
             "Run pulumi config set --secret gke-ai:hfToken, set the variable HF_TOKEN, or name a secret of Secret "
             "Manager in gke-ai:hfTokenSecret",
         )

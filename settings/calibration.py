@@ -1,7 +1,7 @@
-"""What was measured on a stack's own cluster: the calibration file, written by `python -m ops.verify`.
+"""The calibration file: measurements of a stack's own cluster, written by `python -m ops.verify`.
 
-The setting `gke-ai:calibration` names it. Where it has a figure, the program plans with that one instead of the
-computed one: `room` is what the rules of size and derived quotas start from, `duration` what estimates start from.
+The setting `gke-ai:calibration` names the file. A measured figure replaces the computed one. Rules of size and derived
+quotas use `room`; estimates use `duration`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from catalog.machines import ATTACHABLE, MACHINES
 from catalog.nodes import NodeShape, allocatable, free
 from catalog.quantities import GI, format_quantity, parse_quantity
 
-# What GKE and its DaemonSets take a share of.
+# Resources of which GKE and its DaemonSets reserve a part.
 MEASURED = ("cpu", "memory", "ephemeral-storage")
 Step = Literal["clusterReady", "poolReady", "nodeReady", "admission", "imagePull", "containerStart", "modelLoad"]
 Text = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
@@ -29,7 +29,7 @@ HEADING = "# Measured by python -m ops.verify; gke-ai:calibration names this fil
 
 
 class BadCalibration(Exception):
-    """A calibration file can't be used; `mistakes` has where, what is wrong, and the remedy of each."""
+    """A calibration file is invalid. `mistakes` has the path, cause and remedy of each mistake."""
 
     def __init__(self, mistakes: list[tuple[str, str, str]]) -> None:
         super().__init__(mistakes)
@@ -37,15 +37,15 @@ class BadCalibration(Exception):
 
 
 class Figures(BaseModel):
-    """Base of the file's entries: camelCase keys, unknown keys refused, and where and when they were measured."""
+    """Base of the file's entries: camelCase keys, no unknown keys, immutable once read."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
 class NodeFigures(Figures):
-    """One kind of node: the least that was allocatable on one, and the most that DaemonSets requested on one.
+    """Figures of one type of node: minimum allocatable resources and maximum requests of DaemonSets.
 
-    Without `disk_size_gb` the boot disk was GKE's choice, and nothing is said about ephemeral storage.
+    Without `disk_size_gb` GKE chose the boot disk, and the figures do not include ephemeral storage.
     """
 
     machine_type: str
@@ -60,12 +60,12 @@ class NodeFigures(Figures):
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        """What tells one kind of node from another."""
+        """Identifies the type of node."""
         return self.machine_type, self.gpu or "", self.gpus, self.disk_size_gb or 0
 
 
 class Duration(Figures):
-    """How long a step took: `seconds` is the median of `count` observations, `max_seconds` the longest."""
+    """Duration of a step: `seconds` is the median of `count` observations, `max_seconds` the maximum."""
 
     step: Step
     of: str
@@ -77,25 +77,24 @@ class Duration(Figures):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What was measured, and of what."""
+        """Identifies the step and its object."""
         return self.step, self.of
 
 
 class Calibration(Figures):
-    """All that was measured on one stack's cluster; empty where no file is named."""
+    """All measurements of a stack's cluster; empty without a calibration file."""
 
     nodes: list[NodeFigures] = []
     durations: list[Duration] = []
 
     def allocatable(self, shape: NodeShape) -> dict[str, str]:
-        """What pods can get of such a node, DaemonSets included: as measured, else as computed."""
+        """Allocatable resources of such a node, for all pods and DaemonSets: measured, else computed."""
         return allocatable(shape) | {
             resource: text for figures, resource in self._of(shape) if (text := figures.allocatable.get(resource))
         }
 
     def room(self, shape: NodeShape) -> dict[str, str]:
-        """What the stack's own pods can get of such a node: allocatable less the requests of DaemonSets, as measured,
-        else as computed."""
+        """Free resources of such a node: allocatable minus the requests of DaemonSets; measured, else computed."""
         room = free(shape)
         for figures, resource in self._of(shape):
             if resource in figures.allocatable:
@@ -104,20 +103,20 @@ class Calibration(Figures):
         return room
 
     def duration(self, step: Step, of: str) -> Duration | None:
-        """How long a step took, where it was measured."""
+        """The measured duration of a step, if any."""
         return next((duration for duration in self.durations if duration.key == (step, of)), None)
 
     def merged(self, newer: Calibration) -> Calibration:
-        """With the figures of a later run in place of earlier ones of the same thing; what it did not see stays."""
+        """Merges in a later measurement. Its figures replace older ones; all others stay."""
         return Calibration(nodes=_newest(self.nodes, newer.nodes), durations=_newest(self.durations, newer.durations))
 
     def written(self) -> str:
-        """The file's text, always in the same order."""
+        """The text of the file, in a stable order."""
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return HEADING + yaml.safe_dump(data, sort_keys=False, width=120)
 
     def _of(self, shape: NodeShape) -> Iterator[tuple[NodeFigures, Literal["cpu", "memory", "ephemeral-storage"]]]:
-        """The figures that hold for a node, by resource: of ephemeral storage only those of a disk of its size."""
+        """The figures that apply to a node, by resource. Ephemeral storage needs a disk of the same size."""
         same = [
             figures
             for figures in self.nodes
@@ -139,30 +138,30 @@ def _newest(earlier: list[_Entry], later: list[_Entry]) -> list[_Entry]:
     for entry in later:
         before = entries.get(entry.key)
         same_day = before.model_copy(update={"measured_on": entry.measured_on}) if before else None
-        if entry != same_day:  # the same figures again leave the file as it is
+        if entry != same_day:  # unchanged figures do not change the file
             entries[entry.key] = entry
     return [entries[key] for key in sorted(entries)]
 
 
 def read(file: Path) -> Calibration:
-    """The calibration in a file. Raises BadCalibration with everything that is wrong with it."""
-    measure = "Run python -m ops.verify to measure again, or leave gke-ai:calibration out"
+    """Reads a calibration file. Raises BadCalibration with all mistakes."""
+    measure = "Run python -m ops.verify to measure again, or remove gke-ai:calibration"
     try:
         content = yaml.safe_load(file.read_text())
     except FileNotFoundError:
-        raise BadCalibration([("", f"there is no file {file} — nothing would be planned with it", measure)]) from None
+        raise BadCalibration([("", f"the file {file} does not exist", measure)]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadCalibration([("", f"{file} cannot be read ({type(error).__name__})", measure)]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise BadCalibration([("", f"{file} is no YAML{where}", measure)]) from None
+        raise BadCalibration([("", f"{file} is not valid YAML{where}", measure)]) from None
     try:
         calibration = Calibration.model_validate(content or {}, by_alias=True, by_name=False)
     except ValidationError as error:
         raise BadCalibration([_form(details, file, measure) for details in error.errors()]) from None
     mistakes = [
-        (f"nodes[{index}].{key}", f"{cause} in {file} — plans would rest on it", remedy)
+        (f"nodes[{index}].{key}", f"{cause} in {file}. Plans would use this figure", remedy)
         for index, figures in enumerate(calibration.nodes)
         for key, cause, remedy in _mistakes(figures, measure)
     ]
@@ -170,8 +169,9 @@ def read(file: Path) -> Calibration:
         keys = [entry.key for entry in getattr(calibration, section)]
         for index, key in enumerate(keys):
             if key in keys[:index]:
-                cause = f"{' '.join(str(part) for part in key if part)} is there twice in {file} — one would be ignored"
-                mistakes.append((f"{section}[{index}]", cause, "Leave the older one out"))
+                name = " ".join(str(part) for part in key if part)
+                cause = f"{name} is listed twice in {file}. One entry would be ignored"
+                mistakes.append((f"{section}[{index}]", cause, "Remove the older entry"))
     if mistakes:
         raise BadCalibration(mistakes)
     return calibration
@@ -185,16 +185,16 @@ def _form(details: Any, file: Path, measure: str) -> tuple[str, str, str]:
 
 
 def _mistakes(figures: NodeFigures, measure: str) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with the figures of a kind of node: a machine that there is not, amounts that no node has."""
+    """Mistakes in the figures of a type of node: unknown machine types and impossible amounts."""
     machine = MACHINES.get(figures.machine_type)
     if machine is None:
-        yield "machineType", f"{figures.machine_type} is no machine type of the catalog", "Leave the entry out"
+        yield "machineType", f"{figures.machine_type} is not a machine type of the catalog", "Remove the entry"
         return
     attached = figures.gpus in ATTACHABLE.get(machine.name, {}).get(figures.gpu or "", ())
     if (figures.gpu, figures.gpus) != (machine.gpu, machine.gpus) and not attached:
-        yield "gpus", f"{machine.name} has no {figures.gpus} of {figures.gpu or 'GPUs'}", "Leave the entry out"
-    # Ephemeral storage may be on Local SSDs, so it has no bound here.
-    has = {"cpu": Fraction(machine.vcpus), "memory": Fraction(machine.memory_gb) * GI}
+        yield "gpus", f"{machine.name} does not have {figures.gpus} {figures.gpu or 'GPUs'}", "Remove the entry"
+    # Ephemeral storage may be on Local SSDs, so it is not limited here.
+    maximum = {"cpu": Fraction(machine.vcpus), "memory": Fraction(machine.memory_gb) * GI}
     for key, amounts in (("allocatable", figures.allocatable), ("daemonSets", figures.daemon_sets)):
         for resource, text in amounts.items():
             try:
@@ -204,6 +204,6 @@ def _mistakes(figures: NodeFigures, measure: str) -> Iterator[tuple[str, str, st
                 continue
             if amount < 0:
                 yield f"{key}.{resource}", f"{text} is below zero", measure
-            elif resource in has and amount > has[resource]:
-                most = format_quantity(resource, has[resource])
-                yield f"{key}.{resource}", f"{text} is more than the {most} that a {machine.name} has", measure
+            elif resource in maximum and amount > maximum[resource]:
+                total = format_quantity(resource, maximum[resource])
+                yield f"{key}.{resource}", f"{text} is more than the {total} of a {machine.name}", measure

@@ -1,7 +1,7 @@
-"""What a model server loads on each GPU or TPU chip, and what of it cannot be told.
+"""Accelerator memory that a model server needs, and servers for which it is unknown.
 
-Pure functions over validated settings. The rule refuses what does not fit; preview, report and doctor list what is not
-checked.
+Pure functions over validated settings. A rule refuses models that do not fit. Preview, report and doctor list models
+that are not checked.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from catalog.tpus import VERSIONS
 from settings.model import GpuPool, GpuServer, JetStream, Settings, Tgi, Vllm
 from settings.plan import gpus, pools_of, workload_slice
 
-# Begins every warning about a model that is not checked; the report finds it by this.
+# Start of each warning about an unchecked model. The report finds the warnings by it.
 NOT_CHECKED = "Not checked: "
 
-# Settings past the keys of a server that change what it needs.
+# Flags, variables and settings that change the memory of a server without one of its keys.
 # https://docs.vllm.ai/en/stable/cli/serve.html
 _VLLM_FLAGS = (
     *("pipeline-parallel-size", "pp", "decode-context-parallel-size", "dcp", "cpu-offload-gb", "dtype", "config"),
@@ -45,7 +45,7 @@ _MAXTEXT_SETTINGS = ("quantization", "quantize_kvcache", "weight_dtype", "ici_da
 
 @dataclass(frozen=True)
 class Place:
-    """An accelerator that a replica may run on, and the memory of each in bytes; `where` says by what it is chosen."""
+    """An accelerator that a replica may run on. `memory` is in bytes; `where` names the compute class, if any."""
 
     accelerator: str
     memory: float
@@ -57,24 +57,24 @@ class Place:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A server whose model is not checked: the path in the configuration, why, and what makes it checked."""
+    """A server whose model is not checked: its path in the configuration, the reason and the remedy."""
 
     path: str
     reason: str
     remedy: str
 
     def __str__(self) -> str:
-        unknown = "Nothing says whether the model fits its accelerators"
+        unknown = "Whether the model fits its accelerators is unknown"
         return f"{NOT_CHECKED}{self.path}: {self.reason}. {unknown}. {self.remedy}."
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a replica loads on `shards` accelerators.
+    """Memory that a replica needs on `shards` accelerators.
 
-    `tokens` is the length of a sequence, `sequences` how many of it each accelerator reserves memory for. TGI without
-    a length takes what memory is left: then `tokens` is 0. JetStream shares whole sequences among the chips, others
-    share the heads of each: `splits_heads`.
+    `tokens` is the length of a sequence. Each accelerator reserves memory for `sequences` of them. TGI without a length
+    uses all free memory: then `tokens` is 0. JetStream distributes whole sequences over the chips; other engines
+    distribute the heads of each sequence (`splits_heads`).
     """
 
     model: Model
@@ -88,20 +88,20 @@ class Load:
     splits_heads: bool = True
 
     def need(self) -> Need:
-        """What each accelerator has to hold."""
+        """Memory that each accelerator needs."""
         cache = kv_cache_bytes(self.model, self.tokens, self._kv_shards, self.kv_bytes) * self.sequences
         return Need(weights_bytes(self.model, self.shards, self.bytes_per_parameter), cache, self.margin)
 
     def available(self, place: Place) -> float:
-        """The memory of an accelerator that may be used."""
+        """Memory of an accelerator that the engine may use, in bytes."""
         return place.memory * self.utilization
 
     def fits(self, place: Place) -> bool:
-        """Whether each accelerator holds its part."""
+        """Whether each accelerator has enough memory."""
         return self.need().total <= self.available(place)
 
     def longest(self, place: Place) -> int:
-        """The most tokens of a sequence that fit; 0 where not even the weights do."""
+        """Maximum length of a sequence that fits, in tokens; 0 if the weights do not fit."""
         need = self.need()
         room = int(self.available(place)) - need.weights - need.margin
         return longest_sequence(self.model, room // self.sequences, self._kv_shards, self.kv_bytes)
@@ -116,16 +116,16 @@ class Load:
 
 
 def places(server: GpuServer | JetStream, settings: Settings) -> list[Place]:
-    """The accelerators that a replica may get, smallest memory first.
+    """The accelerators that a replica may run on, in ascending order of memory.
 
-    None where the configuration names none, or where no node has as many as a replica takes.
+    Empty if the configuration names none, or if no node has as many as a replica needs.
     """
     if isinstance(server, JetStream):
         version = VERSIONS[workload_slice(server, settings).version]
         return [Place(version.accelerator, version.memory_gib * GI)]
     named = dict.fromkeys(_gpu_types(server, settings))
-    found = [Place(name, GPU_TYPES[name].memory_gib * GI, where) for name, where in named if name in GPU_TYPES]
-    return sorted(found, key=lambda place: place.memory)
+    known = [Place(name, GPU_TYPES[name].memory_gib * GI, where) for name, where in named if name in GPU_TYPES]
+    return sorted(known, key=lambda place: place.memory)
 
 
 def _gpu_types(server: GpuServer, settings: Settings) -> Iterator[tuple[str, str]]:
@@ -148,7 +148,7 @@ def _gpu_types(server: GpuServer, settings: Settings) -> Iterator[tuple[str, str
 
 
 def load_of(server: GpuServer | JetStream, settings: Settings) -> Load | Unchecked:
-    """What a replica of the server loads, or why that cannot be told."""
+    """The load of a replica of the server, or why it is unknown."""
     model: Model | None
     if server.model_shape is not None:
         model = Model(names=(server.model,), source=server.at("modelShape"), **server.model_shape.model_dump())
@@ -163,7 +163,7 @@ def load_of(server: GpuServer | JetStream, settings: Settings) -> Load | Uncheck
         return _vllm(server, model)
     if isinstance(server, Tgi):
         return _tgi(server, model)
-    reason = f"nothing is known of how much memory {server.engine} takes"
+    reason = f"the memory needs of {server.engine} are unknown"
     return Unchecked(server.at("engine"), reason, "Watch the first start of the server")
 
 
@@ -191,7 +191,7 @@ def _tgi(server: Tgi, model: Model) -> Load | Unchecked:
     size = _quantized(server)
     if isinstance(size, Unchecked):
         return size
-    # TGI caches every token in every layer. Without a length it takes as many as fit:
+    # TGI caches every token in every layer. Without a length it caches as many as fit:
     # https://huggingface.co/docs/text-generation-inference/reference/launcher
     whole = replace(model, sliding_window=None, sliding_layers=0)
     if server.max_model_len is None:
@@ -204,7 +204,7 @@ def _jetstream(server: JetStream, model: Model, settings: Settings) -> Load | Un
         if name in _MAXTEXT_SETTINGS:
             return _changed(server.at("arguments"), name)
     chips = workload_slice(server, settings).chips
-    # MaxText reserves every decoding slot at its full length; no published figure tells what XLA needs beside it.
+    # MaxText reserves every decoding slot at its full length. The needs of XLA are not published.
     # https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/online-inference-with-maxtext-engine.md
     return Load(model, chips, server.max_target_length, 1.0, 0, sequences=server.batch_size, splits_heads=False)
 
@@ -215,7 +215,7 @@ def _quantized(server: GpuServer) -> float | Unchecked | None:
     size = quantized_bytes(server.quantize, server.engine)
     if size is None:
         reason = f"{server.quantize} does not say how many bits a weight has"
-        remedy = f"State bytesPerParameter in {server.at('modelShape')}"
+        remedy = f"Set bytesPerParameter in {server.at('modelShape')}"
         if server.model_shape is None or "bytes_per_parameter" not in server.model_shape.model_fields_set:
             return Unchecked(server.at("quantize"), reason, remedy)
     return size
@@ -226,14 +226,14 @@ def _changed(path: str, name: str) -> Unchecked:
 
 
 def _flags(arguments: list[str]) -> dict[str, str]:
-    """The flags of a command line by name, each with its value, if it has one."""
-    found: dict[str, str] = {}
+    """The flags of a command line and their values, by name."""
+    flags: dict[str, str] = {}
     for index, text in enumerate(arguments):
         if text.startswith("-"):
             name, equals, value = text.lstrip("-").partition("=")
             following = arguments[index + 1] if index + 1 < len(arguments) else ""
-            found[name.replace("_", "-")] = value if equals or following.startswith("-") else following
-    return found
+            flags[name.replace("_", "-")] = value if equals or following.startswith("-") else following
+    return flags
 
 
 def unchecked(settings: Settings) -> list[Unchecked]:

@@ -1,4 +1,4 @@
-"""What dashboards and alerts are about: the stack's servers, Jobs and accelerators."""
+"""Objects that dashboards and alerts monitor: the stack's servers, Jobs and accelerators."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from settings.scaling import scaled
 
 
 def servers(settings: Settings) -> list[MonitoredServer]:
-    """The Deployments of servers that are to have a ready replica; those that an autoscaler scales, too, whoever made
-    them."""
+    """Deployments of servers that need a ready replica, including existing ones that the stack autoscales."""
     own = [
         MonitoredServer(server.namespace, server.name, server.engine if _collected(server, settings) else None)
         for server in settings.serving
@@ -26,18 +25,22 @@ def servers(settings: Settings) -> list[MonitoredServer]:
 
 
 def _collected(server: Server, settings: Settings) -> bool:
-    """Whether the server's own metrics are collected: it has a PodMonitoring, or is scaled by one of them."""
+    """Whether the server's own metrics are collected: by a PodMonitoring, or for its autoscaler."""
     autoscaler = autoscaler_of(server, settings)
-    by_them = autoscaler is not None and any(METRICS[one.metric].of_server for one in autoscaler.metrics)
+    by_them = autoscaler is not None and any(METRICS[metric.metric].of_server for metric in autoscaler.metrics)
     return server.pod_monitoring or by_them
 
 
 def job_namespaces(settings: Settings) -> list[str]:
-    """Namespaces in which Jobs run: those of the stack's own, and those that others submit to."""
-    submitted = [one.namespace for one in settings.queues.local_queues] if settings.queues else []
-    tenants = [one.name for one in settings.tenants]
-    runs = {one.namespace for one in (*settings.training, *settings.batch)}
-    return [one for one in namespaces(settings) if one in runs or one in tenants or one in submitted]
+    """Namespaces with Jobs: those of the stack's runs, and those to which others submit."""
+    submitted = [local_queue.namespace for local_queue in settings.queues.local_queues] if settings.queues else []
+    tenants = [tenant.name for tenant in settings.tenants]
+    runs = {run.namespace for run in (*settings.training, *settings.batch)}
+    return [
+        namespace
+        for namespace in namespaces(settings)
+        if namespace in runs or namespace in tenants or namespace in submitted
+    ]
 
 
 def accelerators(settings: Settings) -> bool:
@@ -48,7 +51,7 @@ def accelerators(settings: Settings) -> bool:
 def tpus(settings: Settings) -> bool:
     """Whether the stack has TPUs."""
     flavors = settings.queues.flavors if settings.queues else []
-    users = [one for one in workloads(settings) if isinstance(one, JetStream | TpuBatch | Multislice)]
+    users = [workload for workload in workloads(settings) if isinstance(workload, JetStream | TpuBatch | Multislice)]
     return bool(settings.tpu_pools or users) or any(flavor.tpu is not None for flavor in flavors)
 
 

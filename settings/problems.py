@@ -1,4 +1,4 @@
-"""Mistakes in a configuration, in the words of the person who wrote it."""
+"""Problems of a configuration, reported by their path in the YAML."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TOKEN = re.compile(r"hf_[A-Za-z0-9]{8,}")
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: where it stands in the YAML, what is wrong and what that would lead to, and the remedy.
+    """One mistake: its path in the YAML, its cause and consequence, and the remedy.
 
-    What looks like a token is blotted out, wherever in the text it came from.
+    Anything that looks like a token is redacted.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Problem:
 
 
 class BadConfiguration(Exception):
-    """The configuration of a stack can't be built; `problems` has every mistake found, in the order of the sections."""
+    """The configuration is invalid. `problems` has every mistake, in the order of the sections."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__(problems)
@@ -49,21 +49,26 @@ class BadConfiguration(Exception):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant, as a question, else all of them; what to do if there are none."""
+    """Suggests the closest known name, or else lists all; empty if there is no known name."""
     names = sorted(set(known))
-    folded = {one.lower().replace("_", "").replace("-", ""): one for one in names}
+    folded = {name.lower().replace("_", "").replace("-", ""): name for name in names}
     close = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), folded, n=1)
     if close:
         return f"Did you mean {folded[close[0]]}?"
     return f"Write one of: {', '.join(names)}" if names else ""
 
 
+def sentence(text: str) -> str:
+    """The text with a capital letter, as a sentence of its own."""
+    return text[:1].upper() + text[1:]
+
+
 def unknown(
-    settings: Settings, path: str, section: str, what: str, name: str, known: Iterable[str], consequence: str
+    settings: Settings, path: str, section: str, noun: str, name: str, known: Iterable[str], consequence: str
 ) -> Iterator[Problem]:
-    """A problem if `name` is none of the `known` ones of a section, nor of what could not be read of it."""
+    """A problem if `name` is neither a `known` item of a section nor an unparsed one."""
     names = list(known)
     if name in names or settings.unparsed.may_contain(section, name):
         return
-    remedy = nearest(name, names) or f"There is none in this stack: add {name} to {section}"
-    yield Problem(path, f"{what} {name} does not exist — {consequence}", remedy)
+    remedy = nearest(name, names) or f"This stack has none. Add {name} to {section}"
+    yield Problem(path, f"{noun} {name} does not exist. {sentence(consequence)}", remedy)

@@ -1,6 +1,6 @@
-"""From the values of a configuration to typed settings, piece by piece, so that one mistake hides no other.
+"""Reads the values of a configuration into typed settings, section by section.
 
-Every section is read on its own, and every item of a list: what can't be read becomes problems, the rest settings.
+Each section and each list item is read separately, so that one mistake does not hide another.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ _NOUNS: Mapping[type[Section], str] = {
     Vpc: "the VPC",
     Waiver: "a waiver",
 }
-# The patterns of settings.model in plain words.
+# The patterns of settings.model, for messages.
 _PATTERNS = {
-    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "small letters, digits and '-', with a letter or digit at both ends",
-    r"^[a-z]([-a-z0-9]*[a-z0-9])?$": "small letters, digits and '-', beginning with a letter, no '-' at the end",
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "lowercase letters, digits and '-'. Begin and end with a letter or digit",
+    r"^[a-z]([-a-z0-9]*[a-z0-9])?$": "lowercase letters, digits and '-'. Begin with a letter, and do not end with '-'",
 }
 _UNITS = {"Seconds": " seconds", "Days": " days", "Gb": " GiB"}
-# What pydantic wants where it finds another type, and how to write it in YAML.
+# By pydantic's error type: the type that it expects, and how to write that in YAML.
 _TYPES = {
     "string_type": ("text", "Put the value in quotes"),
     "int_type": ("a whole number", "Write a whole number"),
@@ -126,14 +126,14 @@ _TYPES = {
     "bool_type": ("true or false", "Write true or false"),
     "bool_parsing": ("true or false", "Write true or false"),
     "list_type": ("a list", "Begin each entry with '- ', or write [a, b]"),
-    "dict_type": ("a mapping", "Write keys and values, one 'key: value' a line"),
-    "model_type": ("a mapping", "Write keys and values, one 'key: value' a line"),
-    "model_attributes_type": ("a mapping", "Write keys and values, one 'key: value' a line"),
+    "dict_type": ("a mapping", "Write one 'key: value' per line"),
+    "model_type": ("a mapping", "Write one 'key: value' per line"),
+    "model_attributes_type": ("a mapping", "Write one 'key: value' per line"),
 }
 
 
 def read(values: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
-    """The settings as far as they could be read, and a problem for each mistake in form."""
+    """Reads the settings as far as possible; also returns a problem for each mistake in form."""
     reader = _Reader()
     fields = reader.container(Settings, values, "")
     settings = Settings(**fields)
@@ -148,7 +148,7 @@ class _Reader:
         self.names: set[str] = set()
 
     def container(self, model: type[Section], raw: object, path: str) -> dict[str, Any]:
-        """The fields of a section whose every field has a default, each read on its own."""
+        """Reads the fields of a section one by one; each field has a default."""
         if not isinstance(raw, Mapping):
             self._lost(path, raw)
             self.problems.append(Problem(path, *_wrong_type(raw, "model_type")))
@@ -182,7 +182,7 @@ class _Reader:
         return [item for item in items if item is not None]
 
     def _plain(self, model: type[Section], name: str, value: object, path: str) -> object:
-        """A key that is no section, of the stack itself or of the section at the path: true, a word, a number."""
+        """Reads a key with a plain value, not a section; `path` is the path of its section."""
         alone = {model.model_fields[name].alias or name: value}
         try:
             return getattr(model.model_validate(alone, by_alias=True, by_name=False), name)
@@ -191,14 +191,16 @@ class _Reader:
             return None
 
     def _one_of(self, sections: list[type[Section]], value: object, path: str) -> Section | None:
-        """An item of a list whose entries are of several kinds, told apart by a key such as `engine`."""
+        """Reads an item of a list of several section types, which a key such as `engine` distinguishes."""
         if len(sections) == 1 or not isinstance(value, Mapping):
             return self._section(sections[0], value, path)
-        key, by_name = _told_apart(sections)
+        key, by_name = _discriminator(sections)
         name = str(value.get(key, next(iter(by_name))))
         if name not in by_name:
-            self.problems.append(Problem(f"{path}.{key}", f"{_quoted(name)} is no {key}", nearest(name, by_name)))
-            # What was probably meant is read, so that the rest of the item is told too.
+            self.problems.append(
+                Problem(f"{path}.{key}", f"{_quoted(name)} is not a known {key}", nearest(name, by_name))
+            )
+            # Read the item as the closest known type, to report its other mistakes too.
             name = next(iter(get_close_matches(name, by_name, n=1)), next(iter(by_name)))
             value = {**value, key: name}
         return self._section(by_name[name], value, path)
@@ -210,7 +212,7 @@ class _Reader:
             mistakes = error.errors(include_url=False, include_context=True)
             self.problems += [_problem(details, model, value, path) for details in mistakes]
             if all(details["type"] == "extra_forbidden" for details in mistakes):
-                # What is misspelt is told; the rest can still be held to the rules.
+                # The misspelled keys are reported. Rules still check the rest.
                 return self._section(model, _without(value, [details["loc"] for details in mistakes]), path)
             self._lost(path, value)
             if any(details["loc"] == ("name",) for details in mistakes):
@@ -228,26 +230,26 @@ class _Reader:
             self._may_contain_any_name(path)
 
     def _may_contain_any_name(self, item: str) -> None:
-        # Whatever the item should have been called, something may refer to it: so its whole section counts as unparsed.
+        # Any name elsewhere may refer to this item, so its whole section counts as unparsed.
         self.unparsed.add(item.rpartition("[")[0] or item)
 
 
-def _told_apart(sections: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
-    """The key whose value is another one for each of these sections, and the section of each value."""
+def _discriminator(sections: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
+    """The key whose value distinguishes these sections, and the section for each value."""
     for key, field in sections[0].model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
             names = {str(get_args(section.model_fields[key].annotation)[0]): section for section in sections}
             return field.alias or key, names
-    raise TypeError(f"{sections} have no key that tells them apart")
+    raise TypeError(f"{sections} have no key that distinguishes them")
 
 
 def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
-    """A copy of a mapping without some of its keys, however deep."""
+    """A copy of a mapping without some of its keys, at any depth."""
     copied = deepcopy(value)
     for *parents, key in keys:
         holder = copied
         for parent in parents:
-            # A capacity's mode is part of the error's location, not of the value.
+            # The error's location contains the capacity mode; the value does not.
             holder = holder[parent] if isinstance(parent, int) or parent in holder else holder
         holder.pop(key, None)
     return copied
@@ -260,7 +262,7 @@ def _sections(annotation: Any) -> list[type[Section]]:
 
 
 def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) -> Problem:
-    """One pydantic error in the user's words; the value is quoted only where it is one of a few words or a number."""
+    """Converts a pydantic error to a problem. It quotes the value only if that is a choice, a name or a number."""
     owner, key, where = _locate(error, model, raw, path)
     error_type, value, context = error["type"], error["input"], error.get("ctx", {})
     unit = next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
@@ -268,18 +270,22 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     if error_type == "extra_forbidden":
         return _unknown_key(where, key, owner)
     if error_type == "missing":
-        return Problem(where, f"{key} is missing — {noun} cannot be made without it", f"Add it{_meaning(owner, key)}")
+        return Problem(where, f"{key} is missing, and {noun} needs it", f"Add it{_meaning(owner, key)}")
     if error_type == "union_tag_not_found":
-        return Problem(f"{where}.mode", "mode is missing — it says how capacity is had", f"Write {_modes(owner, key)}")
+        return Problem(f"{where}.mode", "mode is missing, and capacity needs it", f"Write {_modes(owner, key)}")
     if error_type == "union_tag_invalid":
-        return Problem(f"{where}.mode", f"{context['tag']} is no capacity mode of GKE", f"Write {_modes(owner, key)}")
+        return Problem(
+            f"{where}.mode", f"{context['tag']} is not a capacity mode of GKE", f"Write {_modes(owner, key)}"
+        )
     if error_type == "literal_error":
-        return Problem(where, f"{_quoted(value)} is no value of {key}", f"Write {context['expected']}")
+        return Problem(where, f"{_quoted(value)} is not a value of {key}", f"Write {context['expected']}")
     if error_type == "string_pattern_mismatch":
         words = _PATTERNS[context["pattern"]]
-        return Problem(where, f"{_quoted(value)} is no valid name — it would be refused", f"Use {words}")
+        return Problem(
+            where, f"{_quoted(value)} is not a valid name. Kubernetes or Google Cloud would refuse it", f"Use {words}"
+        )
     if error_type == "string_too_long":
-        length = f"has {len(str(value))} characters — at most {context['max_length']} are allowed"
+        length = f"{key} has {len(str(value))} characters, and the maximum is {context['max_length']}"
         return Problem(where, length, f"Shorten it to {context['max_length']} characters")
     if error_type == "greater_than_equal":
         minimum = f"{context['ge']}{unit}"
@@ -288,23 +294,23 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
         maximum = f"{context['le']}{unit}"
         return Problem(where, f"{value} is above the maximum, {maximum}", f"Set it to {maximum} or less")
     if error_type == "too_short":
-        return Problem(where, f"{key} is empty — {noun} cannot be made without an entry", "Add at least one entry")
+        return Problem(where, f"{key} is empty, and {noun} needs at least one entry", "Add an entry")
     if error_type == "network":
-        cause = f"{_quoted(value)} is no range of IPv4 addresses — Google Cloud would refuse it"
-        return Problem(where, cause, "Write for example 10.0.0.0/20, with no bit set past the prefix")
+        cause = f"{_quoted(value)} is not an IPv4 range. Google Cloud would refuse it"
+        return Problem(where, cause, "Write for example 10.0.0.0/20, with no bit set after the prefix")
     if error_type == "value_error" and isinstance(value, str):
         reason = str(context["error"])
         cause = reason if value in reason else f"{value} {reason}"
-        return Problem(where, f"{cause} — Kubernetes would refuse it", 'Write for example "4", "500m" or "30Gi"')
+        return Problem(where, f"{cause}. Kubernetes would refuse it", 'Write for example "4", "500m" or "30Gi"')
     if error_type in _TYPES:
         return Problem(where, *_wrong_type(value, error_type))
     return Problem(where, error["msg"], f"See the keys of {noun}: {', '.join(_keys(owner))}")
 
 
 def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -> tuple[type[Section], str, str]:
-    """The section that the error is in, its key there, and the path in the YAML.
+    """The section and key of an error, and its path in the YAML.
 
-    Pydantic's location also names the member of a union that it tried; the YAML doesn't have that step.
+    Pydantic's location also names the member of a union that it tried. The YAML does not have that step.
     """
     owner, key, fields = model, "", [model]
     for index, step in enumerate(error["loc"]):
@@ -331,8 +337,8 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
 
 def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
     if new_key := model.renamed_keys.get(key):
-        return Problem(path, f"{key} was renamed — nothing would read it", f"Write {new_key} instead")
-    return Problem(path, f"{key} is no key of {_NOUNS[model]} — nothing would read it", nearest(key, _keys(model)))
+        return Problem(path, f"{key} was renamed. It would have no effect", f"Write {new_key} instead")
+    return Problem(path, f"{key} is not a key of {_NOUNS[model]}. It would have no effect", nearest(key, _keys(model)))
 
 
 def _keys(model: type[Section]) -> list[str]:
@@ -341,7 +347,7 @@ def _keys(model: type[Section]) -> list[str]:
 
 def _meaning(model: type[Section], key: str) -> str:
     description = next((f.description for f in model.model_fields.values() if f.alias == key), None)
-    return f" ({description})" if description else ""
+    return f". {description}" if description else ""
 
 
 def _modes(model: type[Section], key: str) -> str:
@@ -355,8 +361,8 @@ def _wrong_type(value: object, error_type: str) -> tuple[str, str]:
     if isinstance(value, str) and error_type in ("int_parsing", "float_parsing", "bool_parsing"):
         return f"{_quoted(value)} is not {wanted}", remedy
     if error_type == "string_type" and not isinstance(value, int | float):
-        remedy = "Write one text"
-    return f"is {_type_name(value)}, and {wanted} is needed", remedy
+        remedy = "Write a single text value"
+    return f"the value is {_type_name(value)}, and must be {wanted}", remedy
 
 
 def _type_name(value: object) -> str:

@@ -1,7 +1,7 @@
-"""What the name of a run is made of: its content, with the defaults that each key had in its first version.
+"""The hash in the name of a run, from its content and from the first default of each key.
 
-A later version of this project may have other defaults. Were they part of the name, an upgrade would start every run
-that leaves the key out once more, beside the one that it finds (docs/decisions/0002-runs.md).
+A later version of this project may have other defaults. If these were part of the name, an upgrade would start every
+run without the key again, beside the existing one (docs/decisions/0002-runs.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from settings.model import Section
 
-# Never changed: what names of runs that exist were made of. A key that is not here is part of a name where it is set.
+# Never change these: names of existing runs contain their hash. A key that is not here counts only where it is set.
 _WORKLOAD = {"namespace": "llm", "service_account": "default", "resources": {}, "labels": {}, "env": {}}
 _TPU_RUN = {
     "image": "us-docker.pkg.dev/cloud-tpu-images/jax-ai-image/tpu:jax0.9.0-rev1",
@@ -54,19 +54,19 @@ FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "TpuBatch": {**_WORKLOAD, **_TPU_RUN},
     }
 )
-# What of a run's section is no content of the run.
+# Keys of a run that are not part of its content.
 _NOT_CONTENT = {"name", "fixed_name", "kind"}
 
 
 def hash_of(run: Section) -> str:
-    """Six digits of the content of a run: of what its section sets, and the first defaults of the rest."""
+    """Six hex digits of the run's content: the keys that are set, and the first defaults of the others."""
     stated = run.model_dump(mode="json", exclude_unset=True, exclude=_NOT_CONTENT)
     content = _known(_merged(FIRST_DEFAULTS[type(run).__name__], stated))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def _merged(defaults: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
-    # Labels and the like have no defaults of their own, so that they are taken whole.
+    # Mappings such as labels have no defaults of their own, so they are used as a whole.
     both = {
         key: _merged(defaults[key], value) if isinstance(value, dict) and defaults.get(key) else value
         for key, value in stated.items()
@@ -75,7 +75,7 @@ def _merged(defaults: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str,
 
 
 def _known(value: Any) -> Any:
-    """The value without what is not set; in lists too, as they may hold sections."""
+    """The value without unset keys, including those of sections in lists."""
     if isinstance(value, dict):
         return {key: _known(item) for key, item in value.items() if item is not None}
     return [_known(item) for item in value] if isinstance(value, list) else value

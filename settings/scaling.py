@@ -1,4 +1,4 @@
-"""What follows from an autoscaler and the rest of a stack: what it scales, and which values its metrics can have."""
+"""The target of an autoscaler, and the values that its metrics can have."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from settings.plan import workload_slice
 
 
 def server_of(autoscaler: Autoscaler, settings: Settings) -> JetStream | None:
-    """The JetStream server of this stack that is scaled; none where it is an existing Deployment."""
-    servers = (one for one in settings.serving if isinstance(one, JetStream))
-    return next((one for one in servers if one.name == autoscaler.server), None)
+    """The JetStream server of this stack that is scaled, or None for an existing Deployment."""
+    servers = (server for server in settings.serving if isinstance(server, JetStream))
+    return next((server for server in servers if server.name == autoscaler.server), None)
 
 
 def scaled(autoscaler: Autoscaler, settings: Settings) -> ExistingDeployment | None:
-    """The Deployment that is scaled, whoever made it; none where the autoscaler names none that there is."""
+    """The Deployment that is scaled, of this stack or an existing one; None if the server does not exist."""
     if autoscaler.deployment is not None:
         return autoscaler.deployment
     server = server_of(autoscaler, settings)
@@ -26,13 +26,13 @@ def scaled(autoscaler: Autoscaler, settings: Settings) -> ExistingDeployment | N
 
 
 def values(metric: ScaledMetric, autoscaler: Autoscaler, settings: Settings) -> Range:
-    """The values that the metric can have on one replica."""
+    """Range of the metric's values on one replica."""
     slots = memory = None
     server = server_of(autoscaler, settings)
     if server is not None:
         try:
             tpu_slice = workload_slice(server, settings)
-        except LookupError:  # other rules say what is wrong with the server's slice
+        except LookupError:  # other rules report the missing slice
             pass
         else:
             slots = server.batch_size * tpu_slice.chips
@@ -41,7 +41,7 @@ def values(metric: ScaledMetric, autoscaler: Autoscaler, settings: Settings) -> 
 
 
 def tpu_containers(autoscaler: Autoscaler, settings: Settings) -> list[str]:
-    """The containers one of which the TPUs' memory is said to be of."""
+    """Containers whose TPU memory counts; a pod has one of them."""
     if autoscaler.tpu_container is not None:
         return [autoscaler.tpu_container]
     server = server_of(autoscaler, settings)
@@ -50,4 +50,4 @@ def tpu_containers(autoscaler: Autoscaler, settings: Settings) -> list[str]:
 
 def reads_tpu_metrics(settings: Settings) -> bool:
     """Whether an autoscaler needs the metrics of the TPU device plugin."""
-    return any(one.metric == TPU_MEMORY for autoscaler in settings.autoscaling for one in autoscaler.metrics)
+    return any(metric.metric == TPU_MEMORY for autoscaler in settings.autoscaling for metric in autoscaler.metrics)

@@ -1,6 +1,6 @@
-"""The JSON Schema of a stack's configuration file, made from `settings.model`: for editors, and for CI.
+"""The JSON Schema of a stack's configuration file, generated from `settings.model`, for editors and CI.
 
-It says what can be read, key by key. What must fit together stands in `settings.rules`, which no schema can say.
+It checks each key by itself. `settings.rules` checks that keys match each other.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def schema() -> dict[str, Any]:
     """The schema of `Pulumi.STACK.yaml` and of the files in `examples/`.
 
-    Keys of other programs and providers (`gcp:project`) may be anything; one of this program must be known. The token
-    may only be there encrypted, as `pulumi config set --secret` writes it.
+    Keys of other programs and providers (`gcp:project`) are not checked. Keys of this program must be known. The token
+    must be encrypted, as `pulumi config set --secret` writes it.
     """
     sections = plain(Settings.model_json_schema(by_alias=True))
     keys = {f"{PREFIX}{key}": value for key, value in sections["properties"].items()}
@@ -44,13 +44,13 @@ def schema() -> dict[str, Any]:
 
 
 def plain(node: Any) -> Any:
-    """Without what pydantic adds for other readers: titles made of names, defaults that are whole sections."""
+    """Removes pydantic's titles, and defaults that are whole sections."""
     if isinstance(node, list):
-        return [plain(one) for one in node]
+        return [plain(item) for item in node]
     if not isinstance(node, dict):
         return node
     return {
-        key: {name: plain(one) for name, one in value.items()} if key in ("properties", "$defs") else plain(value)
+        key: {name: plain(item) for name, item in value.items()} if key in ("properties", "$defs") else plain(value)
         for key, value in node.items()
         if key not in ("title", "discriminator")
         and not (key == "default" and (value is None or isinstance(value, dict | list)))

@@ -1,4 +1,4 @@
-"""What follows from the tenants of a stack: what each may use, and which grants and policies that gives."""
+"""What each tenant may use, and its grants."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from settings.plan import workloads
 
 
 def tenant_of(namespace: str, settings: Settings) -> Tenant | None:
-    """The tenant whose namespace it is."""
-    return next((one for one in settings.tenants if one.name == namespace), None)
+    """The tenant that owns the namespace, or None."""
+    return next((tenant for tenant in settings.tenants if tenant.name == namespace), None)
 
 
 def queues(tenant: Tenant, settings: Settings) -> list[str]:
     """The tenant's local queues: those of its namespace."""
-    every = settings.queues.local_queues if settings.queues else []
-    return [one.name for one in every if one.namespace == tenant.name]
+    local_queues = settings.queues.local_queues if settings.queues else []
+    return [queue.name for queue in local_queues if queue.namespace == tenant.name]
 
 
 def priority_classes(tenant: Tenant, settings: Settings) -> list[str]:
-    """Priority classes that the tenant's pods may have: those stated, and what a pod gets that names none."""
-    every = settings.queues.priority_classes if settings.queues else []
-    default = [one.name for one in every if one.global_default]
+    """Priority classes that the tenant's pods may have: those in its section, and the global default."""
+    classes = settings.queues.priority_classes if settings.queues else []
+    default = [priority_class.name for priority_class in classes if priority_class.global_default]
     return list(dict.fromkeys([*tenant.priority_classes, *default]))
 
 
 def service_accounts(tenant: Tenant, settings: Settings) -> list[str]:
-    """Service accounts that the tenant's pods may run as: not the deployer, with which more pods could be made."""
-    inside = [one.service_account for one in workloads(settings) if one.namespace == tenant.name]
+    """Service accounts that the tenant's pods may run as. The deployer is not among them, as it can create pods."""
+    inside = [workload.service_account for workload in workloads(settings) if workload.namespace == tenant.name]
     return list(dict.fromkeys([tenant.service_account, "default", *inside]))
 
 
 def grants(bucket: Bucket, settings: Settings) -> list[Grant]:
-    """Roles on the bucket: those stated, and one for the workloads of each tenant that has it."""
-    return [*bucket.grants, *(grant(one) for one in settings.tenants if bucket.name in one.buckets)]
+    """Roles on the bucket: those in its section, and one for each tenant that uses it."""
+    return [*bucket.grants, *(grant(tenant) for tenant in settings.tenants if bucket.name in tenant.buckets)]
 
 
 def grant(tenant: Tenant) -> Grant:
-    """What a tenant is granted on a bucket that it has: to read and write objects, by its workloads' account."""
+    """The tenant's grant on each of its buckets: its workloads may read and write objects."""
     return Grant(namespace=tenant.name, service_account=tenant.service_account)
 
 
@@ -51,12 +51,14 @@ def buckets(tenant: Tenant, settings: Settings) -> list[str]:
 
 def group_domains(settings: Settings) -> list[str]:
     """Domains of the groups among the tenants' members."""
-    members = [member for one in settings.tenants for member in one.members]
-    return list(dict.fromkeys(one.rpartition("@")[2] for one in members if one.startswith("group:") and "@" in one))
+    members = [member for tenant in settings.tenants for member in tenant.members]
+    return list(
+        dict.fromkeys(member.rpartition("@")[2] for member in members if member.startswith("group:") and "@" in member)
+    )
 
 
 def security_group(settings: Settings) -> str | None:
-    """The Google Group whose members are the groups that count in RBAC; none where no group is a member.
+    """The parent group of all Google Groups in RBAC, or None if no member is a group.
 
     Its name is GKE's: https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
     """

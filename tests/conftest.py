@@ -1,4 +1,4 @@
-"""What several files of tests share."""
+"""Fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.recorder import Record, record
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
-    """Builds one component alone and gives the record of it."""
+    """Builds a single component and returns its record."""
 
     def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
         return record(lambda: component("x", {**base, **more}), False, monkeypatch)
@@ -23,9 +23,9 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
 
 @pytest.fixture(autouse=True)
 def loop() -> None:
-    """An event loop, as the engine's calls have one; a test before may have taken away the thread's own."""
+    """Sets an event loop, as the engine does. An earlier test may have removed the thread's loop."""
     try:
         asyncio.get_event_loop()
     except RuntimeError:
-        # Kept for the tests after: Pulumi's root resource is bound to the loop that it was made in.
+        # Kept for later tests: Pulumi's root resource is bound to the loop in which it was created.
         asyncio.set_event_loop(asyncio.new_event_loop())

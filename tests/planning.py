@@ -1,4 +1,4 @@
-"""What an `up` would do to the cloud when a program registers other inputs, as the emulated gcp plugin plans it."""
+"""Plans with the emulated gcp plugin what an update does to the cloud when a program registers other inputs."""
 
 from __future__ import annotations
 
@@ -18,56 +18,59 @@ KUBERNETES = "pulumi:providers:kubernetes"
 
 @dataclass(frozen=True)
 class Known:
-    """A resource as the state has it."""
+    """A resource in the state."""
 
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
     trigger: Any = None
 
 
-# By type, and name in the program, which a replacement keeps.
+# Resources by type and by name in the program, which a replacement keeps.
 State = Mapping[tuple[str, str], Known]
 
 
 def known(record: Record) -> State:
-    """What a recorded program leaves in the state."""
+    """The state after a deployment of a recorded program."""
     return {
-        (one.type, one.name): Known(one.inputs, one.inputs, one.replacement_trigger)
-        for one in record.resources.values()
+        (resource.type, resource.name): Known(resource.inputs, resource.inputs, resource.replacement_trigger)
+        for resource in record.resources.values()
     }
 
 
 def operations(before: State, after: Record, folder: Path) -> dict[str, str]:
-    """The operation on each resource of Google Cloud, and on the cluster's Kubernetes provider, that isn't `same`."""
+    """The operations on Google Cloud's resources and on the Kubernetes provider, except `same`."""
     engine = Engine(folder)
-    now = {(one.type, one.name): one for one in after.resources.values() if concerns(one.type)}
+    new_resources = {
+        (resource.type, resource.name): resource for resource in after.resources.values() if concerns(resource.type)
+    }
     planned = {}
-    for (type_, name), one in now.items():
+    for (type_, name), new in new_resources.items():
         if type_ != KUBERNETES:
-            assert engine.check(type_, decode(encode(one.inputs)))[1] == [], name
+            assert engine.check(type_, decode(encode(new.inputs)))[1] == [], name
         old = before.get((type_, name))
-        planned[f"{type_.rpartition(':')[2]} {name}"] = "create" if old is None else of(engine, old, one)
-    gone = {f"{type_.rpartition(':')[2]} {name}" for type_, name in before if concerns(type_)} - planned.keys()
-    return {name: operation for name, operation in planned.items() if operation != "same"} | dict.fromkeys(
-        gone, "delete"
-    )
+        planned[f"{type_.rpartition(':')[2]} {name}"] = "create" if old is None else of(engine, old, new)
+    removed = {f"{type_.rpartition(':')[2]} {name}" for type_, name in before if concerns(type_)} - planned.keys()
+    changes = {name: operation for name, operation in planned.items() if operation != "same"}
+    return changes | dict.fromkeys(removed, "delete")
 
 
 def concerns(type_: str) -> bool:
-    """Whether the resource is Google Cloud's, or the provider of what is in the cluster."""
+    """Whether the resource is Google Cloud's or a Kubernetes provider."""
     return type_ in RESOURCES or type_ == KUBERNETES
 
 
 def of(engine: Engine, old: Known, new: Registration) -> str:
-    """The engine's decision on one resource: the provider's plan, and the options of the program."""
+    """The engine's decision on a resource, from the provider's plan and the program's options."""
     if new.type == KUBERNETES:
         return "same" if old.inputs["clusterIdentifier"] == new.inputs["clusterIdentifier"] else "replace"
     if None not in (old.trigger, new.replacement_trigger) and old.trigger != new.replacement_trigger:
         return "replace"
     inputs = {key: value for key, value in new.inputs.items() if key not in new.ignored}
     inputs |= {key: old.inputs[key] for key in new.ignored if key in old.inputs}
-    was, wanted, cloud = (decode(encode(one)) for one in (old.inputs, inputs, old.outputs))
-    answer = engine.diff(new.type, was, wanted, cloud)
+    old_inputs, new_inputs, outputs = (decode(encode(values)) for values in (old.inputs, inputs, old.outputs))
+    answer = engine.diff(new.type, old_inputs, new_inputs, outputs)
     changed = [re.sub(r"\[\d+\]", "", path) for path in answer.detailedDiff]
-    forced = any(path == one or path.startswith(f"{one}.") for path in changed for one in new.replace_on_changes)
+    forced = any(
+        path == prefix or path.startswith(f"{prefix}.") for path in changed for prefix in new.replace_on_changes
+    )
     return "replace" if answer.replaces or forced else "update" if changed else "same"

@@ -1,4 +1,4 @@
-"""Prints how large the product and its emulator are: the emulator has to stay the smaller one."""
+"""Prints the sizes of the product and its emulator. The emulator must stay smaller."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ EMULATOR = ("emulator",)
 
 
 def lines_of_code(file: Path) -> int:
-    """Lines that hold code: blank lines, comments and docstrings don't count."""
+    """Counts lines of code, without blank lines, comments and docstrings."""
     skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    held: set[int] = set()
-    fresh = True  # a string that begins a logical line is a docstring
+    code: set[int] = set()
+    fresh = True  # a string at the beginning of a logical line is a docstring
     for token in tokenize.generate_tokens(io.StringIO(file.read_text()).readline):
         if token.type in skipped:
             fresh = fresh or token.type == tokenize.NEWLINE
         elif not (fresh and token.type == tokenize.STRING):
-            held.update(range(token.start[0], token.end[0] + 1))
+            code.update(range(token.start[0], token.end[0] + 1))
             fresh = False
-    return len(held)
+    return len(code)
 
 
 def size(*places: str) -> tuple[int, int]:
-    """Files and lines of code in these files and folders, their tests left out."""
+    """Returns the number of files and lines of code in these files and folders, without tests."""
     files = [
         file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
     ]

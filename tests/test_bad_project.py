@@ -58,7 +58,7 @@ def test_project_of_a_domain_is_refused_as_its_identities_are_not_known(project:
     (problem,) = problems({"cluster": {"mode": "autopilot"}}, project=project)
     assert problem.path == "gcp:project"
     assert f"{project} is an id with a domain" in problem.cause
-    assert "the name of its identity pool is not known" in problem.cause
+    assert "the name of its identity pool is unknown" in problem.cause
     assert "a project without a domain" in problem.remedy
 
 
@@ -83,8 +83,8 @@ def test_region_that_exists_or_none_is_accepted(region: str) -> None:
     ("region", "cause", "remedy"),
     [
         ("us-central1-a", "is a zone", "Write us-central1"),
-        ("us-centrall1", "is no region", "us-central1"),
-        ("US", "is no region", "us-"),
+        ("us-centrall1", "is not a region", "us-central1"),
+        ("US", "is not a region", "us-"),
     ],
 )
 def test_region_that_does_not_exist_is_refused(region: str, cause: str, remedy: str) -> None:

@@ -54,18 +54,18 @@ def calibrated(file: Path) -> Configuration:
 @pytest.mark.parametrize(
     ("content", "where", "cause"),
     [
-        ("nodes: [", "", "is no YAML (line 1)"),
+        ("nodes: [", "", "is not valid YAML (line 1)"),
         ([1], "", "valid dictionary"),
         ({"machines": []}, "machines: ", "not permitted"),
         ({"nodes": [{**NODE, "nodes": None}]}, "nodes[0].nodes: ", "valid integer"),
         ({"nodes": [{**NODE, "allocatable": {"disk": "1"}}]}, "nodes[0].allocatable.disk", "'cpu', 'memory'"),
-        ({"nodes": [{**NODE, "machineType": "g9-standard-1"}]}, "nodes[0].machineType: ", "no machine type"),
-        ({"nodes": [{**NODE, "gpus": 3}]}, "nodes[0].gpus: ", "has no 3 of nvidia-l4"),
+        ({"nodes": [{**NODE, "machineType": "g9-standard-1"}]}, "nodes[0].machineType: ", "not a machine type"),
+        ({"nodes": [{**NODE, "gpus": 3}]}, "nodes[0].gpus: ", "does not have 3 nvidia-l4"),
         ({"nodes": [{**NODE, "allocatable": {"cpu": "-1"}}]}, "nodes[0].allocatable.cpu: ", "-1 is below zero"),
         ({"nodes": [{**NODE, "daemonSets": {"cpu": "-1"}}]}, "nodes[0].daemonSets.cpu: ", "-1 is below zero"),
         ({"nodes": [{**NODE, "allocatable": {"cpu": "25"}}]}, "nodes[0].allocatable.cpu: ", "more than the 24"),
         ({"nodes": [{**NODE, "allocatable": {"memory": "4GB"}}]}, "nodes[0].allocatable.memory: ", "'4GB'"),
-        ({"nodes": [NODE, NODE]}, "nodes[1]: ", "is there twice"),
+        ({"nodes": [NODE, NODE]}, "nodes[1]: ", "is listed twice"),
         ({"durations": [{**DURATION, "seconds": -1}]}, "durations[0].seconds: ", "greater than or equal to 0"),
         ({"durations": [{**DURATION, "step": "lunch"}]}, "durations[0].step: ", "'modelLoad'"),
     ],
@@ -85,7 +85,7 @@ def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
 
 
 def test_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match="there is no file") as bad:
+    with pytest.raises(BadConfiguration, match="none.yaml does not exist") as bad:
         load(calibrated(tmp_path / "none.yaml"), "my-project")
     assert "python -m ops.verify" in str(bad.value)
 
@@ -127,7 +127,7 @@ def test_pod_that_fits_a_computed_node_is_refused_on_a_measured_one(tmp_path: Pa
     small = {**NODE, "diskSizeGb": values["gpuPools"][0].get("diskSizeGb", 100), "allocatable": {"cpu": "3"}}
     with pytest.raises(BadConfiguration) as bad:
         load(calibrated(written(tmp_path, {"nodes": [small]})), "my-project")
-    assert any("takes" in problem.cause and "2.5 CPU" in problem.cause for problem in bad.value.problems)
+    assert any("requests" in problem.cause and "2.5 CPU" in problem.cause for problem in bad.value.problems)
 
 
 def test_derived_quota_and_the_policy_on_it_rest_on_what_was_measured(tmp_path: Path) -> None:

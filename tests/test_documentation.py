@@ -30,17 +30,17 @@ def stack_file(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_older_than_the_code_it_is_made_from(name: str) -> None:
-    # Compared first: pytest would take minutes to show how two long texts differ.
+def test_generated_page_is_up_to_date(name: str) -> None:
+    # Not in the assertion: pytest takes minutes to show the difference of two long texts.
     current = (FOLDER / name).read_text() == PAGES[name]()
-    assert current, "run `make docs` and commit what it writes"
+    assert current, "run `make docs` and commit the changes"
 
 
-def test_the_schema_is_no_schema() -> None:
+def test_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
 
 
-def test_a_key_is_not_described_or_has_no_example() -> None:
+def test_every_key_has_a_description_and_an_example() -> None:
     for line in PAGES["settings.md"]().splitlines():
         if line.startswith("| `"):
             key, value_type, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
@@ -48,17 +48,17 @@ def test_a_key_is_not_described_or_has_no_example() -> None:
             assert example or "](#" in value_type, key
 
 
-def test_a_class_of_settings_is_not_on_the_page() -> None:
+def test_every_class_of_settings_is_on_the_page() -> None:
     assert set(schema()["$defs"]) <= {section.__name__ for section in sections()}
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
-def test_a_file_of_this_project_does_not_meet_the_schema(path: Path, validator: jsonschema.protocols.Validator) -> None:
+def test_configuration_of_this_project_meets_the_schema(path: Path, validator: jsonschema.protocols.Validator) -> None:
     validator.validate(yaml.safe_load(path.read_text()))
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
-def test_an_editor_is_not_told_where_the_schema_is(path: Path) -> None:
+def test_configuration_names_its_schema_for_editors(path: Path) -> None:
     named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
     assert named
     assert (path.parent / named[1]).resolve() == FOLDER / "stack.schema.json"
@@ -66,22 +66,20 @@ def test_an_editor_is_not_told_where_the_schema_is(path: Path) -> None:
 
 
 def in_form(mistakes: bool) -> list[Any]:
-    """Configurations that can't be read (`mistakes`), or that can, though what they say doesn't fit together."""
+    """Configurations with mistakes in form (`mistakes`), or with keys that don't match each other."""
     every = ((mistake.id, mistake.values()) for mistake in MISTAKES)
     return [pytest.param(values, id=name) for name, values in every if bool(read(values)[1]) == mistakes]
 
 
 @pytest.mark.parametrize("values", in_form(mistakes=False))
-def test_the_schema_refuses_what_the_program_can_read(
+def test_schema_accepts_configurations_that_the_program_can_read(
     values: dict[str, Any], validator: jsonschema.protocols.Validator
 ) -> None:
     validator.validate(stack_file(values))
 
 
 @pytest.mark.parametrize("values", in_form(mistakes=True))
-def test_the_schema_lets_a_mistake_in_form_pass(
-    values: dict[str, Any], validator: jsonschema.protocols.Validator
-) -> None:
+def test_schema_refuses_mistakes_in_form(values: dict[str, Any], validator: jsonschema.protocols.Validator) -> None:
     assert not validator.is_valid(stack_file(values))
 
 
@@ -94,13 +92,13 @@ def test_the_schema_lets_a_mistake_in_form_pass(
         ("gke-ai:enableApis", "yes please"),
     ],
 )
-def test_the_schema_lets_a_wrong_key_of_the_stack_pass(
+def test_schema_refuses_wrong_keys_of_the_stack(
     key: str, value: Any, validator: jsonschema.protocols.Validator
 ) -> None:
     assert not validator.is_valid({"config": {key: value}})
 
 
-def test_a_key_of_a_provider_is_refused(validator: jsonschema.protocols.Validator) -> None:
+def test_schema_accepts_keys_of_providers(validator: jsonschema.protocols.Validator) -> None:
     validator.validate({"config": {"gcp:project": "my-project", "gke-ai:hfToken": {"secure": "v1:cipher"}}})
 
 
@@ -110,7 +108,7 @@ TRACKED = {path for file in repository.tracked("**/*") for path in (file, *file.
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_link_leads_nowhere(page: Path) -> None:
+def test_links_have_a_target(page: Path) -> None:
     text = page.read_text()
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if target.startswith(("https://", "http://")):
@@ -123,13 +121,13 @@ def test_a_link_leads_nowhere(page: Path) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """What links to the headings of a page end in, as GitHub makes it."""
+    """The anchors of a page's headings, as GitHub generates them."""
     titles = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_names_a_make_target_that_is_not_there(page: Path) -> None:
+def test_make_targets_that_a_page_names_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = re.findall(r"(?:^|[`$] ?)make ([a-z-]+)", page.read_text(), re.M)
     assert set(named) <= targets

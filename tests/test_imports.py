@@ -1,4 +1,4 @@
-"""Imports go one way: the emulator takes only the catalog of the program, and the program never takes the emulator."""
+"""Imports go one way: the emulator imports only the program's catalog, and the program never imports the emulator."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from docs.repository import ROOT, tracked
 
 FILES = tracked("**/*.py")
-# The project's own packages and modules: what stands at the root of the repository.
+# The project's own packages and modules: those in the root of the repository.
 OWN = {file.relative_to(ROOT).parts[0].removesuffix(".py") for file in FILES}
 EMULATOR = [file for file in FILES if file.is_relative_to(ROOT / "emulator")]
 PROGRAM = [file for file in FILES if file.relative_to(ROOT).parts[0] not in ("emulator", "tests")]
 
 
 def imported(source: str) -> set[str]:
-    """The top-level packages that a module imports, wherever in it."""
+    """The top-level packages that a module imports anywhere."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -29,7 +29,7 @@ def imported(source: str) -> set[str]:
 
 
 def name(file: Path) -> str:
-    """A file by its path in the repository."""
+    """The path of a file in the repository."""
     return str(file.relative_to(ROOT))
 
 

@@ -368,15 +368,15 @@ MISTAKES = [
         "the length among the arguments of vLLM",
         put("serving.0.arguments", ["--max_model_len", "8192"]),
         "gke-ai:serving[0].arguments",
-        "max-model-len is set by maxModelLen",
-        "Leave it out and set gke-ai:serving[0].maxModelLen",
+        "maxModelLen sets max-model-len. The server would get it twice",
+        "Remove it and set gke-ai:serving[0].maxModelLen",
         on_l4,
     ),
     Mistake(
         "the length among the variables of TGI",
         put("serving.0.env", {"MAX_TOTAL_TOKENS": "4096"}),
         "gke-ai:serving[0].env.MAX_TOTAL_TOKENS",
-        "MAX_TOTAL_TOKENS is set by maxModelLen",
+        "maxModelLen sets MAX_TOTAL_TOKENS. The container would have it twice",
         "set gke-ai:serving[0].maxModelLen",
         tgi_on_h100,
     ),
@@ -430,7 +430,7 @@ MISTAKES = [
         "a key that a shape does not have",
         put("serving.0.modelShape.numLayers", 32),
         "gke-ai:serving[0].modelShape.numLayers",
-        "numLayers is no key of the shape of a model",
+        "numLayers is not a key of the shape of a model. It would have no effect",
         "layers",
         described,
     ),
@@ -455,7 +455,7 @@ MISTAKES = [
         put("serving.0.modelShape.slidingWindow", 4096),
         "gke-ai:serving[0].modelShape.slidingLayers",
         "slidingLayers is missing",
-        "State both, or neither",
+        "Set both, or neither",
         described,
     ),
     Mistake(
@@ -463,7 +463,7 @@ MISTAKES = [
         put("serving.0.modelShape.slidingLayers", 16),
         "gke-ai:serving[0].modelShape.slidingWindow",
         "slidingWindow is missing",
-        "State both, or neither",
+        "Set both, or neither",
         described,
     ),
 ]
@@ -578,7 +578,7 @@ def test_what_cannot_be_told_is_listed_and_not_refused(values: Configuration, te
 def test_engine_whose_use_of_memory_is_unknown_is_not_checked() -> None:
     found = load_of(GpuServer(name="s", engine="new", model=LLAMA), load({}, PROJECT))
     assert isinstance(found, Unchecked)
-    assert found.reason == "nothing is known of how much memory new takes"
+    assert found.reason == "the memory needs of new are unknown"
 
 
 def test_known_and_described_models_are_not_listed() -> None:
@@ -601,7 +601,7 @@ def warnings(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPat
 def test_unknown_model_is_warned_of_once(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     (warning,) = warnings(vllm(**L4, model="acme/unknown"), preview, monkeypatch)
     assert warning == (
-        f"{UNKNOWN} Nothing says whether the model fits its accelerators. Describe it in gke-ai:serving[0].modelShape."
+        f"{UNKNOWN} Whether the model fits its accelerators is unknown. Describe it in gke-ai:serving[0].modelShape."
     )
 
 

@@ -1,4 +1,4 @@
-"""Tests and generated pages are about the files of the repository: what a user adds changes nothing in them."""
+"""Tests and generated pages cover the files of the repository and ignore files that a user adds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_stack_of_a_user_is_none_of_the_repository_s(checkout: Path) -> None:
+def test_stack_of_a_user_is_not_covered(checkout: Path) -> None:
     before = repository.configurations(checkout)
     assert [str(file.relative_to(checkout)) for file in before] == [*repository.STACKS, "examples/serving.yaml"]
     (checkout / "Pulumi.staging.yaml").write_text("config: {}\n")
@@ -35,14 +35,14 @@ def test_stack_of_a_user_is_none_of_the_repository_s(checkout: Path) -> None:
     assert repository.configurations(checkout) == before, "nor once it is committed"
 
 
-def test_file_that_is_not_committed_is_none_of_the_repository_s(checkout: Path) -> None:
+def test_file_that_is_not_committed_is_not_covered(checkout: Path) -> None:
     (checkout / "examples" / "mine.yaml").write_text("config: {}\n")
     (checkout / "notes.md").write_text("# Notes\n")
     assert [file.name for file in repository.examples(checkout)] == ["serving.yaml"]
     assert [file.name for file in repository.tracked("**/*.md", checkout)] == ["README.md"]
 
 
-def test_copy_without_git_has_all_its_files_and_none_of_the_emulator_s(tmp_path: Path) -> None:
+def test_copy_without_git_covers_all_files_except_the_emulator_state(tmp_path: Path) -> None:
     for name in ("README.md", "docs/page.md", ".local/state.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# Page\n")

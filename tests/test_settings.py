@@ -172,7 +172,7 @@ def test_queue_may_borrow_from_its_cohort() -> None:
     queue = values["queues"]["clusterQueues"][0]
     lender = copy.deepcopy(queue) | {"name": "lender"}
     values["queues"]["clusterQueues"].append(lender)
-    with pytest.raises(BadConfiguration, match="12 GPUs, more than all of cluster queue gpus, 6 GPUs"):
+    with pytest.raises(BadConfiguration, match="12 GPUs, and cluster queue gpus has at most 6 GPUs"):
         loaded(values)
     queue["cohort"] = lender["cohort"] = "all"
     loaded(values)

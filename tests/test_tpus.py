@@ -17,7 +17,7 @@ from catalog.nodes import TPU_TAINT, NodeShape, allocatable, node_labels, node_t
 from catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
 from components import FlexStartTpuPool, TpuNodePool, TpuPoolArgs
 from emulator.gcp_plugin import rest, rules
-from emulator.gcp_plugin.containers import pool_record
+from emulator.gcp_plugin.cluster_records import pool_record
 from emulator.gcp_plugin.store import RUNNING
 from emulator.gcp_plugin.store import Record as Stored
 from emulator.plugin import decode, encode

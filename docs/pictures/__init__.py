@@ -1,1 +1,4 @@
-"""Pictures for the documentation, drawn by code. `make pictures` writes them, and a test fails if one is stale."""
+"""Pictures for the documentation, drawn by code.
+
+`make pictures` writes them, and a test fails if one is stale.
+"""

@@ -72,7 +72,10 @@ def spans(states: list[Mapping[str, Any]], end: float) -> Iterator[tuple[str, fl
 
 
 def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: str | None) -> None:
-    """One state of a workload, with its name if there is room. `other` is the color of a running workload."""
+    """One state of a workload, with its name if there is room.
+
+    `other` is the color of a running workload.
+    """
     colour, outline, _ = STATES[state]
     colour = other if other and state == "running" else colour
     room = max(end - start - 2, 3)

@@ -1,6 +1,6 @@
 """The clusters of the emulated cloud: real control planes with simulated nodes.
 
-What the `gcp` plugin and the commands of `emulator` use; each function is documented where it is written.
+This is the interface for the `gcp` plugin and the emulator's commands.
 """
 
 from __future__ import annotations

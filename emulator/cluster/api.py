@@ -1,4 +1,4 @@
-"""Ways to a cluster's API server: a plain HTTP client, and a view of one kind of object kept up to date by a watch."""
+"""Access to a cluster's API server: HTTP clients, and views of collections that a watch keeps up to date."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ class Refused(Exception):
 
 
 def client(folder: Folder) -> httpx.Client:
-    """A client with the administrator's certificate."""
+    """Returns a client with the administrator's certificate."""
     return httpx.Client(base_url=f"https://{folder.host}", verify=_tls(folder), timeout=30, trust_env=False)
 
 
 def async_client(folder: Folder) -> httpx.AsyncClient:
-    """The same for the daemon. Reads wait without limit: a watch is silent for as long as nothing happens."""
+    """Returns the daemon's client.
+
+    It has no read timeout, because a watch is silent while nothing changes.
+    """
     timeout = httpx.Timeout(30, read=None)
     limits = httpx.Limits(max_connections=None)
     base_url = f"https://{folder.host}"
@@ -52,7 +55,7 @@ def _tls(folder: Folder) -> ssl.SSLContext:
 
 
 def answer(response: httpx.Response) -> Object:
-    """The object of a response, or Refused."""
+    """Returns the object of a response. Raises Refused for an error."""
     if response.is_error:
         raise Refused(response)
     content: Object = response.json()
@@ -60,7 +63,7 @@ def answer(response: httpx.Response) -> Object:
 
 
 def kubeconfig(host: str, ca: bytes, user: Object) -> str:
-    """A kubeconfig for one cluster and one user."""
+    """Returns a kubeconfig for one cluster and one user."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
@@ -82,9 +85,9 @@ def kubeconfig(host: str, ca: bytes, user: Object) -> str:
 
 
 class View:
-    """All objects of one collection, as last reported by the API server.
+    """All objects of one collection, as the API server last reported them.
 
-    `objects` is by (namespace, name); `changed` is called after each change. `synced` is set once the first list is in.
+    `objects` is by (namespace, name). `changed` is called after each change. `synced` is set after the first list.
     """
 
     def __init__(self, api: httpx.AsyncClient, path: str, changed: Callable[[], None], **selectors: str) -> None:
@@ -96,7 +99,7 @@ class View:
         self._selectors = selectors
 
     async def follow(self) -> None:
-        """List and watch for ever; after a lost connection or a refusal, list again."""
+        """Lists and watches forever. After a lost connection or a refusal it lists again."""
         while True:
             try:
                 await self._watch(await self._list())
@@ -105,11 +108,11 @@ class View:
                 await asyncio.sleep(0.5)
 
     async def _list(self) -> str:
-        listed = answer(await self._api.get(self._path, params=self._selectors))
-        self.objects = {_key(item): item for item in listed["items"]}
+        collection = answer(await self._api.get(self._path, params=self._selectors))
+        self.objects = {_key(item): item for item in collection["items"]}
         self.synced.set()
         self._changed()
-        return str(listed["metadata"]["resourceVersion"])
+        return str(collection["metadata"]["resourceVersion"])
 
     async def _watch(self, version: str) -> None:
         parameters = self._selectors | {
@@ -125,7 +128,7 @@ class View:
             async for event in _events(response):
                 item = event["object"]
                 if event["type"] == "ERROR":
-                    # 410 Gone: the version is too old to go on from.
+                    # 410 Gone: the resource version is too old to continue.
                     return
                 if event["type"] == "BOOKMARK":
                     continue
@@ -137,7 +140,7 @@ class View:
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[Object]:
-    # Not aiter_lines(): it also splits at line separators that may stand inside a JSON string.
+    # Not aiter_lines(): it also splits at line separators inside a JSON string.
     rest = b""
     async for chunk in response.aiter_bytes():
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,10 +1,10 @@
-"""Local processes in place of the simulated containers of pods: real controllers, and stubs of servers.
+"""Runs local processes in place of the simulated containers of pods: real controllers, and stubs of servers.
 
-A pod on a simulated node runs nothing. For a container whose image is a known program, that is started here with the
-container's own arguments and environment. A controller also gets the files of its ConfigMap and Secret volumes (kept up
-to date, as a kubelet does), and a token of the pod's ServiceAccount: so it has the permissions that its chart gives it
-and no others. The pod is Ready at once, as KWOK makes it, while the program is still starting: on real clusters, too,
-Kueue is Ready seconds before its webhook answers (kueue#13036).
+A pod on a simulated node runs nothing. If the image of a container is a known program, this module starts the program
+with the container's arguments and environment. A controller also gets the files of its ConfigMap and Secret volumes,
+updated as a kubelet does, and a token of the pod's ServiceAccount. So it has exactly the permissions of its chart.
+KWOK makes the pod Ready immediately, while the program is still starting. Real clusters behave similarly: Kueue is
+Ready seconds before its webhook answers (kueue#13036).
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from emulator.cluster.records import write
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-# A further wait, in seconds, before a controller starts: lengthens the time in which its pod is Ready and its webhook
-# doesn't answer.
-DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
+# Seconds of additional delay before a controller starts, while its pod is Ready and its webhook doesn't answer.
+WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
 STOP_SECONDS = 5
-LONGEST_BACKOFF = 10.0
+MAX_BACKOFF_SECONDS = 10.0
 
 
 class Controllers:
-    """Keeps one local process for each container of a running pod that is a known program, and says to Prometheus which
-    of them to scrape.
+    """Runs one local process per container with a known program, and configures Prometheus to scrape them.
 
     Args:
-        folder: Of the cluster.
-        api: A client of the cluster.
-        pods, monitorings, tokens: Its Pods, PodMonitorings and Secrets with tokens of service accounts.
-        find: Gives the local port for a target as in `egress.resolve`.
+        folder: Folder of the cluster.
+        api: Client of the cluster.
+        pods: The cluster's Pods.
+        monitorings: The cluster's PodMonitorings.
+        tokens: The cluster's Secrets with tokens of service accounts.
+        find: Returns the local port for a target, as `egress.resolve` does.
     """
 
     def __init__(
@@ -67,51 +67,51 @@ class Controllers:
         self._monitorings = monitorings
         self._tokens = tokens
         self._find = find
-        self._running: dict[str, list[Emulator]] = {}
+        self._running: dict[str, list[ContainerProcess]] = {}
         self._ports: dict[str, dict[int, int]] = {}
         self._scraped: Object | None = None
 
     def served(self) -> dict[str, dict[int, int]]:
-        """For each pod's uid, container port → local port."""
+        """The local port by container port, for each pod uid."""
         return self._ports
 
     async def run(self, changed: asyncio.Event) -> None:
-        """Start and stop processes as pods come and go."""
+        """Starts and stops processes when pods start and end."""
         await self._pods.synced.wait()
-        # Processes of a daemon before this one have ended with it; their files haven't.
+        # The processes of an earlier daemon ended with it. Their files still exist.
         shutil.rmtree(self._folder.sandboxes, ignore_errors=True)
         while True:
             changed.clear()
             wanted = {pod["metadata"]["uid"]: pod for pod in self._pods.objects.values() if _runs(pod)}
             for uid in self._running.keys() - wanted.keys():
                 self._ports.pop(uid, None)
-                for emulator in self._running.pop(uid):
-                    emulator.stop()
+                for process in self._running.pop(uid):
+                    process.stop()
             for uid, pod in wanted.items():
                 if uid not in self._running:
                     self._running[uid] = self._start(pod, changed)
             self._scrape()
             await changed.wait()
 
-    def _start(self, pod: Object, changed: asyncio.Event) -> list[Emulator]:
+    def _start(self, pod: Object, changed: asyncio.Event) -> list[ContainerProcess]:
         programs = [(spec, program) for spec in pod["spec"]["containers"] if (program := known(spec["image"]))]
         if not programs:
             return []
-        # Containers of a pod share one network.
+        # The containers of a pod share a network.
         ports = self._ports.setdefault(pod["metadata"]["uid"], {})
         return [
-            Emulator(self._folder, self._api, self._find, pod, spec, program, ports, changed.set)
+            ContainerProcess(self._folder, self._api, self._find, pod, spec, program, ports, changed.set)
             for spec, program in programs
         ]
 
     def _scrape(self) -> None:
         monitorings, pods = self._monitorings.objects.values(), self._pods.objects.values()
         for namespace, name, key in scraping.wanted_secrets(monitorings):
-            if (found := self._tokens.objects.get((namespace, name))) and key in (found.get("data") or {}):
+            if (secret := self._tokens.objects.get((namespace, name))) and key in (secret.get("data") or {}):
                 file = self._folder.path / scraping.credential(namespace, name, key)
                 file.parent.mkdir(mode=0o700, exist_ok=True)
                 file.touch(mode=0o600)
-                file.write_bytes(base64.b64decode(found["data"][key]))
+                file.write_bytes(base64.b64decode(secret["data"][key]))
         wanted = scraping.configuration(self._folder.record, monitorings, pods, self._ports)
         if wanted != self._scraped:
             write(self._folder.scraping, wanted)
@@ -122,8 +122,8 @@ def _runs(pod: Object) -> bool:
     return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 
-class Emulator:
-    """One container's process, from its start to its stop. `placed` is called once its ports are known."""
+class ContainerProcess:
+    """The process of one container. `placed` is called once its ports are known."""
 
     def __init__(
         self,
@@ -151,14 +151,14 @@ class Emulator:
         self._main = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """End the process and forget its files."""
+        """Ends the process and deletes its files."""
         self._main.cancel()
 
     async def _run(self) -> None:
         try:
             self.sandbox.inside("/tmp").mkdir(parents=True)
             if self._program.managed:
-                await asyncio.sleep(float(os.environ.get(DELAY_VARIABLE) or 0))
+                await asyncio.sleep(float(os.environ.get(WEBHOOK_DELAY_VARIABLE) or 0))
                 await self._credentials()
                 await self._volumes()
             command = await self._program.command(self._container)
@@ -175,7 +175,7 @@ class Emulator:
                 server.close()
             shutil.rmtree(self.sandbox.root, ignore_errors=True)
             with contextlib.suppress(OSError):
-                self.sandbox.root.parent.rmdir()  # fails while another container of the pod is there
+                self.sandbox.root.parent.rmdir()  # fails while another container of the pod exists
 
     async def _forward(self, target: str) -> int:
         server = await egress.forward(target, self._find)
@@ -183,12 +183,15 @@ class Emulator:
         return int(server.sockets[0].getsockname()[1])
 
     async def _keep_running(self, command: list[str]) -> None:
-        """Start the program; whenever it ends, start it again, later each time it ends soon."""
+        """Starts the program and restarts it whenever it ends.
+
+        The backoff grows if it ends soon.
+        """
         output = self._folder.log / (self._title.replace("/", "_") + ".log")
         backoff = 0.5
         while True:
             log.info("%s: starting %s", self._title, " ".join(command))
-            begun = time.monotonic()
+            started = time.monotonic()
             with output.open("ab") as sink:
                 process = await asyncio.create_subprocess_exec(
                     *command,
@@ -196,7 +199,7 @@ class Emulator:
                     stdout=sink,
                     stderr=sink,
                     env=processes.environment(self._folder.path, **self._environment()),
-                    # Programs that write beside themselves (Kueue's visibility server) do so in here.
+                    # Kueue's visibility server writes into the working directory.
                     cwd=self.sandbox.root,
                     preexec_fn=_end_with_parent,
                 )
@@ -206,7 +209,7 @@ class Emulator:
                 if process.returncode is None:
                     await _end(process)
             log.warning("%s: ended with %s (see %s)", self._title, code, output)
-            backoff = 0.5 if time.monotonic() - begun > 60 else min(backoff * 2, LONGEST_BACKOFF)
+            backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
             await asyncio.sleep(backoff)
 
     def _environment(self) -> dict[str, str]:
@@ -214,15 +217,17 @@ class Emulator:
         return own | self._container.variables()
 
     async def _credentials(self) -> None:
-        """A kubeconfig for the pod's ServiceAccount; the token in a file beside it, which clients read again as it is
-        renewed."""
+        """Writes a kubeconfig for the pod's ServiceAccount.
+
+        The token is in a file beside it, which clients read again after each renewal.
+        """
         token_file = self.sandbox.root / "token"
         await self._renew_token(token_file)
-        self._keep(self._renew_for_ever(token_file))
+        self._run_in_background(self._renew_forever(token_file))
         ca = (self._folder.pki / "ca.crt").read_bytes()
         self._container.kubeconfig.write_text(kubeconfig(self._folder.host, ca, {"tokenFile": str(token_file)}))
 
-    async def _renew_for_ever(self, file: Path) -> None:
+    async def _renew_forever(self, file: Path) -> None:
         while True:
             await asyncio.sleep(TOKEN_SECONDS * 0.8)
             await self._renew_token(file)
@@ -240,7 +245,10 @@ class Emulator:
         os.replace(fresh, file)
 
     async def _volumes(self) -> None:
-        """Lay out the container's volumes; returns when each ConfigMap and Secret that must be there is."""
+        """Writes the container's volumes.
+
+        Returns once all required ConfigMaps and Secrets exist.
+        """
         volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
         for mount in self._container.spec.get("volumeMounts", []):
             volume = volumes[mount["name"]]
@@ -259,32 +267,32 @@ class Emulator:
     ) -> None:
         self.sandbox.mounts.append(mount["mountPath"])
         target = self.sandbox.inside(mount["mountPath"])
-        kind, _, name = path.partition("/")
-        arrived = asyncio.Event()
-        laid_out: dict[str, bytes] = {}
+        plural, _, name = path.partition("/")
+        mounted = asyncio.Event()
+        current: dict[str, bytes] = {}
 
-        def lay_out() -> None:
-            nonlocal laid_out
-            found = next(iter(view.objects.values()), None)
-            content = _items(files(found), source.get("items")) if found is not None else {}
-            if found is None and not source.get("optional"):
+        def write_files() -> None:
+            nonlocal current
+            obj = next(iter(view.objects.values()), None)
+            content = _items(files(obj), source.get("items")) if obj is not None else {}
+            if obj is None and not source.get("optional"):
                 return
             if "subPath" in mount:
-                # As with a kubelet, such a file stays as it was when the container started.
-                if not arrived.is_set():
+                # As with a kubelet, such a file never changes after the start of the container.
+                if not mounted.is_set():
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(content[mount["subPath"]])
-            elif content != laid_out or not arrived.is_set():
+            elif content != current or not mounted.is_set():
                 _replace_files(target, content)
-            laid_out = content
-            arrived.set()
+            current = content
+            mounted.set()
 
-        collection = f"/api/v1/namespaces/{self._container.namespace}/{kind}"
-        view = View(self._api, collection, lay_out, fieldSelector=f"metadata.name={name}")
-        self._keep(view.follow())
-        await arrived.wait()
+        collection = f"/api/v1/namespaces/{self._container.namespace}/{plural}"
+        view = View(self._api, collection, write_files, fieldSelector=f"metadata.name={name}")
+        self._run_in_background(view.follow())
+        await mounted.wait()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:
             try:
                 await work
@@ -308,9 +316,9 @@ def _items(files: dict[str, bytes], items: list[Object] | None) -> dict[str, byt
 
 
 def _replace_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Change all files of a folder at one moment, by the kubelet's way: links through `..data`, which is switched over.
+    """Replaces all files of a folder at the same time, as a kubelet does: links through `..data`, which is replaced.
 
-    A certificate that is read between its two files would not fit its key.
+    Otherwise a program could read a certificate that doesn't match its key.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "..data"
@@ -347,5 +355,5 @@ _libc = ctypes.CDLL(None)
 
 
 def _end_with_parent() -> None:
-    """Let the kernel kill this process when the daemon ends, however that ends."""
+    """Lets the kernel kill this process when the daemon ends, for whatever reason."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""What stands beside one cluster's control plane: `python -m emulator.cluster.daemon NAME`.
+"""The daemon beside a cluster's control plane: `python -m emulator.cluster.daemon NAME`.
 
-It holds nothing that the API server doesn't: started again after any end, it goes on from what it finds there.
+Its whole state is in the API server: after a restart it continues from there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("daemon")
 
 
 async def run(folder: Folder) -> None:
-    """Serve the egress proxy, the controllers, the provisioner, the disks and the secrets until told to end."""
+    """Runs the egress proxy, the controllers, the provisioner, the disks and the secrets until canceled."""
     async with async_client(folder) as api:
         for_controllers, for_provisioner = asyncio.Event(), asyncio.Event()
 
@@ -34,7 +34,7 @@ async def run(folder: Folder) -> None:
             for_provisioner.set()
 
         def ignored() -> None:
-            """The proxy looks at each connection; nothing is done as its objects change."""
+            """Does nothing: the proxy reads its objects at each connection."""
 
         pods = View(api, "/api/v1/pods", changed)
         nodes = View(api, "/api/v1/nodes", for_provisioner.set)
@@ -80,24 +80,27 @@ async def run(folder: Folder) -> None:
             group.create_task(secrets.run())
 
 
-async def _until_told(folder: Folder) -> None:
-    work = asyncio.current_task()
-    assert work is not None
+async def _run_until_signal(folder: Folder) -> None:
+    task = asyncio.current_task()
+    assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     await run(folder)
 
 
 def main() -> int:
-    """Run for the cluster named on the command line; end quietly if another process already does."""
+    """Runs the daemon of the cluster on the command line.
+
+    Ends silently if the cluster already has one.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     folder = Folder(sys.argv[1])
-    # Held until this process ends.
+    # The lock is held until this process ends.
     if try_lock(folder.path) is None:
         return 0
     try:
-        asyncio.run(_until_told(folder))
+        asyncio.run(_run_until_signal(folder))
     except asyncio.CancelledError:
         log.info("ended")
     return 0

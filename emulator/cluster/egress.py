@@ -1,7 +1,7 @@
-"""The API server's way to pods: an HTTP CONNECT proxy on a Unix socket.
+"""An HTTP CONNECT proxy on a Unix socket, through which the API server reaches pods.
 
-A simulated pod has no network. Where a local process stands in for one, a connection to the pod, or to a Service that
-has it as an endpoint, ends at that process; for every other one the proxy answers 502, as for a pod that is down.
+A simulated pod has no network. If a local process runs in place of its container, the proxy connects to that process,
+also for a Service with the pod as an endpoint. For all other targets it answers 502, as for a pod that is down.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ def resolve(
     pods: Iterable[Object],
     served: Mapping[str, Mapping[int, int]],
 ) -> int | None:
-    """The local port that serves a target, or None.
+    """Finds the local port that serves a target, or None.
 
     Args:
-        target: `ADDRESS:PORT`; the address is a Service's cluster IP or DNS name, or a pod's IP.
-        services, slices, pods: Services, EndpointSlices and Pods of the cluster.
-        served: for each pod's uid that a local process stands in for, container port → local port.
+        target: `ADDRESS:PORT`. The address is a Service's cluster IP or DNS name, or a pod's IP.
+        services: Services of the cluster.
+        slices: EndpointSlices of the cluster.
+        pods: Pods of the cluster.
+        served: The local port by container port, for each pod uid with a local process.
     """
     address, _, port = target.rpartition(":")
     if not port.isdigit():
@@ -62,7 +64,7 @@ def _through_service(
         owner = metadata.get("labels", {}).get("kubernetes.io/service-name")
         if (metadata["namespace"], owner) != (namespace, name):
             continue
-        # The slice has the pod's port for each of the Service's, named ports already looked up.
+        # For each port of the Service, the slice has the number of the pod's port, also for named ports.
         targets = [p["port"] for p in part.get("ports") or [] if (p.get("name") or "") == port_name]
         for endpoint in part.get("endpoints") or []:
             uid = endpoint.get("targetRef", {}).get("uid", "")
@@ -74,14 +76,17 @@ def _through_service(
 
 
 async def serve(path: Path, find: Callable[[str], int | None]) -> asyncio.Server:
-    """Listen at the socket `path`; `find` gives the local port for a target as in `resolve`."""
+    """Listens at the socket `path`.
 
-    # What was last said of each target: an API server tries again many times a second.
-    said: dict[str, str] = {}
+    `find` returns the local port for a target, as `resolve` does.
+    """
+
+    # The last logged error by target: an API server tries again many times per second.
+    last_errors: dict[str, str] = {}
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await _handle(reader, writer, find, said)
+            await _handle(reader, writer, find, last_errors)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.debug("connection ended: %s", error)
         finally:
@@ -90,7 +95,7 @@ async def serve(path: Path, find: Callable[[str], int | None]) -> asyncio.Server
     path.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        # By way of the folder's descriptor, as the whole path may be too long for a socket.
+        # Through the folder's descriptor, because the whole path may be too long for a socket.
         return await asyncio.start_unix_server(handle, f"/proc/self/fd/{folder}/{path.name}")
     finally:
         os.close(folder)
@@ -100,7 +105,7 @@ async def _handle(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     find: Callable[[str], int | None],
-    said: dict[str, str],
+    last_errors: dict[str, str],
 ) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
     method, target = head.decode("latin-1").split(maxsplit=2)[:2]
@@ -110,16 +115,16 @@ async def _handle(
     port = find(target)
     try:
         if port is None:
-            raise OSError("no local process stands in for it")
+            raise OSError("it has no local process")
         connecting = asyncio.open_connection("127.0.0.1", port)
         from_pod, to_pod = await asyncio.wait_for(connecting, CONNECT_SECONDS)
     except (OSError, TimeoutError) as error:
-        if said.get(target) != str(error):
+        if last_errors.get(target) != str(error):
             log.info("CONNECT %s: %s", target, error)
-        said[target] = str(error)
+        last_errors[target] = str(error)
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
         return await writer.drain()
-    if said.pop(target, None):
+    if last_errors.pop(target, None):
         log.info("CONNECT %s: answers", target)
     try:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -129,9 +134,9 @@ async def _handle(
 
 
 async def forward(target: str, find: Callable[[str], int | None]) -> asyncio.Server:
-    """Listen on a local port that leads to a target as in `resolve`, wherever that is at each connection.
+    """Listens on a local port that forwards to a target as in `resolve`, looked up at each connection.
 
-    Returns once something answers there.
+    Returns once something answers at the target.
     """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,5 +167,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     finally:
-        # One side has ended: so does the other, or a watch through here would outlive its client.
+        # When one side ends, close the other. Otherwise a watch would outlive its client.
         writer.close()

@@ -1,7 +1,7 @@
-"""Whether a pod could run on a node, in the scheduler's own terms as far as a workload of the product has them.
+"""Decides whether a pod can run on a node, by the scheduler's rules that the product's workloads use.
 
-Node selector, required node affinity, taints, resources, and the anti-affinity by which JobSet keeps Jobs apart. Not
-weighed: volumes (they follow the pod), other affinity between pods, topology spread.
+It considers the node selector, required node affinity, taints, resources, and the anti-affinity by which JobSet keeps
+Jobs apart. It ignores volumes (they follow the pod), other affinity between pods, and topology spread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Amounts = Mapping[str, Fraction]
 
 
 def requests(pod: Object) -> dict[str, Fraction]:
-    """What a pod asks of its node: containers and sidecars together, or a larger init container; and one pod's place.
+    """The resources that a pod requests: containers and sidecars together or a larger init container, and one pod.
 
     https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
     """
@@ -27,11 +27,11 @@ def requests(pod: Object) -> dict[str, Fraction]:
     together: Counter[str] = Counter()
     peak: dict[str, Fraction] = {}
     for container in spec.get("initContainers", []):
-        asked = _requests(container)
+        own = _requests(container)
         if container.get("restartPolicy") == "Always":
-            together.update(asked)
-            asked = {}
-        for resource, amount in asked.items():
+            together.update(own)
+            own = {}
+        for resource, amount in own.items():
             peak[resource] = max(peak.get(resource, Fraction(0)), amount + together[resource])
     for container in spec["containers"]:
         together.update(_requests(container))
@@ -40,29 +40,29 @@ def requests(pod: Object) -> dict[str, Fraction]:
 
 
 def _requests(container: Object) -> dict[str, Any]:
-    asked = container.get("resources", {}).get("requests", {})
-    return {resource: parse_quantity(str(text)) for resource, text in asked.items()}
+    requests = container.get("resources", {}).get("requests", {})
+    return {resource: parse_quantity(str(text)) for resource, text in requests.items()}
 
 
 def refusal(pod: Object, node: Object, free: Amounts) -> str | None:
-    """Why a pod can't run on a node that has `free` resources left; None if it can."""
-    if wrong := wrong_label(pod, node):
-        return wrong
+    """Why a pod can't run on a node with these `free` resources, or None if it can."""
+    if reason := wrong_label(pod, node):
+        return reason
     labels = node["metadata"].get("labels", {})
     required = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = required.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
     if terms and not any(matches(term, labels) for term in terms):
         return "it doesn't match the pod's node affinity"
     for taint in node["spec"].get("taints", []):
-        # A node that is coming up has taints of Kubernetes' own until it is Ready.
-        passing = taint["key"].startswith("node.kubernetes.io/")
-        if not passing and taint["effect"] != "PreferNoSchedule" and not tolerates(pod, taint):
+        # A starting node has Kubernetes' own taints until it is Ready.
+        temporary = taint["key"].startswith("node.kubernetes.io/")
+        if not temporary and taint["effect"] != "PreferNoSchedule" and not tolerates(pod, taint):
             return f"the pod doesn't tolerate its taint {taint['key']}={taint.get('value', '')}:{taint['effect']}"
     return shortage(requests(pod), free)
 
 
 def wrong_label(pod: Object, node: Object, but: str = "") -> str | None:
-    """The first label of the pod's node selector (`but` one) that a node lacks, as a reason; None if it has all."""
+    """The first label of the pod's node selector that the node lacks, as a reason, or None. Ignores the label `but`."""
     labels = node["metadata"].get("labels", {})
     for key, value in pod["spec"].get("nodeSelector", {}).items():
         if key != but and labels.get(key) != value:
@@ -70,13 +70,13 @@ def wrong_label(pod: Object, node: Object, but: str = "") -> str | None:
     return None
 
 
-def shortage(asked: Amounts, free: Amounts) -> str | None:
-    """The first resource that there is too little of, or None."""
-    for resource, amount in asked.items():
-        has = free.get(resource, Fraction(0))
-        if amount > has:
-            wanted, left = format_quantity(resource, amount), format_quantity(resource, has)
-            return f"too little {resource} ({wanted} asked, {left} there)"
+def shortage(requested: Amounts, free: Amounts) -> str | None:
+    """The first resource of which too little is free, as a reason, or None."""
+    for resource, amount in requested.items():
+        available = free.get(resource, Fraction(0))
+        if amount > available:
+            wanted, left = format_quantity(resource, amount), format_quantity(resource, available)
+            return f"too little {resource} ({wanted} requested, {left} free)"
     return None
 
 
@@ -95,7 +95,10 @@ def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
 
 
 def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]]) -> bool:
-    """Whether the pod's required anti-affinity keeps it off a node, given pods with the nodes they are placed on."""
+    """Whether the pod's required anti-affinity excludes a node.
+
+    `placed` are pods, each with its node.
+    """
     affinity = pod["spec"].get("affinity", {}).get("podAntiAffinity", {})
     labels = node["metadata"]["labels"]
     return any(
@@ -107,23 +110,26 @@ def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]
 
 
 def room(node: Object) -> dict[str, Fraction]:
-    """What a node has for pods other than GKE's own agents, which come to every new node."""
+    """The resources that a node has for pods other than GKE's own agents, which run on every node."""
     return less(
         {key: parse_quantity(str(value)) for key, value in node["status"]["allocatable"].items()},
         node_agents.requests_on(node),
     )
 
 
-def less(free: Amounts, asked: Amounts) -> dict[str, Fraction]:
-    """What is left of `free` when `asked` is taken."""
-    return {key: amount - asked.get(key, Fraction(0)) for key, amount in free.items()}
+def less(free: Amounts, requested: Amounts) -> dict[str, Fraction]:
+    """Subtracts the requested amounts from the free ones."""
+    return {key: amount - requested.get(key, Fraction(0)) for key, amount in free.items()}
 
 
 def matches(term: Object, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet a selector, or a term of an affinity; an empty one takes them all."""
+    """Whether labels match a selector or a term of an affinity.
+
+    An empty selector matches all labels.
+    """
     expressions: Iterable[Object] = term.get("matchExpressions", [])
     equal = term.get("matchLabels", {}).items() <= labels.items()
-    # Terms by field (a node's name) are DaemonSets' affair.
+    # Only DaemonSets use terms by field (the node's name).
     return equal and "matchFields" not in term and all(_holds(expression, labels) for expression in expressions)
 
 

@@ -1,4 +1,4 @@
-"""Where one cluster keeps things, and the lock under which clusters are made and unmade."""
+"""The folder of a cluster, and the locks for creating and deleting clusters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoSuchCluster(Exception):
     def __init__(self, name: str) -> None:
         known = ", ".join(names()) or "none"
         super().__init__(
-            f"The emulated cloud has no running cluster {name} (clusters there: {known}). Deploy it with `make up`."
+            f"The emulated cloud has no running cluster {name} (existing clusters: {known}). Deploy it with `make up`."
         )
 
 
@@ -43,17 +43,20 @@ class Folder:
         self._file = self.path / "cluster.json"
 
     def write(self, record: ClusterRecord, host: str, ready: bool) -> None:
-        """Remember the cluster; `ready` only once it has answered, so that a half-made one is told from a whole."""
+        """Records the cluster.
+
+        `ready` is only true once it has answered; an incomplete cluster is created again.
+        """
         write(self._file, {"record": asdict(record), "host": host, "ready": ready})
 
     @property
     def ready(self) -> bool:
-        """Whether the cluster was once made to the end."""
+        """Whether the cluster was completely created."""
         return self._file.exists() and bool(json.loads(self._file.read_text())["ready"])
 
     @property
     def record(self) -> ClusterRecord:
-        """The cluster as it was asked for."""
+        """The cluster as requested."""
         return ClusterRecord(**self._read()["record"])
 
     @property
@@ -70,13 +73,16 @@ class Folder:
 
 
 def names() -> list[str]:
-    """Every cluster of this emulated cloud that was made to the end."""
+    """Names of all completely created clusters of this emulated cloud."""
     return [path.name for path in sorted(paths.CLUSTERS.glob("[!.]*")) if Folder(path.name).ready]
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a folder for oneself; whoever else wants it waits. The lock ends with the process, however that ends."""
+    """Locks a folder.
+
+    Other processes wait. The kernel releases the lock when the process ends.
+    """
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -87,7 +93,10 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(path: Path) -> int | None:
-    """Hold a folder for the rest of this process; None if another process has it."""
+    """Locks a folder until this process ends.
+
+    Returns None if another process holds the lock.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

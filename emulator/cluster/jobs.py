@@ -1,49 +1,46 @@
-"""How a simulated Job comes to an end: its containers run nothing, so whoever tests with it says when they are done."""
+"""Ends simulated Jobs: their containers run nothing, so a test decides when they end."""
 
 from __future__ import annotations
 
-import time
-
 from emulator.cluster.api import MERGE_PATCH, answer, client
 from emulator.cluster.folder import Folder
+from emulator.polling import poll_until
 
-# KWOK's stages pod-succeed and pod-fail look for it.
+# The annotation that KWOK's stages pod-succeed and pod-fail select.
 FINISH = "emulator.gke-ai/finish"
 _ENDED = ("Succeeded", "Failed")
 
 
 class NothingRuns(Exception):
-    """The Job has no running pod to finish."""
+    """The Job has no running pod."""
 
 
 def finish_job(name: str, namespace: str, job: str, succeeded: bool = True, timeout: float = 30) -> int:
-    """End the containers of a Job's running pods in cluster `name`: exit code 0, or 1 if not `succeeded`.
+    """Ends a Job's running pods in cluster `name` with exit code 0, or 1 if not `succeeded`.
 
-    Returns how many pods have ended, once the last has.
+    Returns the number of pods once all have ended.
 
     Raises:
-        NoSuchCluster: there is no such cluster.
-        NothingRuns: the Job has no running pod: it is queued, finished, or not there.
-        TimeoutError: the pods don't end within `timeout` seconds.
+        NoSuchCluster: The cluster doesn't exist.
+        NothingRuns: The Job has no running pod: it is queued, finished or doesn't exist.
+        TimeoutError: The pods don't end within `timeout` seconds.
     """
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
     with client(Folder(name)) as api:
         selector = {"labelSelector": f"batch.kubernetes.io/job-name={job}"}
-        found = answer(api.get(pods_path, params=selector))["items"]
-        running = [pod["metadata"]["name"] for pod in found if pod["status"].get("phase") == "Running"]
+        pods = answer(api.get(pods_path, params=selector))["items"]
+        running = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
         if not running:
-            raise NothingRuns(f"Job {namespace}/{job} has no running pod: it is queued, finished or not there")
+            raise NothingRuns(f"Job {namespace}/{job} has no running pod: it is queued, finished or doesn't exist")
         annotation = {"metadata": {"annotations": {FINISH: "Succeeded" if succeeded else "Failed"}}}
         for pod in running:
             answer(api.patch(f"{pods_path}/{pod}", json=annotation, headers=MERGE_PATCH))
-        deadline = time.monotonic() + timeout
-        while True:
-            now = {
-                pod["metadata"]["name"]: pod["status"] for pod in answer(api.get(pods_path, params=selector))["items"]
-            }
-            unfinished = [pod for pod in running if pod in now and now[pod].get("phase") not in _ENDED]
-            if not unfinished:
-                return len(running)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Job {namespace}/{job}: {', '.join(unfinished)} still run after {timeout:.0f} s")
-            time.sleep(0.05)
+
+        def unfinished() -> list[str]:
+            pods = answer(api.get(pods_path, params=selector))["items"]
+            phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in pods}
+            return [pod for pod in running if pod in phases and phases[pod] not in _ENDED]
+
+        if not poll_until(lambda: not unfinished(), timeout):
+            raise TimeoutError(f"Job {namespace}/{job}: {', '.join(unfinished())} still run after {timeout:.0f} s")
+        return len(running)

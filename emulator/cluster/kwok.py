@@ -1,12 +1,14 @@
-"""One cluster: a real control plane by kwokctl's binary runtime, simulated kubelets by KWOK, and our daemon beside.
+"""Creates, starts and deletes clusters.
 
-Making one is idempotent: what is whole is left alone, started again if it had stopped (a reboot); what a killed run
-left half-made is thrown away and made anew.
+kwokctl's binary runtime runs a real control plane, KWOK simulates the kubelets, and our daemon runs beside them.
+Creation is idempotent: a complete cluster stays and is started if it stopped (a reboot); an incomplete cluster of a
+killed run is deleted and created again.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 import socket
@@ -23,11 +25,12 @@ from emulator.cluster import node_agents, processes
 from emulator.cluster.api import answer, client, kubeconfig
 from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from emulator.cluster.records import ClusterRecord, Endpoint
+from emulator.polling import poll_until
 
 HERE = Path(__file__).parent
 KUBERNETES_VERSION = "v1.36.1"
-# GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range); it
-# also keeps them apart from KWOK's pod addresses, which begin where Kubernetes' default range for Services does.
+# GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range).
+# Kubernetes' default range for Services would overlap with KWOK's pod addresses.
 SERVICE_RANGE = "34.118.224.0/20"
 _COLLECTIONS = {
     "DaemonSet": f"namespaces/{node_agents.NAMESPACE}/daemonsets",
@@ -40,15 +43,17 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 
 
 class ClusterFailed(Exception):
-    """A cluster could not be started; the message names the log to read."""
+    """A cluster did not start. The message names the log file."""
 
 
 def create(name: str, record: ClusterRecord) -> Endpoint:
-    """Make a cluster and return where it answers; a cluster that is there is only recorded anew.
+    """Creates a cluster and returns its endpoint.
+
+    For an existing cluster it only updates the record.
 
     Raises:
-        processes.MissingTool: one of the control plane's programs isn't on PATH.
-        ClusterFailed: it doesn't come up; the message says which log tells why.
+        processes.MissingTool: One of the control plane's programs isn't on PATH.
+        ClusterFailed: The cluster doesn't start. The message names the log file.
     """
     folder = Folder(name)
     with locked(paths.CLUSTERS):
@@ -58,17 +63,17 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
         else:
             _discard(folder)
             try:
-                _make(folder, record)
+                _create(folder, record)
             except ClusterFailed:
-                # On a busy machine a component gives up on the API server, or another took its port: once more, anew.
+                # On a busy machine a component may time out or lose its port to another process: try once more.
                 _discard(folder)
-                _make(folder, record)
+                _create(folder, record)
         trust.renew()
     return endpoint(name)
 
 
 def start(name: str) -> None:
-    """Start what of the cluster isn't running, its daemon included: after a reboot, or when a process died."""
+    """Starts the cluster's components and daemon that aren't running, after a reboot or a crash."""
     folder = Folder(name)
     with locked(paths.CLUSTERS):
         if not folder.ready:
@@ -77,19 +82,19 @@ def start(name: str) -> None:
 
 
 def delete(name: str) -> None:
-    """End every process of the cluster, wait until the last has gone, and remove what it kept. Idempotent."""
+    """Ends all processes of the cluster and deletes its folder. Idempotent."""
     with locked(paths.CLUSTERS):
         _discard(Folder(name))
         trust.renew()
 
 
 def exists(name: str) -> bool:
-    """Whether the cluster was made to the end."""
+    """Whether the cluster was completely created."""
     return Folder(name).ready
 
 
 def endpoint(name: str) -> Endpoint:
-    """Where the cluster answers. Raises NoSuchCluster."""
+    """Returns the cluster's endpoint. Raises NoSuchCluster."""
     folder = Folder(name)
     host = folder.host
     return Endpoint(host=host, ca_certificate=base64.b64encode((folder.pki / "ca.crt").read_bytes()).decode())
@@ -98,14 +103,14 @@ def endpoint(name: str) -> Endpoint:
 def _discard(folder: Folder) -> None:
     processes.end(folder.path)
     if folder.path.exists():
-        # Renamed first: a removal that is interrupted must not leave something that looks like a cluster.
-        doomed = folder.path.with_name(f".{folder.name}.removed")
-        shutil.rmtree(doomed, ignore_errors=True)
-        folder.path.rename(doomed)
-        shutil.rmtree(doomed)
+        # Rename it first: an interrupted removal must not leave a folder that looks like a cluster.
+        removed = folder.path.with_name(f".{folder.name}.removed")
+        shutil.rmtree(removed, ignore_errors=True)
+        folder.path.rename(removed)
+        shutil.rmtree(removed)
 
 
-def _make(folder: Folder, record: ClusterRecord) -> None:
+def _create(folder: Folder, record: ClusterRecord) -> None:
     ports = processes.free_ports(6)
     host = f"127.0.0.1:{ports[0]}"
     folder.write(record, host, ready=False)
@@ -132,43 +137,48 @@ def _make(folder: Folder, record: ClusterRecord) -> None:
     folder.kubeconfig.touch(mode=0o600)
     folder.kubeconfig.write_text(kubeconfig(host, ca, user))
     _start_daemon(folder)
-    _await_ready(folder)
-    # The first thing that its controllers make; a pod is refused before it.
-    _await_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
+    _wait_until_ready(folder)
+    # The first object that its controllers create. The API server refuses pods before it exists.
+    _wait_for_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
     _install_objects(folder)
     folder.write(record, host, ready=True)
-    _await_daemon(folder)
+    _wait_for_daemon(folder)
 
 
 def _start(folder: Folder) -> None:
     if _forget_dead(folder) or not _answers(folder):
         _kwokctl(folder, "start", "cluster")
-        _await_ready(folder)
+        _wait_until_ready(folder)
     _start_daemon(folder)
-    _await_daemon(folder)
+    _wait_for_daemon(folder)
 
 
 def _forget_dead(folder: Folder) -> bool:
-    """Whether a component of the control plane is down. kwokctl takes any process that has a recorded id, a zombie or
-    another one since a reboot, for the component: so the ids of those that are down are removed."""
+    """Whether a component of the control plane is down.
+
+    Removes the recorded ids of such components.
+
+    kwokctl mistakes any process with a recorded id for the component, also a zombie or an unrelated process after a
+    reboot.
+    """
     running = set(processes.of(folder.path))
-    recorded = [folder.control_plane / "pids" / f"{component}.pid" for component in COMPONENTS]
-    dead = [file for file in recorded if not file.exists() or int(file.read_text()) not in running]
+    id_files = [folder.control_plane / "pids" / f"{component}.pid" for component in COMPONENTS]
+    dead = [file for file in id_files if not file.exists() or int(file.read_text()) not in running]
     for file in dead:
         file.unlink(missing_ok=True)
     return bool(dead)
 
 
 def _ended(folder: Folder, component: str) -> bool:
-    """Whether a component was started and runs no more."""
-    recorded = folder.control_plane / "pids" / f"{component}.pid"
-    return recorded.exists() and int(recorded.read_text()) not in processes.of(folder.path)
+    """Whether a component was started and has ended."""
+    id_file = folder.control_plane / "pids" / f"{component}.pid"
+    return id_file.exists() and int(id_file.read_text()) not in processes.of(folder.path)
 
 
 def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
     api, etcd, etcd_peer, controller_manager, scheduler, kwok = ports
-    # There is one of each; on a machine that stands still for a while it would lose its lease and end.
-    alone = {"key": "leader-elect", "value": "false"}
+    # Each component has one replica. On a machine that pauses, it would lose its lease and exit.
+    no_leader_election = {"key": "leader-elect", "value": "false"}
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
@@ -195,9 +205,9 @@ def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]
                 "extraArgs": [
                     {"key": "egress-selector-config-file", "value": str(egress_selector)},
                     {"key": "service-cluster-ip-range", "value": SERVICE_RANGE},
-                    # Gives pods that ask for accelerators the toleration of their taint, as GKE does.
+                    # Adds the toleration of the accelerator's taint to pods that request it, as GKE does.
                     {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
-                    # The other tolerations that GKE gives: policies, which Kubernetes has as a beta.
+                    # Mutating policies (beta in Kubernetes) add the other tolerations that GKE adds.
                     {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true"},
                     {"key": "runtime-config", "value": "admissionregistration.k8s.io/v1beta1=true"},
                 ],
@@ -205,29 +215,29 @@ def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]
             {
                 "name": "kube-controller-manager",
                 "extraArgs": [
-                    alone,
-                    # Each controller by its own ServiceAccount and with its own rights, as on GKE: policies tell them
-                    # from people by that.
+                    no_leader_election,
+                    # As on GKE, each controller has its own ServiceAccount and permissions. Policies identify
+                    # controllers by the ServiceAccount.
                     {"key": "use-service-account-credentials", "value": "true"},
-                    # That is a client and a token for each: at the default of 20 requests a second they start late.
+                    # So each controller gets its own token. At the default of 20 requests per second they start late.
                     {"key": "kube-api-qps", "value": "500"},
                     {"key": "kube-api-burst", "value": "1000"},
-                    # No node ever dies; on a slow machine one may seem to, and nobody would make its pods Ready again.
+                    # Nodes never fail here, but on a slow machine one may seem to, and its pods would stay not Ready.
                     {"key": "node-monitor-grace-period", "value": "24h"},
-                    # GKE's, and Kubernetes' default, is 15 s: nobody should wait that long to see an autoscaler act.
+                    # The default of Kubernetes and GKE is 15 s. A shorter period makes autoscaling visible sooner.
                     {"key": "horizontal-pod-autoscaler-sync-period", "value": "2s"},
                 ],
             },
-            {"name": "kube-scheduler", "extraArgs": [alone]},
+            {"name": "kube-scheduler", "extraArgs": [no_leader_election]},
         ],
     }
 
 
 def _egress_selector(socket_name: str) -> dict[str, object]:
-    """Sends what the API server has for pods and Services (webhooks, aggregated APIs, proxied Services) to the daemon.
+    """Routes the API server's requests to pods and Services to the daemon.
 
-    The socket's name is relative to the API server's working directory: a whole path may exceed the 108 bytes that the
-    kernel allows it.
+    These are requests to webhooks, aggregated APIs and proxied Services. The name of the socket is relative to the API
+    server's working directory, because the kernel limits it to 108 bytes.
     """
     transport = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket_name}}}
     return {
@@ -251,7 +261,7 @@ def _kwokctl(folder: Folder, *arguments: str) -> None:
             start_new_session=True,
         )
     if ran.returncode != 0:
-        raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {_tail(log)} (more in {log})")
+        raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {_last_line(log)} (log: {log})")
 
 
 def _answers(folder: Folder) -> bool:
@@ -262,32 +272,36 @@ def _answers(folder: Folder) -> bool:
         return False
 
 
-def _await_ready(folder: Folder) -> None:
-    _await_success(folder, "/readyz", "kube-apiserver")
+def _wait_until_ready(folder: Folder) -> None:
+    _wait_for_success(folder, "/readyz", "kube-apiserver")
 
 
-def _await_success(folder: Folder, path: str, component: str, timeout: float = 60) -> None:
-    """Ask until the API server gives an answer that it can only give once `component` works."""
-    deadline, look = time.monotonic() + timeout, time.monotonic() + 2
+def _wait_for_success(folder: Folder, path: str, component: str, timeout: float = 60) -> None:
+    """Polls a path of the API server that succeeds only once `component` works."""
+    log = folder.control_plane / "logs" / f"{component}.log"
+    next_look = time.monotonic() + 2
     with client(folder) as api:
-        while True:
-            try:
+
+        def succeeds() -> bool:
+            nonlocal next_look
+            with contextlib.suppress(httpx.HTTPError):
                 if api.get(path).is_success:
-                    return
-            except httpx.HTTPError:
-                pass
-            log = folder.control_plane / "logs" / f"{component}.log"
-            if time.monotonic() > deadline:
-                raise ClusterFailed(f"{component} of {folder.name} doesn't work after {timeout:.0f} s (see {log})")
-            if time.monotonic() > look:
+                    return True
+            if time.monotonic() > next_look:
                 if _ended(folder, component):
-                    raise ClusterFailed(f"{component} of {folder.name} has ended: {_tail(log)} (more in {log})")
-                look = time.monotonic() + 2
-            time.sleep(0.05)
+                    raise ClusterFailed(f"{component} of {folder.name} has ended: {_last_line(log)} (log: {log})")
+                next_look = time.monotonic() + 2
+            return False
+
+        if not poll_until(succeeds, timeout):
+            raise ClusterFailed(f"{component} of {folder.name} doesn't work after {timeout:.0f} s (log: {log})")
 
 
 def _install_objects(folder: Folder) -> None:
-    """What GKE brings to a cluster; applied server-side, so that a second time changes nothing."""
+    """Installs the objects that GKE installs in a cluster.
+
+    Server-side apply makes this idempotent.
+    """
     with client(folder) as api:
         files = sorted((HERE / "crds").glob("*.yaml"))
         items = [item for file in files for item in yaml.safe_load_all(file.read_text())]
@@ -298,22 +312,19 @@ def _install_objects(folder: Folder) -> None:
 
 
 def _start_daemon(folder: Folder) -> None:
-    held = try_lock(folder.path)
-    if held is None:
+    lock = try_lock(folder.path)
+    if lock is None:
         return
-    os.close(held)
+    os.close(lock)
     command = [sys.executable, "-m", "emulator.cluster.daemon", folder.name]
     env = processes.environment(folder.path, PYTHONPATH=str(paths.ROOT), GKE_AI_STATE=str(paths.STATE))
     processes.detach(command, folder.log / "daemon.log", env, paths.ROOT)
 
 
-def _await_daemon(folder: Folder, timeout: float = 20) -> None:
-    deadline = time.monotonic() + timeout
-    while not _accepts(folder.socket):
-        if time.monotonic() > deadline:
-            log = folder.log / "daemon.log"
-            raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {_tail(log)} (more in {log})")
-        time.sleep(0.02)
+def _wait_for_daemon(folder: Folder, timeout: float = 20) -> None:
+    if not poll_until(lambda: _accepts(folder.socket), timeout, pause=0.02):
+        log = folder.log / "daemon.log"
+        raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {_last_line(log)} (log: {log})")
 
 
 def _accepts(path: Path) -> bool:
@@ -323,7 +334,7 @@ def _accepts(path: Path) -> bool:
         return False
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            # By way of the folder's descriptor, as the whole path may be too long for a socket.
+            # Through the folder's descriptor, because the whole path may be too long for a socket.
             probe.connect(f"/proc/self/fd/{folder}/{path.name}")
         except OSError:
             return False
@@ -332,6 +343,6 @@ def _accepts(path: Path) -> bool:
     return True
 
 
-def _tail(log: Path) -> str:
+def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else "it says nothing"
+    return lines[-1] if lines else "its log is empty"

@@ -1,7 +1,7 @@
 """GKE's own DaemonSets on simulated nodes: real objects with the requests that the program plans with.
 
-Three stand for GKE's dozen, one for all nodes and one for each kind of accelerator, with a container for each agent:
-the requests are the same, and a simulated node has one or two pods more rather than ten.
+Three DaemonSets replace GKE's dozen: one for all nodes, one for GPU nodes and one for TPU nodes, with one container per
+agent. The requests are the same, but a node has one or two more pods instead of ten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR
 Object = dict[str, Any]
 
 NAMESPACE = "kube-system"
-# Names of the DaemonSets, and the label of the nodes that they are for.
+# Names of the DaemonSets, and the labels of their nodes.
 _NAMES: Mapping[NodeKind, str] = {"all": "gke-node-agents", "gpu": "nvidia-gpu-agents", "tpu": "tpu-device-plugin"}
 _LABELS: Mapping[NodeKind, str] = {"gpu": GKE_ACCELERATOR, "tpu": GKE_TPU_ACCELERATOR}
 # The TPU plugin's metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#metrics
@@ -29,14 +29,14 @@ def daemon_sets() -> list[Object]:
 
 
 def is_agent(pod: Object) -> bool:
-    """Whether a pod is one of these DaemonSets'."""
-    owners = {(one["kind"], one["name"]) for one in pod["metadata"].get("ownerReferences", [])}
+    """Whether a pod belongs to one of these DaemonSets."""
+    owners = {(owner["kind"], owner["name"]) for owner in pod["metadata"].get("ownerReferences", [])}
     ours = {("DaemonSet", name) for name in _NAMES.values()}
     return pod["metadata"].get("namespace") == NAMESPACE and bool(owners & ours)
 
 
 def requests_on(node: Object) -> dict[str, Fraction]:
-    """What they request of a node, whether their pods are there yet or not."""
+    """The resources that the agents request on a node, even before their pods exist."""
     labels = node["metadata"].get("labels", {})
     return agent_requests(gpu=GKE_ACCELERATOR in labels, tpu=GKE_TPU_ACCELERATOR in labels)
 
@@ -45,7 +45,7 @@ def _daemon_set(nodes: NodeKind) -> Object:
     name = _NAMES[nodes]
     labels = {"k8s-app": name}
     spec: Object = {
-        # As GKE's: where a node is full before they come, they displace a pod.
+        # As on GKE: if a node is already full, the agents preempt a pod.
         "priorityClassName": "system-node-critical",
         "tolerations": [{"operator": "Exists"}],
         "containers": [_container(agent) for agent in NODE_AGENTS if agent.nodes == nodes],

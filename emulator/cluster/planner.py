@@ -1,36 +1,25 @@
-"""Which nodes GKE's autoscaler and Autopilot would make: pure functions of what there is and what waits.
+"""Pure functions that plan which nodes GKE's autoscaler and Autopilot would create for waiting pods.
 
-An autoscaled pool grows within its bounds; Autopilot and a compute class make the pool that a pod needs. A multi-host
-TPU slice comes whole or not at all. No node is made for a pod that could not run on it, nor of capacity that is
-declared out: the reason is told.
+An autoscaled pool grows within its limits. Autopilot and compute classes create the pool that a pod needs. A multi-host
+TPU slice is created as a whole. If a pod can't run on a node, or the capacity is unavailable, the pod gets no node and
+a reason.
 
-Not simulated: how long Google takes, prices, node recycling, a compute class's migration to a better priority, and what
-Autopilot changes in a pod's requests.
+Not simulated: how long Google takes, prices, node recycling, a compute class's migration to a better priority, and
+Autopilot's changes to a pod's requests.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from catalog.capacity import MODES
-from catalog.machines import MACHINES
-from catalog.nodes import (
-    COMPUTE_CLASS,
-    GKE_ACCELERATOR,
-    GKE_GPU_DRIVER_VERSION,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
-    NVIDIA_GPU,
-    ZONE,
-    autopilot_machine,
-)
-from catalog.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
+from catalog.nodes import ZONE
 from emulator.cluster import fit, node_agents, nodes
+from emulator.cluster.candidates import Candidate, candidates
+from emulator.cluster.placement import Placement
 from emulator.cluster.records import ClusterRecord, PoolRecord
 
 Object = dict[str, Any]
@@ -40,12 +29,10 @@ QUEUED = "queuedFlexStart"
 QUEUED_CLASS = "queued-provisioning.gke.io"
 REQUEST_API = "autoscaling.x-k8s.io/v1"
 PROVISIONING_REQUEST = "autoscaling.gke.io/provisioning-request"
-_MADE_POOL = "nap-"
-_MOST_NODES = 1000
 
 
 class NewNode(NamedTuple):
-    """A node to make, and the uid of the pod that it was first made for."""
+    """A node to create, and the uid of the pod that it is created for."""
 
     node: Object
     pod: str
@@ -53,60 +40,24 @@ class NewNode(NamedTuple):
 
 @dataclass
 class Plan:
-    """What is to be done for the pods that wait: nodes to make, why the others get none (by the pod's uid), and the
-    names of living nodes that will be needed."""
+    """The result of planning for the waiting pods.
 
-    make: list[NewNode] = field(default_factory=list)
+    Attributes:
+        new_nodes: The nodes to create.
+        refused: Why a pod gets no node, by the pod's uid.
+        needed: Names of existing nodes that waiting pods will use.
+    """
+
+    new_nodes: list[NewNode] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     needed: set[str] = field(default_factory=set)
 
 
-class Choice(NamedTuple):
-    """A pool that a pod may get a node of. `title` is for people; `made` says that GKE makes the pool for the pod."""
-
-    pool: PoolRecord
-    title: str
-    made: bool
-
-
-class _Rooms:
-    """Nodes that are there or planned, with what is free on each and which pods are on them."""
-
-    def __init__(self, present: Iterable[Object] = ()) -> None:
-        self.nodes: dict[str, Object] = {}
-        self._free: dict[str, fit.Amounts] = {}
-        self._samples: dict[str, Object] = {}
-        self.placed: list[tuple[Object, Object]] = []
-        for node in present:
-            self.add(node)
-
-    def add(self, node: Object) -> None:
-        name = node["metadata"]["name"]
-        self.nodes[name], self._free[name] = node, fit.room(node)
-
-    def of_pool(self, pool: str) -> list[Object]:
-        return [node for node in self.nodes.values() if nodes.pool_of(node) == pool]
-
-    def sample(self, cluster: ClusterRecord, pool: PoolRecord) -> Object:
-        """A node as the pool makes it, in any of its zones; made once, as every pod looks at every pool."""
-        if pool.name not in self._samples:
-            (self._samples[pool.name],) = nodes.new_nodes(cluster, pool, [], 1)
-        return self._samples[pool.name]
-
-    def find(self, pod: Object) -> str | None:
-        """A node that the pod could run on."""
-        for name, node in self.nodes.items():
-            if fit.refusal(pod, node, self._free[name]) is None and not fit.kept_apart(pod, node, self.placed):
-                return name
-        return None
-
-    def place(self, pod: Object, name: str) -> None:
-        self._free[name] = fit.less(self._free[name], fit.requests(pod))
-        self.placed.append((pod, self.nodes[name]))
-
-
 def is_waiting(pod: Object) -> bool:
-    """Whether the scheduler found no node for a pod. Not so for one with scheduling gates, such as Kueue's."""
+    """Whether the scheduler found no node for a pod.
+
+    False for a pod with scheduling gates, such as Kueue's.
+    """
     if pod["metadata"].get("deletionTimestamp") or pod["spec"].get("nodeName"):
         return False
     conditions = pod.get("status", {}).get("conditions", [])
@@ -114,7 +65,7 @@ def is_waiting(pod: Object) -> bool:
 
 
 def occupies(pod: Object) -> bool:
-    """Whether a pod takes a place on its node."""
+    """Whether a pod uses resources of its node."""
     return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
 
 
@@ -126,34 +77,40 @@ def plan(
     classes: Mapping[str, Object] | None = None,
     out: Collection[str] = (),
 ) -> Plan:
-    """Find each waiting pod a place, oldest first: on a living node, on one already planned, else on a new one.
+    """Places each waiting pod, oldest first: on an existing node, on a planned node, else on a new node.
 
-    `classes` are the cluster's ComputeClasses by name, `out` the kinds of capacity that are not to be had.
+    Args:
+        cluster: The cluster.
+        pools: The cluster's node pools.
+        present: The existing nodes.
+        pods: All pods of the cluster.
+        classes: The cluster's ComputeClasses by name.
+        out: The capacity modes that are unavailable.
     """
     result = Plan()
     pools, pods = list(pools), list(pods)
-    rooms = _Rooms(node for node in present if not _closed(node))
+    placement = Placement(node for node in present if not _is_closed(node))
     for pod in filter(occupies, pods):
-        if pod["spec"]["nodeName"] in rooms.nodes and not node_agents.is_agent(pod):
-            rooms.place(pod, pod["spec"]["nodeName"])
+        if pod["spec"]["nodeName"] in placement.nodes and not node_agents.is_agent(pod):
+            placement.place(pod, pod["spec"]["nodeName"])
     others = [pod for pod in pods if not node_agents.is_agent(pod)]
     waiting = sorted(filter(is_waiting, others), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
     for position, pod in enumerate(waiting):
         uid = pod["metadata"]["uid"]
-        home = rooms.find(pod)
-        if home is None:
+        node_name = placement.find(pod)
+        if node_name is None:
             try:
-                choices = _choices(cluster, pools, classes or {}, pod)
-                made = _first(cluster, choices, rooms, waiting[position:], out)
-            except LookupError as none:
-                result.refused[uid] = str(none)
+                pod_candidates = candidates(cluster, pools, classes or {}, pod)
+                created = _nodes_of_first(cluster, pod_candidates, placement, waiting[position:], out)
+            except LookupError as reason:
+                result.refused[uid] = str(reason)
                 continue
-            home = made[0]["metadata"]["name"]
-            for node in made:
-                rooms.add(node)
-                result.make.append(NewNode(node, uid))
-        rooms.place(pod, home)
-        result.needed.add(home)
+            node_name = created[0]["metadata"]["name"]
+            for node in created:
+                placement.add(node)
+                result.new_nodes.append(NewNode(node, uid))
+        placement.place(pod, node_name)
+        result.needed.add(node_name)
     return result
 
 
@@ -165,107 +122,123 @@ def provision(
     templates: Mapping[str, Object],
     out: Collection[str] = (),
 ) -> list[Object]:
-    """All nodes that a ProvisioningRequest asks for, of one pool. Raises LookupError with the reason if there are none.
+    """Returns all nodes for a ProvisioningRequest, from one pool.
 
-    `templates` are the PodTemplates of its namespace by name.
+    Raises LookupError with the reason if no pool fits.
+
+    `templates` are the PodTemplates of the request's namespace by name.
     """
-    sets = request["spec"]["podSets"]
-    pods = [_templated(templates[one["podTemplateRef"]["name"]]) for one in sets for _ in range(one["count"])]
+    pods = [
+        _pod_of(templates[pod_set["podTemplateRef"]["name"]])
+        for pod_set in request["spec"]["podSets"]
+        for _ in range(pod_set["count"])
+    ]
     present, reasons = list(present), []
     for pool in pools:
         if pool.capacity != QUEUED:
             continue
-        of_pool = [node for node in present if nodes.pool_of(node) == pool.name]
+        pool_nodes = [node for node in present if nodes.pool_of(node) == pool.name]
         try:
-            made = _all_at_once(cluster, pool, of_pool, pods, out)
+            created = _nodes_for_all(cluster, pool, pool_nodes, pods, out)
         except LookupError as refusal:
             reasons.append(f"{pool.name}: {refusal}")
             continue
-        for node in made:
+        for node in created:
             node["metadata"]["labels"][PROVISIONING_REQUEST] = request["metadata"]["name"]
-        return made
+        return created
     raise LookupError("; ".join(reasons) or "the cluster has no node pool with queued provisioning")
 
 
 def idle(present: Iterable[Object], pools: Mapping[str, PoolRecord], unused: Collection[str]) -> list[list[str]]:
-    """The nodes (by name) that can go, those together that go together: unused ones of pools that GKE made, and of
-    autoscaled pools above their minimum."""
-    together: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """Names of unused nodes to delete, in groups that must be deleted together.
+
+    These are nodes of pools that GKE created, and nodes of autoscaled pools above their minimum.
+    """
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     sizes: Counter[str] = Counter()
     for node in present:
         name, pool = node["metadata"]["name"], nodes.pool_of(node)
-        together[pool, "" if nodes.slice_size(node) > 1 else name].append(name)
+        groups[pool, "" if nodes.slice_size(node) > 1 else name].append(name)
         sizes[pool] += 1
-    gone = []
-    for (pool, _), names in together.items():
-        # A pool of a Standard cluster that isn't known was removed while a node of it was being made.
-        known = pools.get(pool)
-        surplus = known is None or (known.autoscaled and sizes[pool] - len(names) >= known.floor)
+    result = []
+    for (pool, _), names in groups.items():
+        # An unknown pool of a Standard cluster was deleted while one of its nodes was being created.
+        record = pools.get(pool)
+        surplus = record is None or (record.autoscaled and sizes[pool] - len(names) >= record.floor)
         if surplus and all(name in unused for name in names):
             sizes[pool] -= len(names)
-            gone.append(names)
-    return gone
+            result.append(names)
+    return result
 
 
-def _closed(node: Object) -> bool:
+def _is_closed(node: Object) -> bool:
     return bool(node["spec"].get("unschedulable") or node["metadata"].get("deletionTimestamp"))
 
 
-def _first(
-    cluster: ClusterRecord, choices: Iterable[Choice], rooms: _Rooms, waiting: list[Object], out: Collection[str]
+def _nodes_of_first(
+    cluster: ClusterRecord,
+    pod_candidates: Iterable[Candidate],
+    placement: Placement,
+    waiting: list[Object],
+    out: Collection[str],
 ) -> list[Object]:
-    """The nodes of the first choice that can be had for the first of those that wait; LookupError says why of none."""
-    near: list[str] = []
-    far: list[str] = []
-    for choice in choices:
+    """New nodes of the first candidate that can give the first waiting pod a node.
+
+    LookupError has all reasons.
+    """
+    reasons: list[str] = []
+    not_selected: list[str] = []
+    for candidate in pod_candidates:
         try:
-            return _grown(cluster, choice, rooms, waiting, out)
+            return _new_nodes(cluster, candidate, placement, waiting, out)
         except LookupError as refusal:
-            # What the pod's own node selector rules out is only worth telling where nothing else is.
-            group = far if isinstance(refusal, _OtherKind) else near
-            group.append(f"{choice.title}: {refusal}")
-    raise LookupError("; ".join(near or far) or "the cluster has no node pool")
+            # A pool that the pod's own node selector rules out is only worth reporting if there is no other reason.
+            group = not_selected if isinstance(refusal, _NotSelected) else reasons
+            group.append(f"{candidate.title}: {refusal}")
+    raise LookupError("; ".join(reasons or not_selected) or "the cluster has no node pool")
 
 
-def _grown(
-    cluster: ClusterRecord, choice: Choice, rooms: _Rooms, waiting: list[Object], out: Collection[str]
+def _new_nodes(
+    cluster: ClusterRecord, candidate: Candidate, placement: Placement, waiting: list[Object], out: Collection[str]
 ) -> list[Object]:
-    """New nodes of a pool, one of which would take the first of those that wait. Raises LookupError with the reason."""
-    pool, pod = choice.pool, waiting[0]
-    if refusal := fit.wrong_label(pod, rooms.sample(cluster, pool), but=ZONE):
-        raise _OtherKind(refusal)
-    of_pool = rooms.of_pool(pool.name)
+    """New nodes of a pool.
+
+    The first waiting pod fits one of them. Raises LookupError with the reason if it doesn't.
+    """
+    pool, pod = candidate.pool, waiting[0]
+    if refusal := fit.wrong_label(pod, placement.sample(cluster, pool), but=ZONE):
+        raise _NotSelected(refusal)
+    pool_nodes = placement.nodes_of(pool.name)
     zones = [zone for zone in pool.zones if zone == pod["spec"].get("nodeSelector", {}).get(ZONE, zone)]
     if not zones:
         raise LookupError("it has no nodes in the pod's zone")
-    node = nodes.new_nodes(cluster, replace(pool, zones=zones), of_pool, 1)[0]
+    node = nodes.new_nodes(cluster, replace(pool, zones=zones), pool_nodes, 1)[0]
     _check_fits(pod, node)
-    if fit.kept_apart(pod, node, rooms.placed):
-        raise LookupError("the pod's anti-affinity keeps it apart from what runs there")
+    if fit.kept_apart(pod, node, placement.placed):
+        raise LookupError("the pod's anti-affinity excludes it because of the pods on it")
     if not pool.autoscaled:
-        raise LookupError("it is of fixed size and full")
+        raise LookupError("it has a fixed size and is full")
     if pool.capacity == QUEUED:
-        raise LookupError("its nodes come by a ProvisioningRequest alone")
+        raise LookupError("only a ProvisioningRequest creates its nodes")
     size = nodes.slice_size(node)
-    if size > 1 and of_pool:
-        raise LookupError("its slice is there, and in use")
-    if len(of_pool) + size > pool.max_nodes:
+    if size > 1 and pool_nodes:
+        raise LookupError("its slice exists and is in use")
+    if len(pool_nodes) + size > pool.max_nodes:
         raise LookupError(f"max node group size reached ({pool.max_nodes})")
-    # A pool that a user made gets its slice only for pods that fill it; so the first pod of a Job under JobSet's
-    # exclusive placement, whose others follow it, waits for ever. Autopilot provisions for a workload, there being no
-    # pool to fill: it brings the slice for the first pod.
-    # https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#node_pool
-    if size > 1 and not choice.made:
+    # A pool that a user created gets its slice only for pods that fill it. So the first pod of a Job under JobSet's
+    # exclusive placement, which the others follow, waits forever. Autopilot has no pool to fill: it creates the slice
+    # for the first pod. https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#node_pool
+    if size > 1 and not candidate.created:
         fitting = sum(fit.refusal(other, node, fit.room(node)) is None for other in waiting)
         if fitting < size:
-            raise LookupError(f"its slice comes whole, {size} nodes for {size} pods, and {fitting} wait")
+            raise LookupError(f"its slice needs {size} waiting pods for its {size} nodes, and {fitting} wait")
     _check_capacity(pool, out)
     in_zone = replace(pool, zones=[nodes.label(node, ZONE)])
     return [node, *nodes.new_nodes(cluster, in_zone, [node], size - 1)]
 
 
-class _OtherKind(LookupError):
-    """The nodes of the pool don't carry the labels that the pod selects."""
+class _NotSelected(LookupError):
+    """The nodes of the pool don't have the labels that the pod selects."""
 
 
 def _check_fits(pod: Object, node: Object) -> None:
@@ -278,149 +251,40 @@ def _check_capacity(pool: PoolRecord, out: Collection[str]) -> None:
         raise LookupError(f"no {pool.capacity} capacity (GCE_STOCKOUT)")
 
 
-def _choices(
-    cluster: ClusterRecord, pools: Iterable[PoolRecord], classes: Mapping[str, Object], pod: Object
-) -> Iterable[Choice]:
-    """The pools that could give the pod a node, best first. Raises LookupError with the reason if there are none."""
-    autopilot = cluster.mode == "autopilot"
-    name = pod["spec"].get("nodeSelector", {}).get(COMPUTE_CLASS)
-    if name is not None:
-        if name not in classes:
-            raise LookupError(f"there is no compute class {name}")
-        spec = classes[name]["spec"]
-        if autopilot or spec.get("nodePoolAutoCreation", {}).get("enabled"):
-            return list(_of_class(cluster, name, spec, pod))
-    if autopilot:
-        pool = _autopilot_pool(cluster, pod)
-        return [Choice(pool, pool.name, made=True)]
-    return [Choice(pool, pool.name, made=False) for pool in pools]
+def _pod_of(template: Object) -> Object:
+    """A pod of a ProvisioningRequest.
 
-
-def _of_class(cluster: ClusterRecord, name: str, spec: Object, pod: Object) -> Iterator[Choice]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
-    every = [
-        _class_pool(cluster, name, number, priority) for number, priority in enumerate(spec.get("priorities", []), 1)
-    ]
-    for number, pool in enumerate(every, 1):
-        title = f"priority {number} of {name} ({pool.capacity} {pool.machine_type})"
-        yield Choice(pool, title, made=True)
-    if spec.get("whenUnsatisfiable") == "ScaleUpAnyway":
-        pool = _autopilot_pool(cluster, pod, gpu=next((pool.gpu for pool in every if pool.gpu), None))
-        pool = replace(pool, name=f"{pool.name}-{_hash(name)}", compute_class=name)
-        yield Choice(pool, f"any machine for {name} ({pool.machine_type})", made=True)
-
-
-def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object) -> PoolRecord:
-    kind = MACHINES.get(priority.get("machineType", ""))
-    if kind is None:
-        message = f"priority {number} of compute class {name} has no machineType that the emulator knows"
-        raise LookupError(message)
-    capacity = "onDemand"
-    if priority.get("spot"):
-        capacity = "spot"
-    elif priority.get("flexStart", {}).get("enabled"):
-        capacity = "flexStart"
-    elif priority.get("reservations", {}).get("affinity") == "Specific":
-        capacity = "reservation"
-    asked = priority.get("gpu", {})
-    gpu, gpus = asked.get("type", kind.gpu), asked.get("count", kind.gpus)
-    accelerators = f"-gpu{gpus}" if gpus else ""
-    return PoolRecord(
-        # As in nap-g2-standard-24-spot-gpu2-1gbdlbxz.
-        name=f"{_MADE_POOL}{kind.name}-{MODES[capacity].provisioning}{accelerators}-{_hash(name)}",
-        machine_type=kind.name,
-        gpu=gpu,
-        gpus=gpus,
-        driver=asked.get("driverVersion", "default"),
-        capacity=capacity,
-        zones=cluster.zones,
-        max_nodes=_MOST_NODES,
-        topology=priority.get("tpu", {}).get("topology"),
-        compute_class=name,
-    )
-
-
-def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None) -> PoolRecord:
-    """The pool that Autopilot would make for a pod; `gpu` is the type where the pod doesn't say it.
-
-    Raises LookupError with the reason if there is none.
+    GKE adds the toleration for the taint of queued nodes.
     """
-    selector = pod["spec"].get("nodeSelector", {})
-    asked = fit.requests(pod)
-    # A mode is asked for by the labels that its nodes carry, such as gke-spot=true.
-    chosen = (name for name, mode in MODES.items() if mode.labels and mode.labels.items() <= selector.items())
-    capacity = next(chosen, "onDemand")
-    if asked.get(GOOGLE_TPU):
-        tpu = _slice_of(selector, int(asked[GOOGLE_TPU]))
-        kind, topology = MACHINES[tpu.machine_type], tpu.topology
-        # One slice, one pool: named after the pod that brings it.
-        suffix = f"-{_hash(pod['metadata']['uid'])}" if tpu.multi_host else ""
-    else:
-        gpus = int(asked.get(NVIDIA_GPU, 0))
-        gpu = selector.get(GKE_ACCELERATOR, gpu if gpus else None)
-        if gpus and gpu is None:
-            raise LookupError(
-                f"the pod asks for {NVIDIA_GPU} but has no node selector {GKE_ACCELERATOR} to say of which type"
-            )
-        cpu, memory = asked.get("cpu", Fraction(0)), asked.get("memory", Fraction(0))
-        kind, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory), None, ""
-    return PoolRecord(
-        name=f"{_MADE_POOL}{kind.name}-{MODES[capacity].provisioning}{suffix}",
-        machine_type=kind.name,
-        gpu=kind.gpu,
-        gpus=kind.gpus,
-        driver=selector.get(GKE_GPU_DRIVER_VERSION, "default"),
-        capacity=capacity,
-        zones=cluster.zones,
-        max_nodes=_MOST_NODES,
-        topology=topology,
-    )
-
-
-def _slice_of(selector: Mapping[str, str], chips: int) -> Slice:
-    """The TPU slice that a pod asks for by node selectors and by the chips of one machine."""
-    accelerator, topology = selector.get(GKE_TPU_ACCELERATOR), selector.get(GKE_TPU_TOPOLOGY)
-    if accelerator is None or topology is None:
-        selectors = f"{GKE_TPU_ACCELERATOR} and {GKE_TPU_TOPOLOGY}"
-        raise LookupError(f"the pod asks for {GOOGLE_TPU} but lacks one of the node selectors {selectors}")
-    versions = [version.name for version in VERSIONS.values() if version.accelerator == accelerator]
-    for one in (one for version in versions for one in slices(version)):
-        if (one.topology, one.chips_per_host) == (topology, chips):
-            return one
-    raise LookupError(f"no {topology} slice of {accelerator} has machines of {chips} chips, which the pod asks for")
-
-
-def _templated(template: Object) -> Object:
-    """A pod of a ProvisioningRequest; GKE itself has such pods tolerate the taint of queued nodes."""
     spec = template["template"]["spec"]
-    own = [{"key": taint.key, "operator": "Exists"} for taint in MODES[QUEUED].taints]
-    return {"metadata": {}, "spec": spec | {"tolerations": [*spec.get("tolerations", []), *own]}}
+    added = [{"key": taint.key, "operator": "Exists"} for taint in MODES[QUEUED].taints]
+    return {"metadata": {}, "spec": spec | {"tolerations": [*spec.get("tolerations", []), *added]}}
 
 
-def _all_at_once(
-    cluster: ClusterRecord, pool: PoolRecord, of_pool: list[Object], pods: list[Object], out: Collection[str]
+def _nodes_for_all(
+    cluster: ClusterRecord, pool: PoolRecord, pool_nodes: list[Object], pods: list[Object], out: Collection[str]
 ) -> list[Object]:
-    """Nodes of the pool for all the pods. Raises LookupError with the reason if not all can be had."""
-    rooms = _Rooms()
-    # All in one zone, as one request of Dynamic Workload Scheduler is.
+    """New nodes of the pool for all the pods.
+
+    Raises LookupError with the reason if the pool can't give all.
+    """
+    placement = Placement()
+    # In one zone, as a request of Dynamic Workload Scheduler is.
     in_zone = replace(pool, zones=pool.zones[:1])
     for pod in pods:
-        home = rooms.find(pod)
-        if home is None:
+        node_name = placement.find(pod)
+        if node_name is None:
             node = nodes.new_nodes(cluster, in_zone, [], 1)[0]
             _check_fits(pod, node)
-            rooms.add(node)
-            home = node["metadata"]["name"]
-        rooms.place(pod, home)
-    made = list(rooms.nodes.values())
-    size = nodes.slice_size(made[0])
-    if size > 1 and len(made) != size:
-        raise LookupError(f"its slice has {size} nodes, and the request fills {len(made)}")
-    if len(of_pool) + len(made) > pool.max_nodes:
-        raise LookupError(f"it may have {pool.max_nodes} nodes, has {len(of_pool)} and would need {len(made)} more")
+            placement.add(node)
+            node_name = node["metadata"]["name"]
+        placement.place(pod, node_name)
+    created = list(placement.nodes.values())
+    size = nodes.slice_size(created[0])
+    if size > 1 and len(created) != size:
+        raise LookupError(f"its slice has {size} nodes, but the request fills {len(created)}")
+    if len(pool_nodes) + len(created) > pool.max_nodes:
+        counts = f"it has {len(pool_nodes)} of at most {pool.max_nodes} nodes"
+        raise LookupError(f"{counts}, and the request needs {len(created)} more")
     _check_capacity(pool, out)
-    return made
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return created

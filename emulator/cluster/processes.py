@@ -1,7 +1,7 @@
-"""The processes of one cluster, found by a mark in their environment and ended by their ids.
+"""Finds the processes of a cluster by a mark in their environment, and ends them by their ids.
 
-The mark is the cluster's folder, inherited by all that is started for the cluster. Unlike a list of ids in a file it
-can't miss a process that was born just before its parent was killed, nor name a process that has since taken the id.
+The mark is the cluster's folder; child processes inherit it. Unlike a file with ids, the mark can't miss a process that
+started just before its parent was killed, nor match an unrelated process with a reused id.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections import deque
 from pathlib import Path
 
+from emulator.polling import poll_until
+
 MARK = "GKE_AI_CLUSTER"
-# What a cluster's processes may see of their starter's environment: no token, no passphrase.
+# Variables that a cluster's processes inherit: no token, no passphrase.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPYCACHEPREFIX")
 _OWN_PREFIX = "GKE_AI_"
 
 
 class MissingTool(Exception):
-    """A program that the cluster is made of isn't on PATH."""
+    """A program that the cluster needs isn't on PATH."""
 
 
 def tool(name: str) -> str:
-    """The path of a program, or an error that says where it comes from."""
+    """Returns the path of a program. Raises MissingTool with the remedy."""
     path = shutil.which(name)
     if path is None:
-        raise MissingTool(f"{name} is not on PATH: the emulator's cluster can't run. `make setup` builds it.")
+        raise MissingTool(f"{name} is not on PATH. The emulator's cluster can't run without it. Run `make setup`.")
     return path
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The environment for a process of the cluster."""
+    """Returns the environment for a process of the cluster."""
     kept = {key: value for key, value in os.environ.items() if key in _ENVIRONMENT or key.startswith(_OWN_PREFIX)}
     return kept | {MARK: os.path.realpath(folder)} | more
 
 
 def detach(command: list[str], log: Path, env: dict[str, str], cwd: Path) -> None:
-    """Start a process that outlives this one. A shell between the two leaves no zombie to its starter."""
+    """Starts a process that outlives this one. A shell in between avoids a zombie."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         subprocess.run(
@@ -58,38 +59,41 @@ def detach(command: list[str], log: Path, env: dict[str, str], cwd: Path) -> Non
 
 
 def of(folder: Path) -> list[int]:
-    """Ids of the living processes of a cluster."""
+    """Returns the ids of a cluster's running processes."""
     mark = _mark(folder)
     ids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [pid for pid in ids if pid != os.getpid() and _carries(pid, mark)]
+    return [pid for pid in ids if pid != os.getpid() and _has_mark(pid, mark)]
 
 
 def end(folder: Path, timeout: float = 20) -> None:
-    """End every process of a cluster and return when all have gone.
+    """Ends all processes of a cluster and returns once they have ended.
 
-    SIGKILL at once: what they hold is thrown away. Repeated, as one may have started another meanwhile.
+    It uses SIGKILL, because their data is discarded. It repeats, because a process may have started another one.
     """
-    deadline = time.monotonic() + timeout
-    while ids := of(folder):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Processes {ids} of {folder} don't end. They can be ended by hand, then try again.")
+
+    def none_left() -> bool:
+        ids = of(folder)
         for pid in ids:
             _kill(pid, _mark(folder))
+        return not ids
+
+    if not poll_until(none_left, timeout, pause=0):
+        raise TimeoutError(f"Processes {of(folder)} of {folder} don't end. End them by hand, then try again.")
 
 
 def _kill(pid: int, mark: bytes) -> None:
-    """End the process of this id if it carries the mark, and wait until it has gone."""
+    """Ends the process of this id if it has the mark, and waits for its end."""
     try:
-        # A descriptor names the process itself: the id may go to another one at any moment.
+        # A descriptor identifies the process itself; the kernel may reuse the id at any time.
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        if _carries(pid, mark):
+        if _has_mark(pid, mark):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            gone = select.poll()
-            gone.register(descriptor, select.POLLIN)
-            gone.poll(5000)
+            end_of_process = select.poll()
+            end_of_process.register(descriptor, select.POLLIN)
+            end_of_process.poll(5000)
     except ProcessLookupError:
         pass
     finally:
@@ -100,33 +104,33 @@ def _mark(folder: Path) -> bytes:
     return f"{MARK}={os.path.realpath(folder)}".encode()
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def _has_mark(pid: int, mark: bytes) -> bool:
     try:
         return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        # Gone meanwhile, or another user's.
+        # The process has ended or belongs to another user.
         return False
 
 
-# Ports given out lately by this process: some are not listened on yet.
-_given: deque[int] = deque(maxlen=4096)
+# Ports that this process returned lately: some have no listener yet.
+_returned: deque[int] = deque(maxlen=4096)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on.
+    """Returns free ports of this machine.
 
-    Below the range that the kernel takes for outgoing connections, so that none is taken before it is used, and at
-    random, so that two clusters made at the same moment don't choose alike.
+    They are below the kernel's range for outgoing connections, so that no connection uses them first. They are random,
+    so that two clusters that are created at the same time get different ports.
     """
-    found: list[int] = []
-    while len(found) < count:
+    ports: list[int] = []
+    while len(ports) < count:
         port = random.randrange(10240, 32000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in _given:
-            _given.append(port)
-            found.append(port)
-    return found
+        if port not in _returned:
+            _returned.append(port)
+            ports.append(port)
+    return ports

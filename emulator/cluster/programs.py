@@ -1,6 +1,6 @@
-"""The programs that run as local processes in place of containers: which image is which, and with which arguments.
+"""The programs that run as local processes in place of containers: their images and arguments.
 
-Paths move into the container's private folder, ports to free ones of this machine; the rest is as the pod says.
+Paths move into the container's private folder and ports move to free local ports. Everything else is as in the pod.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from emulator.cluster import processes, stubs
 from emulator.cluster.folder import Folder
 
 Object = dict[str, Any]
-# How often Prometheus looks whether its configuration has changed.
+# How often Prometheus checks whether its configuration changed.
 RELOAD_SECONDS = 1
 GIB = 2**30
 
 
 @dataclass
 class Sandbox:
-    """What one container sees in place of its image's file system and network.
+    """The local file system and network of one container.
 
-    `ports` is container port → local port; the containers of a pod share one, as they share a network.
+    `ports` maps container ports to local ports. The containers of a pod share it, as they share a network.
     """
 
     root: Path
@@ -38,22 +38,25 @@ class Sandbox:
     mounts: list[str] = field(default_factory=list)
 
     def inside(self, path: str) -> Path:
-        """Where a path of the container is on this machine."""
+        """The path on this machine for a path of the container."""
         return self.root / path.lstrip("/")
 
     def port(self, number: int) -> int:
-        """The local port in place of a container's; the same one at every call."""
+        """The local port for a container port; the same at every call."""
         if number not in self.ports:
             self.ports[number] = processes.free_ports(1)[0]
         return self.ports[number]
 
     def address(self, text: str) -> str:
-        """A listening address (`:8443`) moved to its local port; `0` stays, it means not to listen."""
+        """Moves a listening address (`:8443`) to its local port.
+
+        `0` stays: it means not to listen.
+        """
         port = text.rpartition(":")[2]
         return f"127.0.0.1:{self.port(int(port))}" if port.isdigit() and int(port) else text
 
     def rewrite(self, argument: str) -> str:
-        """An argument with the mounted path in it, if any, moved to where it is on this machine."""
+        """Replaces a mounted path in an argument, if any, by its path on this machine."""
         flag, equals, value = argument.rpartition("=")
         for mount in self.mounts:
             if value == mount or value.startswith(mount.rstrip("/") + "/"):
@@ -65,7 +68,7 @@ class Sandbox:
 class Container:
     """A container of a running pod.
 
-    `forward` gives a local port that leads to a `HOST:PORT` of the cluster, as soon as something answers there.
+    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there.
     """
 
     folder: Folder
@@ -81,21 +84,21 @@ class Container:
 
     @property
     def tag(self) -> str:
-        """The tag of its image."""
+        """The tag of the container's image."""
         return str(self.spec["image"]).partition("@")[0].rpartition(":")[2]
 
     @property
     def kubeconfig(self) -> Path:
-        """Where the credentials of the pod's ServiceAccount are, if the program has them."""
+        """Path of the kubeconfig for the pod's ServiceAccount, if the program has one."""
         return self.sandbox.root / "kubeconfig"
 
     def arguments(self) -> list[str]:
-        """All after the program's name, paths moved."""
+        """The arguments after the program's name, with local paths."""
         words = [*self.spec.get("command", [])[1:], *self.spec.get("args", [])]
         return [self.sandbox.rewrite(word) for word in words]
 
     def argument(self, *names: str) -> str | None:
-        """The value given as `NAME=VALUE` or `NAME VALUE`."""
+        """The value of an argument `NAME=VALUE` or `NAME VALUE`."""
         words = iter(self.arguments())
         for word in words:
             name, equals, value = word.partition("=")
@@ -104,11 +107,11 @@ class Container:
         return None
 
     def without(self, *names: str) -> list[str]:
-        """The arguments but for those of these names, written `NAME=VALUE`."""
+        """The arguments without those of these names, which must be written as `NAME=VALUE`."""
         return [argument for argument in self.arguments() if argument.partition("=")[0] not in names]
 
     def variables(self) -> dict[str, str]:
-        """Its environment, as far as the pod itself says it."""
+        """The environment variables that the pod itself sets."""
         metadata, status = self.pod["metadata"], self.pod["status"]
         fields = {
             "metadata.name": metadata["name"],
@@ -130,12 +133,12 @@ Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
 
 @dataclass(frozen=True)
 class Program:
-    """A program known to run as a local process.
+    """A program that can run as a local process.
 
     Attributes:
-        image: How its images begin, without tag or digest; with `*` at the end, whatever follows.
-        command: What to start for a container, once its files are laid out.
-        managed: Whether it works with the API server: it gets credentials and the files of its volumes.
+        image: Name of its images without tag or digest. With `*` at the end, a prefix of the name.
+        command: Returns the command for a container, once its files exist.
+        managed: Whether it calls the API server. It then gets credentials and the files of its volumes.
     """
 
     image: str
@@ -143,20 +146,20 @@ class Program:
     managed: bool = False
 
     def runs(self, image: str) -> bool:
-        """Whether an image is this program, whatever its tag or digest."""
+        """Whether an image contains this program, with any tag or digest."""
         if self.image.endswith("*"):
             return image.startswith(self.image[:-1])
         return image == self.image or image.startswith((f"{self.image}:", f"{self.image}@"))
 
 
 def known(image: str) -> Program | None:
-    """The program that an image is."""
+    """The program in an image, or None if the emulator doesn't run it."""
     return next((program for program in PROGRAMS if program.runs(image)), None)
 
 
 # ---------------------------------------------------------------------------------------------------------- controllers
 def _manager(container: Container) -> Object:
-    """The configuration file of a manager made with controller-runtime, moved to where its sandbox lets it be."""
+    """The configuration of a controller-runtime manager, with the ports and paths of its sandbox."""
     sandbox = container.sandbox
     settings: Object = yaml.safe_load(Path(container.argument("--config") or "").read_text())
     webhook = settings.setdefault("webhook", {})
@@ -167,7 +170,7 @@ def _manager(container: Container) -> Object:
     health["healthProbeBindAddress"] = sandbox.address(health.get("healthProbeBindAddress") or ":8081")
     metrics = settings.setdefault("metrics", {})
     metrics["bindAddress"] = sandbox.address(metrics.get("bindAddress") or ":8443")
-    # In a pod it comes from the ServiceAccount's folder.
+    # In a pod the manager reads it from the ServiceAccount's folder.
     settings.setdefault("leaderElection", {}).setdefault("resourceNamespace", container.namespace)
     return settings
 
@@ -176,16 +179,16 @@ def _manage(container: Container, program: str, settings: Object) -> list[str]:
     file = container.sandbox.root / "manager.yaml"
     file.write_text(yaml.safe_dump(settings))
     own = [f"--config={file}", f"--kubeconfig={container.kubeconfig}"]
-    # Beside the pinned version another one may be on PATH, named by its tag.
-    of_tag = f"{program}-{container.tag}"
-    return [processes.tool(of_tag if shutil.which(of_tag) else program), *own, *container.without("--config")]
+    # PATH may have another version beside the pinned one, named after its tag.
+    with_tag = f"{program}-{container.tag}"
+    return [processes.tool(with_tag if shutil.which(with_tag) else program), *own, *container.without("--config")]
 
 
 async def _kueue(container: Container) -> list[str]:
     """https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/"""
     settings = _manager(container)
     if container.tag.startswith("v0.16."):
-        # There its visibility API asks the environment of a pod who may ask it, and listens where it will.
+        # In v0.16 the visibility API needs a pod's environment for authorization, and its address can't be set.
         settings.setdefault("featureGates", {})["VisibilityOnDemand"] = False
     else:
         visibility = settings.setdefault("visibilityServer", {})
@@ -195,16 +198,16 @@ async def _kueue(container: Container) -> list[str]:
     return _manage(container, "kueue", settings)
 
 
-# JobSet waits until this is there, although its webhook server reads certificates where its configuration says.
+# JobSet waits for this file, although its webhook server reads certificates from the configured folder.
 JOBSET_AWAITS = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
 
 
 async def _jobset(container: Container) -> list[str]:
     """https://jobset.sigs.k8s.io/docs/reference/
 
-    Its namespace it reads from the ServiceAccount's folder, which is not here: it takes `jobset-system`.
+    JobSet reads its namespace from the ServiceAccount's folder, which doesn't exist here. It then uses `jobset-system`.
     """
-    if not JOBSET_AWAITS.exists():  # else it may be another user's, and will do
+    if not JOBSET_AWAITS.exists():  # a file of another user works too
         JOBSET_AWAITS.parent.mkdir(parents=True, exist_ok=True)
         JOBSET_AWAITS.touch()
     return _manage(container, "jobset", _manager(container))
@@ -212,7 +215,9 @@ async def _jobset(container: Container) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------------- metrics
 async def _prometheus(container: Container) -> list[str]:
-    """The frontend answers queries for Managed Service for Prometheus, which scrapes; here one Prometheus does both.
+    """Prometheus in place of the frontend: it scrapes and answers queries.
+
+    On Google Cloud, Managed Service for Prometheus scrapes and the frontend forwards queries to it.
 
     https://cloud.google.com/stackdriver/docs/managed-prometheus/query-api-ui
     """
@@ -231,7 +236,7 @@ async def _prometheus(container: Container) -> list[str]:
 async def _prometheus_adapter(container: Container) -> list[str]:
     """https://github.com/kubernetes-sigs/prometheus-adapter
 
-    Its list of metrics is made at its start and then once an interval: so it starts when its Prometheus answers.
+    The adapter lists metrics at its start and then once per interval, so it starts only when its Prometheus answers.
     """
     scheme, _, rest = (container.argument("--prometheus-url") or "").partition("://")
     target, slash, path = rest.partition("/")
@@ -242,7 +247,7 @@ async def _prometheus_adapter(container: Container) -> list[str]:
         "--secure-port": container.sandbox.port(int(container.argument("--secure-port") or 6443)),
         "--bind-address": "127.0.0.1",
         "--cert-dir": container.sandbox.inside("/certificate"),
-        # In a pod it takes these from the ServiceAccount's folder and kube-system/extension-apiserver-authentication.
+        # In a pod it reads these from the ServiceAccount's folder and kube-system/extension-apiserver-authentication.
         "--lister-kubeconfig": container.kubeconfig,
         "--authentication-kubeconfig": container.kubeconfig,
         "--authorization-kubeconfig": container.kubeconfig,
@@ -258,22 +263,24 @@ async def _prometheus_adapter(container: Container) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- stubs
-def _stub(kind: str, settings: Mapping[str, object]) -> list[str]:
-    # Without site packages, it starts in a tenth of a second or less.
-    return [sys.executable, "-I", "-S", stubs.__file__, kind, json.dumps(settings)]
+def _stub(name: str, settings: Mapping[str, object]) -> list[str]:
+    # Without site packages a stub starts in at most a tenth of a second.
+    return [sys.executable, "-I", "-S", stubs.__file__, name, json.dumps(settings)]
 
 
-def _listening(container: Container, stated: str | None, default: int) -> int:
+def _listening(container: Container, port: str | None, default: int) -> int:
     declared = next((port["containerPort"] for port in container.spec.get("ports", [])), default)
-    return container.sandbox.port(int(stated) if stated and stated.isdigit() else declared)
+    return container.sandbox.port(int(port) if port and port.isdigit() else declared)
 
 
 async def _tgi(container: Container) -> list[str]:
-    """https://huggingface.co/docs/text-generation-inference/reference/launcher#port; AIP_HTTP_PORT is Google's own
-    image's."""
+    """https://huggingface.co/docs/text-generation-inference/reference/launcher#port
+
+    AIP_HTTP_PORT is a variable of Google's own image.
+    """
     variables = container.variables()
-    stated = container.argument("--port", "-p") or variables.get("PORT") or variables.get("AIP_HTTP_PORT")
-    return _stub("tgi", {"port": _listening(container, stated, 80)})
+    port = container.argument("--port", "-p") or variables.get("PORT") or variables.get("AIP_HTTP_PORT")
+    return _stub("tgi", {"port": _listening(container, port, 80)})
 
 
 async def _vllm(container: Container) -> list[str]:
@@ -281,16 +288,19 @@ async def _vllm(container: Container) -> list[str]:
     return _stub("vllm", {"port": _listening(container, container.argument("--port"), 8000)})
 
 
-# Where MaxText's server listens, unless told otherwise, and where its HTTP front in the same pod looks for it.
+# Default port of MaxText's server. The HTTP front in the same pod connects to it.
 MAXENGINE_PORT = 9000
 
 
 async def _maxengine(container: Container) -> list[str]:
-    """https://github.com/AI-Hypercomputer/maxtext, maxengine_server.py: its settings are `name=value`."""
+    """https://github.com/AI-Hypercomputer/maxtext, maxengine_server.py.
+
+    Its settings have the form `name=value`.
+    """
     resources = container.spec.get("resources", {})
     chips = int((resources.get("limits") or resources.get("requests") or {}).get(GOOGLE_TPU, 0))
     accelerator = container.pod["spec"].get("nodeSelector", {}).get(GKE_TPU_ACCELERATOR)
-    # A pod that names no accelerator (a ComputeClass does) counts as on the smallest.
+    # A pod without an accelerator in its selector (a ComputeClass has it) counts as running on the smallest chip.
     memory = next((v.memory_gib for v in VERSIONS.values() if v.accelerator == accelerator), 16)
     metrics = container.argument("prometheus_port")
     settings = {
@@ -298,7 +308,7 @@ async def _maxengine(container: Container) -> list[str]:
         "metrics_port": container.sandbox.port(int(metrics)) if metrics and metrics != "0" else None,
         "slots": max(1, int(float(container.argument("per_device_batch_size") or 1) * chips)),
         "id": container.pod["metadata"]["name"],
-        # Where the device plugin's stub finds what the chips' memory holds.
+        # The device plugin's stub reads the chips' used memory from this file.
         "chips_file": str(container.sandbox.root / stubs.CHIPS_FILE),
         "chips": {
             "node": container.pod["spec"]["nodeName"],
@@ -326,8 +336,10 @@ async def _device_plugin(container: Container) -> list[str]:
 
 
 async def _stackdriver_adapter(container: Container) -> list[str]:
-    """It asks Cloud Monitoring, so it can't run here; but an aggregated API without an answer would keep every
-    namespace from being deleted (kubernetes-sigs/kueue#3943)."""
+    """A stub, because the adapter needs Cloud Monitoring.
+
+    Without it, the aggregated API would not answer, and no namespace could be deleted (kubernetes-sigs/kueue#3943).
+    """
     pki = container.folder.pki
     certificate = {"certificate": str(pki / "admin.crt"), "key": str(pki / "admin.key")}
     return _stub("metrics_api", {"port": container.sandbox.port(443), **certificate})

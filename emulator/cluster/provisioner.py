@@ -1,6 +1,6 @@
-"""Carries out what `planner` decides: makes nodes for pods and ProvisioningRequests that wait, removes idle ones.
+"""Carries out the plans of `planner`: creates nodes for waiting pods and ProvisioningRequests, deletes idle nodes.
 
-Why a pod gets no node becomes an Event of the pod, as the autoscaler writes it.
+If a pod gets no node, it writes an Event of the pod with the reason, as the autoscaler does.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from emulator.cluster.records import PoolRecord, read_pools
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-# GKE waits ten minutes (https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler); nobody pays for
-# a node here, but a test waits for it to go.
+# GKE waits ten minutes (https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler). Here tests wait
+# for the deletion.
 IDLE_SECONDS = 15.0
-# What the scheduler has decided before it heard that a node is closed arrives within this.
+# The scheduler may still bind pods to a node for this long after the node is cordoned.
 BIND_SECONDS = 0.5
 _NODES = "/api/v1/nodes"
 
 
 class Views(NamedTuple):
-    """What the provisioner looks at."""
+    """The objects that the provisioner watches."""
 
     nodes: View
     pods: View
@@ -41,18 +41,18 @@ class Views(NamedTuple):
 
 
 class Provisioner:
-    """Carries out plans as pods and nodes change."""
+    """Plans and carries out the plan whenever pods or nodes change."""
 
     def __init__(self, folder: Folder, api: httpx.AsyncClient, views: Views) -> None:
         self._folder = folder
         self._api = api
         self._views = views
         self._nodes, self._pods = views.nodes, views.pods
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._idle_since: dict[str, float] = {}
 
     async def run(self, changed: asyncio.Event) -> None:
-        """Reconcile at every change, and once a second for what only time brings."""
+        """Reconciles at every change, and once a second because nodes become idle with time."""
         await asyncio.gather(*(view.synced.wait() for view in self._views))
         while True:
             changed.clear()
@@ -61,88 +61,90 @@ class Provisioner:
             except (httpx.HTTPError, Refused) as error:
                 log.warning("provisioning: %s, trying again", error)
             except Exception:
-                # One pod that nobody thought of must not end the proxy and the controllers beside this.
+                # An unexpected pod must not end the proxy and the controllers in the same process.
                 log.exception("provisioning failed, trying again")
             try:
                 await asyncio.wait_for(changed.wait(), 1)
-                # Many changes come at once: a Deployment's pods, a pool's nodes.
+                # Changes come in groups, such as the pods of a Deployment.
                 await asyncio.sleep(0.05)
             except TimeoutError:
                 pass
 
     async def _reconcile(self) -> None:
-        cluster, pools, out = self._folder.record, read_pools(self._folder.pools), capacity.declared_out()
+        cluster, pools, out = self._folder.record, read_pools(self._folder.pools), capacity.unavailable()
         for request in self._views.requests.objects.values():
             if _is_open(request):
                 await self._serve(request, pools, out)
         pods = list(self._pods.objects.values())
-        classes = {name: found for (_, name), found in self._views.classes.objects.items()}
+        classes = {name: compute_class for (_, name), compute_class in self._views.classes.objects.items()}
         result = planner.plan(cluster, pools, self._nodes.objects.values(), pods, classes, out)
         by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
-        for made in result.make:
-            name = await self._make(made.node)
-            message = f"pod triggered scale-up: {nodes.pool_of(made.node)} gets node {name}"
-            await self._tell(by_uid[made.pod], "TriggeredScaleUp", message)
+        for new in result.new_nodes:
+            name = await self._create(new.node)
+            message = f"pod triggered scale-up: {nodes.pool_of(new.node)} gets node {name}"
+            await self._report(by_uid[new.pod], "TriggeredScaleUp", message)
         for uid, reason in result.refused.items():
-            await self._tell(by_uid[uid], "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reason}")
-        self._told = {(uid, message) for uid, message in self._told if uid in by_uid}
+            await self._report(by_uid[uid], "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reason}")
+        self._reported = {(uid, message) for uid, message in self._reported if uid in by_uid}
         await self._remove_idle({pool.name: pool for pool in pools}, result.needed)
 
-    async def _make(self, node: Object) -> str:
-        answered = answer(await self._api.post(_NODES, json=node))
-        name = str(answered["metadata"]["name"])
-        # At once, not when the watch tells: the next round must not make it again.
-        self._nodes.objects["", name] = answered
+    async def _create(self, node: Object) -> str:
+        created = answer(await self._api.post(_NODES, json=node))
+        name = str(created["metadata"]["name"])
+        # Before the watch reports it: the next round must not create the node again.
+        self._nodes.objects["", name] = created
         return name
 
     async def _serve(self, request: Object, pools: list[PoolRecord], out: frozenset[str]) -> None:
-        """Give a ProvisioningRequest all its nodes, or say in its status why it waits."""
+        """Creates all nodes of a ProvisioningRequest, or writes into its status why it waits."""
         metadata = request["metadata"]
         templates: dict[str, Object] = {}
         details: dict[str, str] = {}
         try:
-            for one in request["spec"]["podSets"]:
-                name = one["podTemplateRef"]["name"]
+            for pod_set in request["spec"]["podSets"]:
+                name = pod_set["podTemplateRef"]["name"]
                 path = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates/{name}"
                 templates[name] = answer(await self._api.get(path))
-            made = planner.provision(self._folder.record, pools, self._nodes.objects.values(), request, templates, out)
+            new_nodes = planner.provision(
+                self._folder.record, pools, self._nodes.objects.values(), request, templates, out
+            )
         except (LookupError, Refused) as reason:
             provisioned = _condition("Provisioned", False, "CapacityNotFound", str(reason))
         else:
-            for node in made:
-                await self._make(node)
-            message = f"{len(made)} nodes of {nodes.pool_of(made[0])} are provisioned"
+            for node in new_nodes:
+                await self._create(node)
+            message = f"{len(new_nodes)} nodes of {nodes.pool_of(new_nodes[0])} are provisioned"
             provisioned = _condition("Provisioned", True, "Provisioned", message)
-            # By it Kueue can send the pods to the nodes that came for them, as it is the value of their label.
+            # The value of the nodes' label. Kueue can put it into the node selector of the request's pods.
             details = {"ResizeRequestName": metadata["name"]}
         if _message(request) != provisioned["message"]:
             accepted = _condition("Accepted", True, "Accepted", "the request is accepted")
             path = f"/apis/{planner.REQUEST_API}/namespaces/{metadata['namespace']}/provisioningrequests"
             status = {"status": {"conditions": [accepted, provisioned], "provisioningClassDetails": details}}
-            answered = await self._api.patch(f"{path}/{metadata['name']}/status", json=status, headers=MERGE_PATCH)
-            self._views.requests.objects[metadata["namespace"], metadata["name"]] = answer(answered)
+            response = await self._api.patch(f"{path}/{metadata['name']}/status", json=status, headers=MERGE_PATCH)
+            self._views.requests.objects[metadata["namespace"], metadata["name"]] = answer(response)
 
     async def _remove_idle(self, pools: Mapping[str, PoolRecord], needed: set[str]) -> None:
-        """Remove nodes that had no pod for a while."""
-        living = list(self._nodes.objects.values())
+        """Deletes nodes that had no pod for `IDLE_SECONDS`."""
+        present = list(self._nodes.objects.values())
         busy = needed | {pod["spec"]["nodeName"] for pod in self._pods.objects.values() if _keeps(pod)}
         now = time.monotonic()
-        unused = {node["metadata"]["name"] for node in living} - busy
+        unused = {node["metadata"]["name"] for node in present} - busy
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
-        long = {name for name, since in self._idle_since.items() if now - since >= IDLE_SECONDS}
-        going = list(planner.idle(living, pools, long))
-        for names in going:
+        idle = {name for name, since in self._idle_since.items() if now - since >= IDLE_SECONDS}
+        groups = list(planner.idle(present, pools, idle))
+        for names in groups:
             await self._close(names, True)
-        if going:
+        if groups:
             await asyncio.sleep(BIND_SECONDS)
-        for names in going:
+        for names in groups:
             await self._remove(names)
 
     async def _remove(self, names: list[str]) -> None:
-        """Remove nodes that are closed to new pods, unless a pod has come to one meanwhile."""
+        """Deletes cordoned nodes together, unless a pod was bound to one of them meanwhile."""
         for name in names:
-            on_it = await self._api.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={name}"})
-            if any(_keeps(pod) for pod in answer(on_it)["items"]):
+            response = await self._api.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={name}"})
+            if any(_keeps(pod) for pod in answer(response)["items"]):
                 await self._close(names, None)
                 return
         for name in names:
@@ -154,11 +156,11 @@ class Provisioner:
             change = {"spec": {"unschedulable": closed}}
             answer(await self._api.patch(f"{_NODES}/{name}", json=change, headers=MERGE_PATCH))
 
-    async def _tell(self, pod: Object, reason: str, message: str) -> None:
+    async def _report(self, pod: Object, reason: str, message: str) -> None:
         metadata = pod["metadata"]
-        if (metadata["uid"], message) in self._told:
+        if (metadata["uid"], message) in self._reported:
             return
-        self._told.add((metadata["uid"], message))
+        self._reported.add((metadata["uid"], message))
         now = _now()
         event = {
             "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
@@ -181,7 +183,7 @@ class Provisioner:
 
 
 def _is_open(request: Object) -> bool:
-    """Whether a ProvisioningRequest is the provisioner's, and has no nodes yet."""
+    """Whether a ProvisioningRequest has the provisioner's class and has no nodes yet."""
     conditions = request.get("status", {}).get("conditions", [])
     done = any(c["type"] == "Provisioned" and c["status"] == "True" for c in conditions)
     return not done and request["spec"]["provisioningClassName"] == planner.QUEUED_CLASS
@@ -192,10 +194,10 @@ def _message(request: Object) -> str | None:
     return next((str(c["message"]) for c in conditions if c["type"] == "Provisioned"), None)
 
 
-def _condition(kind: str, holds: bool, reason: str, message: str) -> Object:
+def _condition(condition_type: str, is_true: bool, reason: str, message: str) -> Object:
     return {
-        "type": kind,
-        "status": str(holds),
+        "type": condition_type,
+        "status": str(is_true),
         "reason": reason,
         "message": message,
         "lastTransitionTime": _now(),
@@ -207,7 +209,10 @@ def _now() -> str:
 
 
 def _keeps(pod: Object) -> bool:
-    """Whether a pod keeps its node from being idle: not one that is done, nor a DaemonSet's."""
+    """Whether a pod keeps its node from being idle.
+
+    Finished pods and DaemonSet pods don't.
+    """
     return planner.occupies(pod) and not any(kind == "DaemonSet" for kind in _owner_kinds(pod))
 
 

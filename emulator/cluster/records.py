@@ -1,4 +1,7 @@
-"""What the emulator remembers of a cluster and its node pools: written by the `gcp` plugin, read by the daemon."""
+"""Records of a cluster and its node pools.
+
+The `gcp` plugin writes them and the daemon reads them.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,18 @@ from catalog.tpus import VERSIONS, slices
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """A GKE cluster as the emulator needs it.
+    """A GKE cluster.
 
-    `version` is GKE's own version (`1.36.1-gke.1234000`), which the nodes report; the API server reports the
-    Kubernetes version it was built from. `zones` are the zones that Autopilot's nodes are spread over;
-    `secret_sync` says whether Secrets are made of Secret Manager's.
+    Attributes:
+        name: Name of the cluster.
+        project: Project id.
+        location: Region or zone.
+        mode: Standard or Autopilot.
+        zones: Zones of Autopilot's nodes.
+        version: GKE version (`1.36.1-gke.1234000`), which the nodes report. The API server reports the Kubernetes
+            version that it was built from.
+        labels: Resource labels.
+        secret_sync: Whether secrets of Secret Manager are synchronized.
     """
 
     name: str
@@ -33,11 +43,12 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class PoolRecord:
-    """A node pool. Either `nodes_per_zone` fixes its size, or `min_nodes` and `max_nodes` bound the whole pool.
+    """A node pool.
 
-    `taints` are those that the pool itself declares (`{"key", "value", "effect"}`), beside the ones GKE adds.
-    `topology` is that of a TPU slice (of a single-host one it follows from the machine); `compute_class` the class
-    whose nodes these are, where GKE made the pool for it.
+    Either `nodes_per_zone` fixes its size, or `min_nodes` and `max_nodes` limit the whole pool.
+
+    `taints` are the pool's own (`{"key", "value", "effect"}`), in addition to GKE's. `topology` is that of a TPU slice;
+    for a single-host slice it follows from the machine. `compute_class` is the class that GKE created the pool for.
     """
 
     name: str
@@ -64,16 +75,16 @@ class PoolRecord:
 
     @property
     def floor(self) -> int:
-        """Nodes that the pool has however idle it is."""
+        """The smallest number of nodes of the whole pool."""
         return self.min_nodes if self.nodes_per_zone is None else self.nodes_per_zone * len(self.zones)
 
     @property
     def ceiling(self) -> int:
-        """Nodes that the pool has at its largest."""
+        """The largest number of nodes of the whole pool."""
         return self.max_nodes if self.nodes_per_zone is None else self.nodes_per_zone * len(self.zones)
 
     def shape(self, zone: str) -> NodeShape:
-        """The node that this pool makes in a zone."""
+        """The shape of this pool's nodes in a zone."""
         return NodeShape(
             pool=self.name,
             machine_type=self.machine_type,
@@ -91,21 +102,24 @@ class PoolRecord:
 
 
 def _single_host_topology(machine_type: str) -> str | None:
-    """The topology that a TPU machine has by itself; the API takes none for single-host pools."""
-    every = [one for version in VERSIONS for one in slices(version) if one.machine_type == machine_type]
-    return next((one.topology for one in every if not one.multi_host), None)
+    """The topology of a single-host TPU machine.
+
+    The API accepts no topology for single-host pools.
+    """
+    of_machine = [tpu for version in VERSIONS for tpu in slices(version) if tpu.machine_type == machine_type]
+    return next((tpu.topology for tpu in of_machine if not tpu.multi_host), None)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the API server answers: `host` as `127.0.0.1:PORT`, its CA certificate as base64 of PEM."""
+    """Address of an API server (`127.0.0.1:PORT`) and its CA certificate (PEM in base64)."""
 
     host: str
     ca_certificate: str
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Replace a JSON file whole: a reader, or a process killed here, never leaves half of one."""
+    """Replaces a JSON file atomically: no reader sees, and no killed process leaves, an incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(json.dumps(content, indent=1))
@@ -113,10 +127,10 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_pool(folder: Path, pool: PoolRecord) -> None:
-    """Remember a pool."""
+    """Records a pool."""
     write(folder / f"{pool.name}.json", asdict(pool))
 
 
 def read_pools(folder: Path) -> list[PoolRecord]:
-    """The pools that are remembered, by name."""
+    """Returns the recorded pools, sorted by name."""
     return [PoolRecord(**json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]

@@ -1,9 +1,9 @@
-"""What Managed Service for Prometheus scrapes, as a configuration of Prometheus: the cluster's PodMonitorings.
+"""Turns the cluster's PodMonitorings into a Prometheus configuration that scrapes what Google's service would.
 
-Target labels are Google's: a series that has one of them itself keeps its own under `exported_…`. Left out are the
-labels `top_level_controller_…` and limits: nothing here asks for them. Secrets are read without regard to the
-collector's permissions, and only tokens of service accounts. A pod that no local process stands in for runs
-nothing and is no target.
+Target labels are Google's. If a series has such a label itself, its own value moves to `exported_…`. The labels
+`top_level_controller_…` and limits are omitted, because nothing here uses them. Secrets are read regardless of the
+collector's permissions, and only tokens of service accounts. A pod without a local process runs nothing and is no
+target.
 
 Sources: https://github.com/GoogleCloudPlatform/prometheus-engine/blob/main/doc/api.md#podmonitoring,
 https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed#gmp-pod-monitoring
@@ -25,12 +25,13 @@ Served = Mapping[str, Mapping[int, int]]
 def configuration(
     cluster: ClusterRecord, monitorings: Iterable[Object], pods: Iterable[Object], served: Served
 ) -> Object:
-    """Prometheus' configuration.
+    """Returns the configuration of Prometheus.
 
     Args:
-        cluster: The cluster, for its labels.
-        monitorings, pods: PodMonitorings and Pods of the cluster.
-        served: for each pod's uid that a local process stands in for, container port → local port.
+        cluster: The cluster, for the target labels.
+        monitorings: PodMonitorings of the cluster.
+        pods: Pods of the cluster.
+        served: The local port by container port, for each pod uid with a local process.
     """
     everywhere = {"project_id": cluster.project, "location": cluster.location, "cluster": cluster.name}
     running = [pod for pod in pods if pod["metadata"]["uid"] in served]
@@ -43,12 +44,12 @@ def configuration(
 
 
 def credential(namespace: str, name: str, key: str) -> str:
-    """The file of a Secret's key, beside the configuration."""
+    """Path of the file with a Secret's key, relative to the configuration."""
     return f"credentials/{namespace}_{name}_{key}"
 
 
 def wanted_secrets(monitorings: Iterable[Object]) -> set[tuple[str, str, str]]:
-    """(namespace, name, key) of each Secret that an endpoint's authorization names."""
+    """Returns (namespace, name, key) of the Secrets in the authorization of endpoints."""
     return {
         (monitoring["metadata"]["namespace"], secret["name"], secret["key"])
         for monitoring in monitorings
@@ -63,7 +64,7 @@ def _job(
     metadata, spec = monitoring["metadata"], monitoring["spec"]
     authorization, tls = endpoint.get("authorization"), endpoint.get("tls", {})
     secret = (authorization or {}).get("credentials", {}).get("secret")
-    given = {
+    settings = {
         "scrape_interval": endpoint["interval"],
         "scrape_timeout": endpoint.get("timeout"),
         "metrics_path": endpoint.get("path"),
@@ -95,13 +96,13 @@ def _job(
                     targets.append({"targets": [f"127.0.0.1:{local}"], "labels": common | labels})
     return {
         "job_name": f"PodMonitoring/{metadata['namespace']}/{metadata['name']}/{endpoint['port']}",
-        **{name: value for name, value in given.items() if value},
+        **{name: value for name, value in settings.items() if value},
         "static_configs": targets,
     }
 
 
 def _targets(pod: Object, port: int | str, wanted: Object) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each port of a pod that an endpoint means, and the labels that depend on it."""
+    """The ports of a pod that an endpoint selects, each with its labels."""
     metadata = pod["metadata"]
     values = {"pod": metadata["name"], "node": pod["spec"]["nodeName"]}
     owners = [owner["kind"] for owner in metadata.get("ownerReferences", []) if owner.get("controller")]
@@ -112,7 +113,7 @@ def _targets(pod: Object, port: int | str, wanted: Object) -> Iterator[tuple[int
         if mapping["from"] in metadata.get("labels", {}):
             labels[mapping.get("to") or mapping["from"]] = metadata["labels"][mapping["from"]]
     if isinstance(port, int):
-        # Port numbers are not unique across containers: so no container is named, even where it is wanted.
+        # Two containers can have the same port number, so there is no container label, even if it is requested.
         yield port, labels
         return
     for container in pod["spec"]["containers"]:

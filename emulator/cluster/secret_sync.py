@@ -1,8 +1,8 @@
-"""GKE's Secret synchronization, simulated: a Kubernetes Secret for each SecretSync, from the emulator's Secret Manager.
+"""Simulates GKE's Secret synchronization: creates a Kubernetes Secret for each SecretSync.
 
-A secret of the emulator is a name (`emulator/run existing secret NAME`) whose value is the dummy token. It is read
-as the SecretSync's service account: without the role on the secret that GKE would need, nothing is made. As in the
-controller behind GKE's, a Secret that something else has made is left alone, and what failed is tried again.
+The value of each secret of the emulator (`emulator/run existing secret NAME`) is the dummy token. The SecretSync's
+service account needs the role on the secret, as on GKE; without the role there is no Secret. As in GKE's controller, a
+Secret that something else created stays unchanged, and failures are retried.
 https://cloud.google.com/secret-manager/docs/sync-k8-secrets, kubernetes-sigs/secrets-store-sync-controller
 """
 
@@ -27,12 +27,12 @@ from emulator.gcp_plugin.store import Store, project_number
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-DUMMY_TOKEN = "hf_emulator"  # as emulator/run has it for HF_TOKEN
+DUMMY_TOKEN = "hf_emulator"  # the default of HF_TOKEN in emulator/run
 TRY_AGAIN_SECONDS = 1.0
 
 
 class NotSynced(Exception):
-    """Why a SecretSync has no Secret: a reason of the controller's, and its words."""
+    """Why a SecretSync has no Secret: the controller's reason and message."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -40,12 +40,14 @@ class NotSynced(Exception):
 
 
 class SecretSyncs:
-    """Makes Secrets as SecretSyncs come; with a SecretSync its Secret goes, by Kubernetes' own garbage collection.
+    """Creates the Secrets of SecretSyncs.
+
+    Kubernetes' garbage collection deletes a Secret with its SecretSync.
 
     Args:
-        folder: Of the cluster.
-        api: A client of the cluster.
-        store: The cloud's memory, with secrets and who may read them.
+        folder: Folder of the cluster.
+        api: Client of the cluster.
+        store: The cloud's resources, with secrets and the roles on them.
     """
 
     def __init__(self, folder: Folder, api: httpx.AsyncClient, store: Store) -> None:
@@ -58,7 +60,7 @@ class SecretSyncs:
         self.views = (self._syncs, self._classes)
 
     async def run(self) -> None:
-        """Reconcile at every change, and again while something has failed."""
+        """Reconciles at every change, and again after a failure."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -68,7 +70,7 @@ class SecretSyncs:
                 log.warning("secrets: %s, trying again", error)
                 done = False
             except Exception:
-                # As in the provisioner: what nobody thought of must not end what runs beside this.
+                # As in the provisioner: an unexpected error must not end the other tasks of the daemon.
                 log.exception("secrets failed, trying again")
                 done = False
             if not done:
@@ -76,28 +78,28 @@ class SecretSyncs:
                 self._changed.set()
 
     async def _reconcile(self) -> bool:
-        """Whether every SecretSync has its Secret."""
-        waiting = [one for one in self._syncs.objects.values() if not synced(one)]
+        """Creates missing Secrets. Returns whether every SecretSync has its Secret."""
+        waiting = [sync for sync in self._syncs.objects.values() if not synced(sync)]
         if not waiting:
             return True
         if not self._folder.record.secret_sync:
-            return False  # the cluster's setting may yet change
-        results = [await self._sync(one) for one in waiting if not one["metadata"].get("deletionTimestamp")]
+            return False  # the cluster's setting may still change
+        results = [await self._sync(sync) for sync in waiting if not sync["metadata"].get("deletionTimestamp")]
         return all(results)
 
     async def _sync(self, sync: Object) -> bool:
         try:
-            await self._make(sync)
+            await self._write_secret(sync)
         except NotSynced as error:
-            await self._say(sync, "False", error.reason, str(error))
+            await self._write_status(sync, "False", error.reason, str(error))
             return False
-        await self._say(sync, "True", "CreateSuccessful", "Secret created successfully.")
+        await self._write_status(sync, "True", "CreateSuccessful", "Secret created successfully.")
         return True
 
-    async def _make(self, sync: Object) -> None:
+    async def _write_secret(self, sync: Object) -> None:
         metadata, spec = sync["metadata"], sync["spec"]
         files = await self._read(metadata["namespace"], spec)
-        unknown = [one["sourcePath"] for one in spec["secretObject"]["data"] if one["sourcePath"] not in files]
+        unknown = [item["sourcePath"] for item in spec["secretObject"]["data"] if item["sourcePath"] not in files]
         if unknown:
             raise NotSynced("RemoteSecretStoreFetchFailed", f"no secret has the path {unknown[0]}")
         owner = {"apiVersion": SECRET_SYNC_API, "kind": "SecretSync", "name": metadata["name"], "uid": metadata["uid"]}
@@ -106,60 +108,60 @@ class SecretSyncs:
             "kind": "Secret",
             "metadata": {"name": metadata["name"], "ownerReferences": [owner]},
             "type": spec["secretObject"]["type"],
-            "data": {one["targetKey"]: files[one["sourcePath"]] for one in spec["secretObject"]["data"]},
+            "data": {item["targetKey"]: files[item["sourcePath"]] for item in spec["secretObject"]["data"]},
         }
         path = f"/api/v1/namespaces/{metadata['namespace']}/secrets"
-        found = await self._api.get(f"{path}/{metadata['name']}")
-        if found.status_code == 404:
+        response = await self._api.get(f"{path}/{metadata['name']}")
+        if response.status_code == 404:
             answer(await self._api.post(path, json=secret))
-        elif owner["uid"] not in [one["uid"] for one in answer(found)["metadata"].get("ownerReferences", [])]:
-            text = f"Secret {metadata['name']} is there, and was not made by this SecretSync: delete it"
+        elif owner["uid"] not in [ref["uid"] for ref in answer(response)["metadata"].get("ownerReferences", [])]:
+            text = f"Secret {metadata['name']} exists and was not created by this SecretSync: delete it"
             raise NotSynced("ControllerPatchError", text)
         else:
             answer(await self._api.put(f"{path}/{metadata['name']}", json=secret))
 
     async def _read(self, namespace: str, spec: Object) -> dict[str, str]:
-        """Values by path, in base64."""
-        found = self._classes.objects.get((namespace, spec["secretProviderClassName"]))
-        if found is None:
-            text = f"there is no SecretProviderClass {spec['secretProviderClassName']}"
+        """Returns the values in base64, by path."""
+        provider_class = self._classes.objects.get((namespace, spec["secretProviderClassName"]))
+        if provider_class is None:
+            text = f"SecretProviderClass {spec['secretProviderClassName']} doesn't exist"
             raise NotSynced("SecretProviderClassMisconfigured", text)
         account = spec["serviceAccountName"]
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
         if (await self._api.get(path)).status_code == 404:
-            raise NotSynced("ControllerSyncError", f"there is no service account {account}")
+            raise NotSynced("ControllerSyncError", f"service account {account} doesn't exist")
         value = base64.b64encode(DUMMY_TOKEN.encode()).decode()
         files = {}
-        for secret in yaml.safe_load(found["spec"]["parameters"]["secrets"]):
-            self._may_read(secret["resourceName"], namespace, account)
+        for secret in yaml.safe_load(provider_class["spec"]["parameters"]["secrets"]):
+            self._check_access(secret["resourceName"], namespace, account)
             files[secret["path"]] = value
         return files
 
-    def _may_read(self, version: str, namespace: str, account: str) -> None:
-        named = re.fullmatch(r"(projects/[^/]+/secrets/[^/]+)/versions/(latest|\d+)", version)
-        if named is None or self._store.get(named[1]) is None:
+    def _check_access(self, version: str, namespace: str, account: str) -> None:
+        match = re.fullmatch(r"(projects/[^/]+/secrets/[^/]+)/versions/(latest|\d+)", version)
+        if match is None or self._store.get(match[1]) is None:
             raise NotSynced("ProviderError", f"{version} not found")
         project = self._folder.record.project
         member = principal(project_number(project), project, namespace, account)
-        if self._store.get(f"{named[1]}/{SECRET_ACCESSOR}/{member}") is None:
+        if self._store.get(f"{match[1]}/{SECRET_ACCESSOR}/{member}") is None:
             raise NotSynced("ProviderError", f"permission secretmanager.versions.access denied on {version}")
 
-    async def _say(self, sync: Object, status: str, reason: str, message: str) -> None:
+    async def _write_status(self, sync: Object, status: str, reason: str, message: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         before: Object = next(iter(sync.get("status", {}).get("conditions", [])), {})
         if (before.get("reason"), before.get("message")) == (reason, message):
             return
-        said: Object = {"type": "SecretCreated", "status": status, "reason": reason, "message": message}
-        content: Object = {"conditions": [said | {"lastTransitionTime": now}]}
+        condition: Object = {"type": "SecretCreated", "status": status, "reason": reason, "message": message}
+        content: Object = {"conditions": [condition | {"lastTransitionTime": now}]}
         if status == "True":
             content["lastSuccessfulSyncTime"] = now
         metadata = sync["metadata"]
         path = f"/apis/{SECRET_SYNC_API}/namespaces/{metadata['namespace']}/secretsyncs/{metadata['name']}/status"
-        done = await self._api.patch(path, json={"status": content}, headers=MERGE_PATCH)
-        if done.status_code != 404:  # it has gone meanwhile
-            answer(done)
+        response = await self._api.patch(path, json={"status": content}, headers=MERGE_PATCH)
+        if response.status_code != 404:  # the SecretSync may be deleted meanwhile
+            answer(response)
 
 
 def synced(sync: Object) -> bool:
     """Whether a SecretSync has its Secret."""
-    return any(one["status"] == "True" for one in sync.get("status", {}).get("conditions", []))
+    return any(condition["status"] == "True" for condition in sync.get("status", {}).get("conditions", []))

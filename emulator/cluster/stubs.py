@@ -1,10 +1,10 @@
-"""Stubs of what can't run here: model servers, the TPU device plugin, the Stackdriver adapter. No model answers.
+"""Stubs of programs that can't run here: model servers, the TPU device plugin, the Stackdriver adapter.
 
-    python stubs.py KIND SETTINGS
+    python stubs.py STUB SETTINGS
 
-SETTINGS is a JSON object, the keyword arguments of the stub KIND. Each speaks the HTTP API of what it stands in for, so
-far as this product asks it, on 127.0.0.1. Standard library only, and nothing of this project: there is a process for
-every replica, so starting one has to be cheap.
+SETTINGS is a JSON object with the keyword arguments of STUB. A stub serves the part of the real program's HTTP API that
+this product uses, on 127.0.0.1; no model answers. It imports only the standard library and nothing of this project:
+every replica has a process, so starting one must be cheap.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from typing import Any
 
 Object = dict[str, Any]
 ANSWER = "A stub of the emulated cloud answers: no model runs here."
-# Seconds that a model server takes for a token; a variable of the container, or of who starts the emulator.
+# Seconds per token of a model server. The container or the emulator's environment can set it.
 TOKEN_SECONDS_VARIABLE = "GKE_AI_STUB_TOKEN_SECONDS"
 TOKEN_SECONDS = 0.002
 DEFAULT_TOKENS = 16
-# In a container's private folder: whose chips it holds, and what is in their memory.
+# File in a container's private folder: the chips that it holds and their used memory.
 CHIPS_FILE = "chips.json"
 
 
-class Failed(Exception):
-    """An answer that is an error: its HTTP status, and what it says."""
+class ErrorAnswer(Exception):
+    """An error that the stub answers with: HTTP status and text."""
 
     def __init__(self, status: int, cause: str) -> None:
         super().__init__(cause)
         self.status = status
 
 
-# What a route gives: text as it is, an object as JSON.
+# The result of a route: a string is plain text, an object becomes JSON.
 Answer = str | Object
 Route = Callable[[Object], Answer]
 
 
 def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None) -> ThreadingHTTPServer:
-    """Listen, and answer from another thread.
+    """Listens, and answers from other threads.
 
     Args:
-        port: Local port; 0 for any.
-        routes: By method and path (`GET /health`), or by method alone for every other path. A route gets the request's
+        port: Local port. 0 selects a free one.
+        routes: Routes by method and path (`GET /health`), or by method for all other paths. A route gets the request's
             JSON, with the path as `path`.
-        tls: To answer HTTPS.
+        tls: Context for HTTPS. Default: HTTP.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -67,7 +67,7 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
             if isinstance(request, dict):
                 self._answer(request)
             else:
-                self._reply(400, {"error": "the request is no JSON object"})
+                self._reply(400, {"error": "the request is not a JSON object"})
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -83,9 +83,9 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
             route = routes.get(f"{self.command} {path}") or routes.get(self.command)
             try:
                 if route is None:
-                    raise Failed(404, f"{self.command} {path} is nothing that this stub answers")
+                    raise ErrorAnswer(404, f"this stub doesn't serve {self.command} {path}")
                 self._reply(200, route(request | {"path": path}))
-            except Failed as failure:
+            except ErrorAnswer as failure:
                 self._reply(failure.status, {"error": str(failure)})
 
         def _reply(self, status: int, answer: Answer) -> None:
@@ -98,11 +98,11 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: a line for every probe and scrape helps nobody."""
+            """Logs nothing: a line per probe and scrape would be noise."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
-        # Connections of a burst that wait to be accepted; the default is 5, and then some would be refused.
+        # Length of the accept queue. With the default of 5, some connections of a burst would be refused.
         request_queue_size = 1024
 
     server = Server(("127.0.0.1", port), Handler)
@@ -113,7 +113,7 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
 
 
 def metric(name: str, about: str, samples: Mapping[str, float]) -> str:
-    """A gauge in Prometheus' text format; `samples` is by labels (`id="x"`)."""
+    """Formats a gauge in Prometheus' text format. `samples` are by labels (`id="x"`)."""
     lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
     lines += [f"{name}{{{labels}}} {value}" for labels, value in samples.items()]
     return "\n".join(lines) + "\n"
@@ -125,8 +125,8 @@ def tgi(port: int) -> None:
 
     def generate(request: Object) -> Answer:
         if "inputs" not in request:
-            raise Failed(422, "inputs is missing")
-        _take(request.get("parameters", {}).get("max_new_tokens"))
+            raise ErrorAnswer(422, "inputs is missing")
+        _spend_tokens(request.get("parameters", {}).get("max_new_tokens"))
         return {"generated_text": ANSWER}
 
     serve(port, {"GET /health": lambda _: "", "POST /generate": generate, "POST /v1/completions": _completions})
@@ -139,8 +139,8 @@ def vllm(port: int) -> None:
 
 def _completions(request: Object) -> Answer:
     if "prompt" not in request:
-        raise Failed(422, "prompt is missing")
-    tokens = _take(request.get("max_tokens"))
+        raise ErrorAnswer(422, "prompt is missing")
+    tokens = _spend_tokens(request.get("max_tokens"))
     return {
         "id": f"stub-{time.time_ns()}",
         "object": "text_completion",
@@ -151,8 +151,8 @@ def _completions(request: Object) -> Answer:
     }
 
 
-def _take(tokens: object) -> int:
-    """Take the time of so many tokens."""
+def _spend_tokens(tokens: object) -> int:
+    """Sleeps for the time of this many tokens and returns the number."""
     count = tokens if isinstance(tokens, int) else DEFAULT_TOKENS
     time.sleep(count * float(os.environ.get(TOKEN_SECONDS_VARIABLE) or TOKEN_SECONDS))
     return count
@@ -160,11 +160,11 @@ def _take(tokens: object) -> int:
 
 # ----------------------------------------------------------------------------------------------------------- JetStream
 class Engine:
-    """Decoding slots: a request that finds none free waits in the prefill queue.
+    """Decoding slots. A request waits in the prefill queue while no slot is free.
 
     Args:
-        slots: How many there are.
-        changed: Told the share of used slots whenever it changes.
+        slots: Number of slots.
+        changed: Called with the share of used slots whenever it changes.
     """
 
     def __init__(self, slots: int, changed: Callable[[float], None]) -> None:
@@ -176,7 +176,7 @@ class Engine:
         self._use(0)
 
     def generate(self, tokens: object) -> None:
-        """Wait for a slot, and hold it for as long as the tokens take."""
+        """Waits for a slot and holds it for the time of the tokens."""
         turn = threading.Event()
         with self._lock:
             if self.used < self.slots:
@@ -186,11 +186,11 @@ class Engine:
                 self.backlog.append(turn)
         turn.wait()
         try:
-            _take(tokens)
+            _spend_tokens(tokens)
         finally:
             with self._lock:
                 if self.backlog:
-                    self.backlog.popleft().set()  # the slot goes straight to the next
+                    self.backlog.popleft().set()  # the next request gets the slot directly
                 else:
                     self._use(-1)
 
@@ -206,20 +206,23 @@ class Engine:
         ) + metric("jetstream_slots_used_percentage", "Share of decoding slots in use, 0 to 1", used)
 
 
-# Share of the chips' memory that the model takes, and what full slots add to it.
+# Shares of the chips' memory: used by the model, and added by full slots.
 MODEL_MEMORY, SLOTS_MEMORY = 0.25, 0.65
 
 
 def maxengine(port: int, metrics_port: int | None, slots: int, id: str, chips_file: str, chips: Object) -> None:
-    """JetStream's engine. The real one speaks gRPC on `port`: nobody but the HTTP front in its pod asks there."""
+    """JetStream's engine.
 
-    def note(share: float) -> None:
+    The real engine serves gRPC on `port`, which only the HTTP front in its pod calls.
+    """
+
+    def write_memory(share: float) -> None:
         used = int(chips["memory"] * (MODEL_MEMORY + SLOTS_MEMORY * share))
         fresh = f"{chips_file}.new"
         Path(fresh).write_text(json.dumps(chips | {"used": used}))
         os.replace(fresh, chips_file)
 
-    engine = Engine(slots, note)
+    engine = Engine(slots, write_memory)
 
     def generate(request: Object) -> Answer:
         engine.generate(request.get("max_tokens"))
@@ -231,20 +234,20 @@ def maxengine(port: int, metrics_port: int | None, slots: int, id: str, chips_fi
 
 
 def jetstream_http(port: int, engine_port: int) -> None:
-    """The HTTP front of JetStream: it passes requests on to the engine in its pod.
+    """The HTTP front of JetStream, which forwards requests to the engine in its pod.
 
     https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
     """
 
     def generate(request: Object) -> Answer:
         if "prompt" not in request:
-            raise Failed(422, "prompt is missing")
+            raise ErrorAnswer(422, "prompt is missing")
         connection = http.client.HTTPConnection("127.0.0.1", engine_port)
         try:
             connection.request("POST", "/generate", json.dumps(request))
             answer: Object = json.load(connection.getresponse())
         except OSError as error:
-            raise Failed(503, f"the engine doesn't answer: {error}") from error
+            raise ErrorAnswer(503, f"the engine doesn't answer: {error}") from error
         finally:
             connection.close()
         return answer
@@ -253,16 +256,16 @@ def jetstream_http(port: int, engine_port: int) -> None:
     serve(port, {**healthy, "POST /generate": generate})
 
 
-# --------------------------------------------------------------------------------------------------------- of the node
+# -------------------------------------------------------------------------------------------------------- node, metrics
 def device_plugin(port: int, sandboxes: str, node: str) -> None:
-    """What GKE's TPU device plugin says of the memory of its node's chips, for the containers that hold them.
+    """GKE's TPU device plugin: reports the memory of its node's chips, by the containers that hold them.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#metrics
     """
 
     def metrics(_: Object) -> Answer:
         used, total = {}, {}
-        for chips in _held(Path(sandboxes), node):
+        for chips in _chips_on(Path(sandboxes), node):
             labels = ",".join(f'{name}="{value}"' for name, value in chips["labels"].items())
             for chip in range(chips["count"]):
                 used[f'accelerator_id="{chip}",{labels}'] = chips["used"]
@@ -272,18 +275,18 @@ def device_plugin(port: int, sandboxes: str, node: str) -> None:
     serve(port, {"GET": metrics})
 
 
-def _held(sandboxes: Path, node: str) -> list[Object]:
-    found = []
+def _chips_on(sandboxes: Path, node: str) -> list[Object]:
+    result = []
     for file in sorted(sandboxes.glob(f"*/*/{CHIPS_FILE}")):
         try:
-            found.append(json.loads(file.read_text()))
+            result.append(json.loads(file.read_text()))
         except FileNotFoundError:
             continue  # its pod has just ended
-    return [chips for chips in found if chips["node"] == node]
+    return [chips for chips in result if chips["node"] == node]
 
 
 def metrics_api(port: int, certificate: str, key: str) -> None:
-    """A metrics API that has no metric, in place of the Stackdriver adapter: there is no Cloud Monitoring here."""
+    """A metrics API without metrics, in place of the Stackdriver adapter, which needs Cloud Monitoring."""
 
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
@@ -291,10 +294,10 @@ def metrics_api(port: int, certificate: str, key: str) -> None:
 
 
 def discovery(request: Object) -> Answer:
-    """An aggregated API without a resource, and nothing below it."""
+    """Discovery of an aggregated API without resources."""
     empty, apis, *group_version = request["path"].split("/")
     if (empty, apis, len(group_version)) != ("", "apis", 2):
-        raise Failed(404, "no metrics: a stub stands in for the Stackdriver adapter")
+        raise ErrorAnswer(404, "no metrics: this is a stub of the Stackdriver adapter")
     group = "/".join(group_version)
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []}
 

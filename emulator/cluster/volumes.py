@@ -1,6 +1,6 @@
-"""Persistent disks as GKE's CSI driver makes them: a volume for each claim whose pod has a node, and none afterwards.
+"""Simulates GKE's CSI driver: creates a volume for each claim whose pod has a node, and deletes released volumes.
 
-The scheduler and the controller manager do the rest; nothing is attached, as no container runs.
+The scheduler and the controller manager do the rest. Nothing is attached, because no container runs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 # https://cloud.google.com/kubernetes-engine/docs/how-to/persistent-volumes/gce-pd-csi-driver
 DRIVER = "pd.csi.storage.gke.io"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
-# Set by the controller manager on a claim that is somebody else's to serve.
+# The controller manager sets it on a claim of an external driver.
 _SERVED_BY = "volume.kubernetes.io/storage-provisioner"
 _VOLUMES = "/api/v1/persistentvolumes"
 
 
 def volume_for(claim: Object, node: Object, storage_class: Object) -> Object:
-    """The volume that a claim waits for, in the zone of the node that its pod is to run on."""
+    """Returns the volume for a claim, in the zone of the node that is selected for its pod."""
     metadata, spec = claim["metadata"], claim["spec"]
     zone = {"key": ZONE, "operator": "In", "values": [node["metadata"]["labels"][ZONE]]}
     name = f"pvc-{metadata['uid']}"
@@ -51,14 +51,14 @@ def volume_for(claim: Object, node: Object, storage_class: Object) -> Object:
 
 
 def waits(claim: Object) -> bool:
-    """Whether a claim's pod has a node and its volume is ours to make."""
+    """Whether a claim waits for a volume of this driver and its pod has a node."""
     annotations = claim["metadata"].get("annotations", {})
     pending = claim["status"].get("phase") == "Pending" and not claim["metadata"].get("deletionTimestamp")
     return pending and annotations.get(_SERVED_BY) == DRIVER and _SELECTED_NODE in annotations
 
 
 class Volumes:
-    """Makes and removes volumes as claims come and go."""
+    """Creates volumes for claims and deletes released volumes."""
 
     def __init__(self, api: httpx.AsyncClient) -> None:
         self._api = api
@@ -68,7 +68,7 @@ class Volumes:
         self.views = (self._claims, self._volumes)
 
     async def run(self) -> None:
-        """Reconcile at every change."""
+        """Reconciles at every change, and again after a failure."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -77,7 +77,7 @@ class Volumes:
             except (httpx.HTTPError, Refused) as error:
                 log.warning("volumes: %s, trying again", error)
             except Exception:
-                # As in the provisioner: what nobody thought of must not end what runs beside this.
+                # As in the provisioner: an unexpected error must not end the other tasks of the daemon.
                 log.exception("volumes failed, trying again")
             else:
                 continue
@@ -88,16 +88,17 @@ class Volumes:
         for volume in list(self._volumes.objects.values()):
             released = volume.get("status", {}).get("phase") == "Released"
             ours = volume["spec"].get("csi", {}).get("driver") == DRIVER
-            going = volume["metadata"].get("deletionTimestamp")
-            if ours and released and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" and not going:
+            deleting = volume["metadata"].get("deletionTimestamp")
+            if ours and released and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" and not deleting:
                 answer(await self._api.delete(f"{_VOLUMES}/{volume['metadata']['name']}"))
         for claim in filter(waits, list(self._claims.objects.values())):
             if ("", f"pvc-{claim['metadata']['uid']}") in self._volumes.objects:
                 continue
             node = await self._get(f"/api/v1/nodes/{claim['metadata']['annotations'][_SELECTED_NODE]}")
-            kind = await self._get(f"/apis/storage.k8s.io/v1/storageclasses/{claim['spec']['storageClassName']}")
-            made = answer(await self._api.post(_VOLUMES, json=volume_for(claim, node, kind)))
-            self._volumes.objects["", made["metadata"]["name"]] = made
+            class_name = claim["spec"]["storageClassName"]
+            storage_class = await self._get(f"/apis/storage.k8s.io/v1/storageclasses/{class_name}")
+            volume = answer(await self._api.post(_VOLUMES, json=volume_for(claim, node, storage_class)))
+            self._volumes.objects["", volume["metadata"]["name"]] = volume
 
     async def _get(self, path: str) -> Object:
         return answer(await self._api.get(path))

@@ -1,13 +1,14 @@
-"""The emulated `gcp` resource plugin: the cloud of this machine behind Pulumi's provider protocol.
+"""Emulates the `gcp` plugin of Pulumi: the emulated cloud behind Pulumi's provider protocol.
 
-- `plugin`: the protocol;
-- `resource`: the life that all resources have; `containers`, `storage`, `secrets`: what is particular to each;
-- `functions`: look-ups;
-- `schema`: the provider's own properties (`properties.yaml`): which changes replace, which are none, what conflicts;
-- `diff`: what the provider plans between two sets of inputs, and what the cloud keeps;
-- `rules`: what Google's API refuses beyond types;
-- `rest`: the body that the provider would send, checked against Google's discovery document;
-- `store`: what the cloud remembers; `clusters`: what makes its clusters real.
+- `plugin`: the protocol
+- `resource`: the life cycle of all resources; `containers`, `storage`, `secrets`, …: the resources
+- `functions`: look-ups
+- `schema`: the provider's properties (`properties.yaml`): which changes replace, which are ignored, what conflicts
+- `diff`: the changes that the provider plans, and the values that it keeps
+- `rules`, `bucket_rules`, `principals`: Google's rules beyond types
+- `rest`, `rest_names`: the body that the provider would send, validated against Google's discovery document
+- `store`: the resources of the cloud
+- `clusters`, `cluster_records`: the Kubernetes clusters behind GKE's
 
-Inputs are checked against the SDK's own types by `emulator.sdk_types`.
+`emulator.sdk_types` checks inputs against the types of the SDK.
 """

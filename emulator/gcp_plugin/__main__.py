@@ -9,7 +9,10 @@ from emulator.plugin import serve
 
 
 def main() -> None:
-    """Serves; the SDK's types are imported meanwhile, so that the engine has its port sooner."""
+    """Serves.
+
+    A thread imports the SDK's types meanwhile, so that the engine gets the port sooner.
+    """
     plugin = Gcp()
     threading.Thread(target=plugin.warm_up, daemon=True).start()
     serve(plugin)

@@ -1,4 +1,4 @@
-"""The cloud's clusters: those that `emulator.cluster` makes on this machine, with its errors in the plugin's form."""
+"""The Kubernetes clusters behind GKE clusters, which `emulator.cluster` runs on this machine."""
 
 from __future__ import annotations
 
@@ -15,47 +15,50 @@ from emulator.plugin import Refused
 
 
 class Clusters(Protocol):
-    """What the cloud needs to make clusters real."""
+    """Creates and deletes Kubernetes clusters and their pools."""
 
     def create(self, name: str, record: ClusterRecord) -> Endpoint:
-        """Makes a cluster, or goes on with one that was begun."""
+        """Creates a cluster, or continues an interrupted creation."""
 
     def delete(self, name: str) -> None:
-        """Ends a cluster with all its processes."""
+        """Deletes a cluster and ends all its processes."""
 
     def set_pool(self, name: str, pool: PoolRecord) -> None:
-        """Makes a pool what the record says."""
+        """Creates a pool or changes it to match the record."""
 
     def remove_pool(self, name: str, pool: str) -> None:
-        """Drains and removes a pool."""
+        """Drains and deletes a pool."""
 
 
 class LocalClusters:
     """`Clusters` on this machine."""
 
     def create(self, name: str, record: ClusterRecord) -> Endpoint:
-        with _told():
+        with _as_refusals():
             return cluster.create(name, record)
 
     def delete(self, name: str) -> None:
-        with _told():
+        with _as_refusals():
             cluster.delete(name)
 
     def set_pool(self, name: str, pool: PoolRecord) -> None:
-        with _told():
+        with _as_refusals():
             cluster.set_pool(name, pool)
 
     def remove_pool(self, name: str, pool: str) -> None:
-        with _told():
+        with _as_refusals():
             cluster.remove_pool(name, pool)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Says what went wrong in the cluster as a refusal of the cloud; anything else is a defect."""
+def _as_refusals() -> Iterator[None]:
+    """Turns errors of the cluster into refusals of the cloud.
+
+    Any other exception is a defect.
+    """
     try:
         yield
     except (cluster.ClusterFailed, cluster.MissingTool, cluster.NoSuchCluster, RefusedByApiServer) as error:
         raise Refused(f"the emulator's cluster: {error}") from error
     except (TimeoutError, httpx.HTTPError) as error:
-        raise Refused(f"the emulator's cluster does not answer as it should: {error}") from error
+        raise Refused(f"the emulator's cluster doesn't answer correctly: {error}") from error

@@ -6,16 +6,15 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from catalog import zones
-from catalog.capacity import mode_of
 from catalog.machines import boot_disk_type
-from catalog.workload_identity import pool_name
-from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
 from emulator.gcp_plugin.iam import require_account
-from emulator.gcp_plugin.network import CLUSTER, must_hold
+from emulator.gcp_plugin.network import CLUSTER, check_network
+from emulator.gcp_plugin.refusals import Problem, bad_request
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import RUNNING, Record
 from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
@@ -46,7 +45,7 @@ class Cluster(Resource):
     def body(self, inputs: Properties) -> rest.Body:
         return rest.cluster(inputs)
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         return list(rules.cluster(inputs, body, self.cloud.project_of(inputs), self.cloud.location_of(inputs)))
 
     def identity(self, inputs: Properties) -> str:
@@ -67,10 +66,10 @@ class Cluster(Resource):
         for other in self.store.all(CLUSTER):
             if other.inputs["name"] == name:
                 raise Refused(
-                    f"{other.identity} has the same name. Google Cloud would allow it; this emulator knows its "
-                    "clusters by name alone. Give one another name, or another GKE_AI_STATE"
+                    f"{other.identity} has the same name. Google Cloud allows this, but the emulator needs unique "
+                    "cluster names. Rename one of the clusters, or use another GKE_AI_STATE"
                 )
-        must_hold(self.store, record)
+        check_network(self.store, record)
         for account in accounts(record.inputs):
             require_account(self.store, account)
 
@@ -89,21 +88,21 @@ class Cluster(Resource):
         endpoint = self.cloud.clusters.create(inputs["name"], cluster_record(record, inputs))
         self._default_pool(record, inputs)
         if workload_pool(record) is not None:
-            self.store.make_identity_pool(record.project)
-        # Google's is gke-ID-NUMBER.REGION.gke.goog; this one leads to this machine.
+            self.store.create_identity_pool(record.project)
+        # Google's name is gke-ID-NUMBER.REGION.gke.goog. This one resolves to this machine.
         name = f"localhost:{endpoint.host.rpartition(':')[2]}"
         return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate, "dnsEndpoint": name}
 
     def apply(self, record: Record, inputs: Properties) -> None:
         wanted = cluster_record(record, inputs)
         if wanted.secret_sync != cluster_record(record, record.inputs).secret_sync:
-            self.cloud.clusters.create(inputs["name"], wanted)  # which is there, and recorded anew
+            self.cloud.clusters.create(inputs["name"], wanted)  # the cluster exists: this updates its record
         self._default_pool(record, inputs)
         if workload_pool(replace(record, inputs=inputs)) is not None:
-            self.store.make_identity_pool(record.project)
+            self.store.create_identity_pool(record.project)
 
     def _default_pool(self, record: Record, inputs: Properties) -> None:
-        """Google makes a pool with every Standard cluster; the provider removes it again where it is told to."""
+        """Creates the pool that every new Standard cluster has, or deletes it with `removeDefaultNodePool`."""
         pool = Record(
             identity=f"{record.identity}/nodePools/{DEFAULT_POOL}",
             kind=NODE_POOL,
@@ -118,12 +117,12 @@ class Cluster(Resource):
             facts={"version": record.facts["version"], "zones": record.facts["zones"], "ofCluster": True},
             status=RUNNING,
         )
-        there = self.store.get(pool.identity)
+        existing = self.store.get(pool.identity)
         wanted = not is_autopilot(inputs) and not inputs.get("removeDefaultNodePool")
-        if wanted and (there is None or (there.facts.get("ofCluster") and there.inputs != pool.inputs)):
+        if wanted and (existing is None or (existing.facts.get("ofCluster") and existing.inputs != pool.inputs)):
             self.cloud.clusters.set_pool(inputs["name"], pool_record(record, pool.inputs))
             self.store.put(pool)
-        elif not wanted and there is not None and there.facts.get("ofCluster"):
+        elif not wanted and existing is not None and existing.facts.get("ofCluster"):
             self.cloud.clusters.remove_pool(inputs["name"], DEFAULT_POOL)
             self.store.remove(pool.identity)
 
@@ -141,7 +140,7 @@ class Cluster(Resource):
         self.store.remove(record.identity)
 
     def defaults(self, inputs: Properties) -> Properties:
-        """As the API reads back a cluster that was created with nothing but a name."""
+        """The values that the API returns for a cluster that was created with only a name."""
         return {
             # https://github.com/hashicorp/terraform-provider-google/blob/main/google/services/container/resource_container_cluster_test.go
             "authenticatorGroupsConfig": {"securityGroup": ""},
@@ -166,7 +165,7 @@ class Cluster(Resource):
             "masterAuth": {
                 "clientCertificate": "",
                 "clientCertificateConfig": {"issueClientCertificate": False},
-                "clientKey": Secret(""),  # the provider has it as sensitive, which makes all of masterAuth a secret
+                "clientKey": Secret(""),  # sensitive in the provider, which makes all of masterAuth a secret
                 "clusterCaCertificate": facts["caCertificate"],
             },
             "masterVersion": facts["version"],
@@ -181,39 +180,11 @@ class Cluster(Resource):
         return outputs
 
 
-def cluster_record(record: Record, inputs: Properties) -> ClusterRecord:
-    """A cluster as `emulator.cluster` makes it."""
-    mode: Literal["standard", "autopilot"] = "autopilot" if is_autopilot(inputs) else "standard"
-    return ClusterRecord(
-        name=inputs["name"],
-        project=record.project,
-        location=record.facts["location"],
-        mode=mode,
-        zones=record.facts["zones"],
-        version=record.facts["version"],
-        labels=inputs.get("resourceLabels") or {},
-        secret_sync=bool((inputs.get("secretSyncConfig") or {}).get("enabled")),
-    )
-
-
 def accounts(inputs: Properties) -> list[str]:
-    """Service accounts that nodes of a cluster or of a pool run as."""
+    """Service accounts of the nodes of a cluster or a pool."""
     scaling = (inputs.get("clusterAutoscaling") or {}).get("autoProvisioningDefaults") or {}
-    named = [(inputs.get("nodeConfig") or {}).get("serviceAccount"), scaling.get("serviceAccount")]
-    return [one for one in named if one]
-
-
-def is_autopilot(inputs: Properties) -> bool:
-    """Whether a cluster of these inputs is an Autopilot cluster."""
-    return bool(inputs.get("enableAutopilot"))
-
-
-def workload_pool(record: Record) -> str | None:
-    """A cluster's identity pool; an Autopilot cluster always has one."""
-    if is_autopilot(record.inputs):
-        return pool_name(record.project)
-    pool: str | None = (record.inputs.get("workloadIdentityConfig") or {}).get("workloadPool")
-    return pool
+    emails = [(inputs.get("nodeConfig") or {}).get("serviceAccount"), scaling.get("serviceAccount")]
+    return [email for email in emails if email]
 
 
 class NodePool(Resource):
@@ -226,16 +197,16 @@ class NodePool(Resource):
     def body(self, inputs: Properties) -> rest.Body:
         return rest.node_pool(inputs)
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         if inputs["cluster"] is UNKNOWN and "location" not in inputs:
             return []
         return list(rules.node_pool(inputs, body, self._place(inputs)[1]))
 
     def _place(self, inputs: Properties) -> tuple[str, str, str]:
-        """Project, location and name of the cluster, which is named alone or by its id."""
+        """Project, location and name of the pool's cluster. `cluster` is a name or an id."""
         form = r"projects/([^/]+)/(?:locations|zones)/([^/]+)/clusters/([^/]+)"
-        if isinstance(inputs["cluster"], str) and (found := re.fullmatch(form, inputs["cluster"])):
-            return found[1], found[2], found[3]
+        if isinstance(inputs["cluster"], str) and (parts := re.fullmatch(form, inputs["cluster"])):
+            return parts[1], parts[2], parts[3]
         return self.cloud.project_of(inputs), self.cloud.location_of(inputs), inputs["cluster"]
 
     def owner(self, inputs: Properties) -> str:
@@ -266,7 +237,7 @@ class NodePool(Resource):
                 f"googleapi: Error 400: {cluster.identity} is being created. Try again later., failedPrecondition"
             )
         if is_autopilot(cluster.inputs):
-            raise Refused(rules.bad_request("Autopilot clusters do not support mutating node pools"))
+            raise Refused(bad_request("Autopilot clusters do not support mutating node pools"))
         self._may_have(cluster, record.inputs)
         for account in accounts(record.inputs):
             require_account(self.store, account)
@@ -276,7 +247,7 @@ class NodePool(Resource):
         """https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels"""
         channel = (cluster.inputs.get("releaseChannel") or {"channel": "REGULAR"})["channel"]
         if channel != "UNSPECIFIED" and (inputs.get("management") or {}).get("autoUpgrade") is False:
-            raise Refused(rules.bad_request(f"Auto_upgrade must be true when release_channel {channel} is set."))
+            raise Refused(bad_request(f"Auto_upgrade must be true when release_channel {channel} is set."))
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         cluster = self._cluster(self.identity(inputs))
@@ -301,7 +272,7 @@ class NodePool(Resource):
         self.store.remove(record.identity)
 
     def defaults(self, inputs: Properties) -> Properties:
-        """As the API reads back a pool that was created with a name, a cluster and a machine type."""
+        """The values that the API returns for a pool that was created with a name, a cluster and a machine type."""
         machine = (inputs.get("nodeConfig") or {}).get("machineType", rules.DEFAULT_MACHINE)
         return {
             "management": {"autoRepair": True, "autoUpgrade": True},
@@ -342,59 +313,3 @@ class NodePool(Resource):
 def _parts(identity: str) -> tuple[str, str, str]:
     _, project, _, location, _, cluster, *_ = identity.split("/")
     return project, location, cluster
-
-
-def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
-    """A node pool as `emulator.cluster` makes it, read from the same body that Google would get."""
-    body = rest.node_pool(inputs).content
-    config, scaling = body.get("config", {}), body.get("autoscaling")
-    there = body.get("locations") or cluster.facts["zones"]
-    accelerator = (config.get("accelerators") or [{}])[0]
-    # Since 1.30.1-gke.1156000 GKE installs the default driver where none is named:
-    # https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#create
-    driver = accelerator.get("gpuDriverInstallationConfig", {}).get("gpuDriverVersion", "DEFAULT")
-    drivers: dict[str, Literal["default", "latest", "disabled"]] = {
-        "DEFAULT": "default",
-        "LATEST": "latest",
-        "INSTALLATION_DISABLED": "disabled",
-    }
-    effects = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
-    fixed = scaling is None
-    low = high = 0
-    if scaling is not None:
-        total = scaling["totalMaxNodeCount"]
-        low = scaling["totalMinNodeCount"] if total else scaling["minNodeCount"] * len(there)
-        high = total or scaling["maxNodeCount"] * len(there)
-    metadata = config.get("workloadMetadataConfig", {}).get("mode", "GKE_METADATA")
-    return PoolRecord(
-        name=inputs["name"],
-        machine_type=config.get("machineType", rules.DEFAULT_MACHINE),
-        zones=list(there),
-        gpu=accelerator.get("acceleratorType"),
-        gpus=int(accelerator.get("acceleratorCount", 0)),
-        driver=drivers.get(driver, "default"),
-        capacity=_capacity(body),
-        labels=dict(config.get("labels", {})),
-        taints=[
-            {"key": taint["key"], "value": taint.get("value", ""), "effect": effects[taint["effect"]]}
-            for taint in config.get("taints", [])
-        ],
-        disk_gb=config.get("diskSizeGb", 100),
-        # Not the first size, which the API keeps beside the present one.
-        nodes_per_zone=inputs.get("nodeCount", body.get("initialNodeCount", 0)) if fixed else None,
-        min_nodes=low,
-        max_nodes=high,
-        workload_identity=workload_pool(cluster) is not None and metadata == "GKE_METADATA",
-        topology=body.get("placementPolicy", {}).get("tpuTopology"),
-    )
-
-
-def _capacity(body: Properties) -> str:
-    config = body.get("config", {})
-    affinity = config.get("reservationAffinity", {}).get("consumeReservationType")
-    return mode_of(
-        queued=body.get("queuedProvisioning", {}).get("enabled"),
-        flex_start=config.get("flexStart"),
-        spot=bool(config.get("spot") or config.get("preemptible")),
-        reservation=affinity == "SPECIFIC_RESERVATION",
-    )

@@ -1,7 +1,7 @@
-"""What the provider plans for new inputs, property by property, and what it keeps of the old ones.
+"""The changes that the provider plans for new inputs, and the old values that it keeps.
 
-A property that is stated is compared with what the cloud has. One that is no longer stated goes back to its default,
-unless it is computed: then the provider keeps the cloud's value and plans nothing.
+A property with a value is compared with the cloud's value. A property that was removed returns to its default, unless
+it is computed: then the provider keeps the cloud's value and plans no change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """One property that differs; `path` is as the engine writes it, `nodeConfig.guestAccelerators[0].count`."""
+    """A changed property.
+
+    `path` has the engine's form, `nodeConfig.guestAccelerators[0].count`.
+    """
 
     path: str
     kind: Kind
@@ -26,7 +29,10 @@ class Change:
 
 
 def changes(schema: Schema, old: Values, new: Values, cloud: Values) -> list[Change]:
-    """The differences of two sets of inputs; `cloud` has what the resource is, which inputs need not state."""
+    """Compares two sets of inputs.
+
+    `cloud` has the resource's current values, which the inputs may omit.
+    """
     return list(_of_block(schema, old, new, cloud, ""))
 
 
@@ -37,54 +43,57 @@ def _of_block(schema: Schema, old: Values, new: Values, cloud: Values, path: str
 
 
 def _of_property(schema: Schema, old: Any, new: Any, cloud: Any, path: str) -> Iterator[Change]:
-    known = schema.at(path)
-    # The provider can't tell an empty list of blocks from none.
-    old, new = (None if known.block and value == [] else value for value in (old, new))
+    property_ = schema.at(path)
+    # The provider doesn't distinguish an empty list of blocks from an absent one.
+    old, new = (None if property_.block and value == [] else value for value in (old, new))
     if new is None:
-        if old is not None and not known.computed and old != known.default:
+        if old is not None and not property_.computed and old != property_.default:
             yield Change(path, "DELETE", schema.replaces(path, old))
         return
     if old is not None:
         yield from _of_value(schema, old, new, cloud, path, "UPDATE")
         return
-    there = known.default if cloud is None else cloud
-    if there is None:
-        if new != {} or known.block:
+    current = property_.default if cloud is None else cloud
+    if current is None:
+        if new != {} or property_.block:
             yield Change(path, "ADD", schema.replaces(path, new))
-    elif known.block and isinstance(new, dict):
-        yield from _of_block(schema, {}, new, there, path)
+    elif property_.block and isinstance(new, dict):
+        yield from _of_block(schema, {}, new, current, path)
     else:
-        yield from _of_value(schema, there, new, there, path, "ADD")
+        yield from _of_value(schema, current, new, current, path, "ADD")
 
 
 def _of_value(schema: Schema, old: Any, new: Any, cloud: Any, path: str, kind: Kind) -> Iterator[Change]:
-    """Two values that are both there: the earlier inputs', or the cloud's."""
+    """Compares a new value with an existing one, of the old inputs or of the cloud."""
     if isinstance(old, dict) and isinstance(new, dict):
         yield from _of_block(schema, old, new, cloud if isinstance(cloud, dict) else {}, path)
     elif isinstance(old, list) and isinstance(new, list):
-        further = cloud if isinstance(cloud, list) else []
+        cloud_items = cloud if isinstance(cloud, list) else []
         for index in range(max(len(old), len(new))):
-            place = f"{path}[{index}]"
-            one, other, there = (values[index] if index < len(values) else None for values in (old, new, further))
-            if one is None or other is None:
-                yield Change(place, "ADD" if one is None else "DELETE", schema.replaces(place, other or one))
+            item_path = f"{path}[{index}]"
+            before, after, current = (
+                values[index] if index < len(values) else None for values in (old, new, cloud_items)
+            )
+            if before is None or after is None:
+                replaces = schema.replaces(item_path, after or before)
+                yield Change(item_path, "ADD" if before is None else "DELETE", replaces)
             else:
-                yield from _of_value(schema, one, other, there, place, kind)
+                yield from _of_value(schema, before, after, current, item_path, kind)
     elif old != new:
         yield Change(path, kind, schema.replaces(path, new))
 
 
 def kept(schema: Schema, old: Values, new: Values, path: str = "") -> Values:
-    """The new inputs, with what the cloud keeps of the old ones."""
+    """The new inputs with the old values that the cloud keeps."""
     result = dict(new)
     for name, value in old.items():
-        place, stated = join(path, name), new.get(name)
-        known = schema.at(place)
-        if stated is None or (known.block and stated == []):
-            if known.computed:
+        property_path, new_value = join(path, name), new.get(name)
+        property_ = schema.at(property_path)
+        if new_value is None or (property_.block and new_value == []):
+            if property_.computed:
                 result[name] = value
-        elif known.block:
-            result[name] = _kept_within(schema, value, stated, place)
+        elif property_.block:
+            result[name] = _kept_within(schema, value, new_value, property_path)
     return result
 
 
@@ -96,16 +105,16 @@ def _kept_within(schema: Schema, old: Any, new: Any, path: str) -> Any:
     return new
 
 
-def stated(schema: Schema, inputs: Values, found: Values, path: str = "") -> Values:
-    """Of what a refresh found, what belongs to the inputs: all but what the cloud has kept or decided."""
+def refreshed_inputs(schema: Schema, inputs: Values, current: Values, path: str = "") -> Values:
+    """The current values that belong to the inputs: all except those that the cloud kept or chose."""
     result = {}
-    for name, value in found.items():
-        place, before = join(path, name), inputs.get(name)
-        known = schema.at(place)
-        if before is None and known.computed:
+    for name, value in current.items():
+        property_path, before = join(path, name), inputs.get(name)
+        property_ = schema.at(property_path)
+        if before is None and property_.computed:
             continue
-        if known.block and isinstance(before, dict) and isinstance(value, dict):
-            result[name] = stated(schema, before, value, place)
+        if property_.block and isinstance(before, dict) and isinstance(value, dict):
+            result[name] = refreshed_inputs(schema, before, value, property_path)
         else:
             result[name] = value
     return result

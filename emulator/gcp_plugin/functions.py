@@ -1,4 +1,7 @@
-"""The provider's functions that the program calls: they look something up and change nothing."""
+"""The provider's functions that the program calls.
+
+They read resources and change nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from emulator.gcp_plugin.containers import Cluster, is_autopilot
+from emulator.gcp_plugin.cluster_records import is_autopilot
+from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.resource import Cloud, Properties
 from emulator.gcp_plugin.secrets import get_secret
 from emulator.gcp_plugin.store import project_number
@@ -14,8 +18,11 @@ from emulator.plugin import Refused, plain
 
 
 def get_project(cloud: Cloud, arguments: Properties) -> Properties:
-    """`getProject`: every well-formed project exists here; its number is decided by its id."""
-    _known(arguments, {"projectId"})
+    """`getProject`: every well-formed project id exists here.
+
+    The number follows from the id.
+    """
+    _check_arguments(arguments, {"projectId"})
     project = arguments.get("projectId") or cloud.project_of({})
     # https://cloud.google.com/resource-manager/docs/creating-managing-projects#before_you_begin
     if not re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", project):
@@ -30,8 +37,11 @@ def get_project(cloud: Cloud, arguments: Properties) -> Properties:
 
 
 def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
-    """`getCluster`: a cluster that exists, whoever made it; blocks are lists of one, as in the provider."""
-    _known(arguments, {"name", "location", "project", "skipNodePoolRefresh"})
+    """`getCluster`: an existing cluster, whoever created it.
+
+    As in the provider, a block is a list of one item.
+    """
+    _check_arguments(arguments, {"name", "location", "project", "skipNodePoolRefresh"})
     resource = Cluster(cloud)
     identity = resource.identity(arguments)
     record = resource.read(identity)
@@ -62,15 +72,15 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         "resourceLabels",
         "selfLink",
     }
-    found: dict[str, Any] = {name: value for name, value in outputs.items() if name in plain_names}
+    result: dict[str, Any] = {name: value for name, value in outputs.items() if name in plain_names}
     for name, plural in plurals.items():
         value = outputs.get(name)
-        found[plural] = [] if value is None else [_lists(value)]
-    return found | {"id": record.identity, "enableAutopilot": is_autopilot(record.inputs)}
+        result[plural] = [] if value is None else [_lists(value)]
+    return result | {"id": record.identity, "enableAutopilot": is_autopilot(record.inputs)}
 
 
 def _lists(block: Properties) -> Properties:
-    """The blocks within a block as lists of one, under the plural names that the function's result has."""
+    """Turns the blocks within a block into lists of one item with plural names, as in the function's result."""
     return {
         (_plural(name) if isinstance(value, dict) else name): [_lists(value)] if isinstance(value, dict) else value
         for name, value in block.items()
@@ -81,10 +91,10 @@ def _plural(name: str) -> str:
     return f"{name}es" if name.endswith("s") else f"{name}s"
 
 
-def _known(arguments: Properties, names: set[str]) -> None:
+def _check_arguments(arguments: Properties, names: set[str]) -> None:
     for name in arguments:
         if name not in names:
-            raise Refused(f"unknown argument {name}; there are {', '.join(sorted(names))}")
+            raise Refused(f"unknown argument {name}; known are {', '.join(sorted(names))}")
 
 
 FUNCTIONS: dict[str, Callable[[Cloud, Properties], Properties]] = {

@@ -1,4 +1,4 @@
-"""Service accounts of a project, and roles on them and on the project."""
+"""Service accounts of a project, and roles on service accounts and on the project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from catalog.identities import is_account_id
-from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.principals import member_problems, workload_principal
+from emulator.gcp_plugin.refusals import Problem, bad_request
 from emulator.gcp_plugin.resource import Properties, Resource, match
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
@@ -21,28 +23,34 @@ _EMAIL = re.compile(r"[-a-z0-9]+@(?P<project>[-a-z0-9]+)\.iam\.gserviceaccount\.
 
 
 def require_account(store: Store, email: str) -> None:
-    """Refuses nodes of a service account that isn't there; `default` and accounts of Google's own making always are."""
-    found = _EMAIL.fullmatch(email)
-    if found and store.get(f"projects/{found['project']}/serviceAccounts/{email}") is None:
-        raise Refused(rules.bad_request(f'Service account "{email}" does not exist.'))
+    """Refuses a service account that doesn't exist.
+
+    `default` and Google's own accounts always exist.
+    """
+    parts = _EMAIL.fullmatch(email)
+    if parts and store.get(f"projects/{parts['project']}/serviceAccounts/{email}") is None:
+        raise Refused(bad_request(f'Service account "{email}" does not exist.'))
 
 
 def node_account(inputs: Properties) -> str | None:
-    """The service account that nodes of a pool, or nodes that GKE creates in a cluster, run as."""
+    """The service account of a pool's nodes, or of the nodes that GKE creates in a cluster."""
     of_cluster = (inputs.get("clusterAutoscaling") or {}).get("autoProvisioningDefaults") or {}
-    # That of a cluster's own `nodeConfig` went with its first pool.
+    # A cluster's `nodeConfig` only applies to its default pool.
     of_pool = (inputs.get("nodeConfig") or {}) if "cluster" in inputs else {}
     account: str | None = of_pool.get("serviceAccount") or of_cluster.get("serviceAccount")
     return account
 
 
 def require_identity_pool(store: Store, member: str) -> None:
-    """Refuses a member of an identity pool that isn't there: it comes with the project's first cluster that uses it."""
+    """Refuses a member of an identity pool that doesn't exist.
+
+    Google creates the pool with the project's first cluster that uses it.
+    """
     number = None
-    if (principal := rules.workload_principal(member)) is not None:
+    if (principal := workload_principal(member)) is not None:
         number, pool = principal
-    elif found := re.fullmatch(r"serviceAccount:(?P<pool>[-a-z0-9]+\.svc\.id\.goog)\[[^/\]]+/[^/\]]+\]", member):
-        pool = found["pool"]
+    elif parts := re.fullmatch(r"serviceAccount:(?P<pool>[-a-z0-9]+\.svc\.id\.goog)\[[^/\]]+/[^/\]]+\]", member):
+        pool = parts["pool"]
     else:
         return
     project = pool.removesuffix(".svc.id.goog")
@@ -54,13 +62,13 @@ def require_identity_pool(store: Store, member: str) -> None:
     if not store.has_identity_pool(project):
         raise Refused(
             f"googleapi: Error 400: Identity Pool does not exist ({pool}). Please check that this is a valid "
-            "resource that you have permission to use. (It comes with the project's first cluster that has "
+            "resource that you have permission to use. (Google creates it with the project's first cluster that has "
             "workload identity.), invalid"
         )
 
 
 class ServiceAccount(Resource):
-    """A Google service account: an address that is taken in its project."""
+    """A Google service account."""
 
     token = SERVICE_ACCOUNT
     arguments = ("pulumi_gcp.serviceaccount", "AccountArgs")
@@ -70,7 +78,7 @@ class ServiceAccount(Resource):
     def body(self, inputs: Properties) -> rest.Body:
         return rest.account(inputs)
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         if not is_account_id(inputs["accountId"]):
             yield (
                 "accountId",
@@ -85,14 +93,17 @@ class ServiceAccount(Resource):
 
     def imported(self, id: str) -> str:
         email = match((r"(projects/[^/]+/serviceAccounts/)?(?P<email>[^/@]+@[^/@]+)",), id, "service account")["email"]
-        found = _EMAIL.fullmatch(email)
-        return f"projects/{found['project'] if found else '-'}/serviceAccounts/{email}"
+        parts = _EMAIL.fullmatch(email)
+        return f"projects/{parts['project'] if parts else '-'}/serviceAccounts/{email}"
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         return {}
 
     def may_delete(self, identity: str, state: Properties) -> None:
-        """Stricter than Google, which deletes it: its nodes would lose logs, metrics and image pulls."""
+        """Refuses while nodes use the account.
+
+        Google deletes it, and its nodes lose logs, metrics and image pulls.
+        """
         email = identity.rpartition("/")[2]
         for user in self.store.all():
             if node_account(user.inputs) == email:
@@ -118,15 +129,15 @@ class ServiceAccount(Resource):
 
 
 class _Member(Resource):
-    """One member's role on something."""
+    """A member's role on a resource."""
 
     decided = ("etag",)
     named = False
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         if re.fullmatch(_ROLE, inputs["role"]) is None:
             yield "role", f"googleapi: Error 400: Role {inputs['role']} is not supported for this resource., invalid"
-        yield from rules.known_member(inputs["member"])
+        yield from member_problems(inputs["member"])
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         return {}
@@ -138,7 +149,7 @@ class _Member(Resource):
         return f"{self._target(inputs)}/{inputs['role']}/{inputs['member']}"
 
     def may_create(self, record: Record) -> None:
-        """A grant that is there already is granted again, as in the provider."""
+        """Checks the member. As in the provider, an existing grant may be created again."""
         member = record.inputs["member"]
         require_identity_pool(self.store, member)
         account = _EMAIL.fullmatch(member.removeprefix("serviceAccount:"))
@@ -150,7 +161,7 @@ class _Member(Resource):
 
 
 class ServiceAccountIAMMember(_Member):
-    """One member's role on a service account."""
+    """A member's role on a service account."""
 
     token = SERVICE_ACCOUNT_IAM_MEMBER
     arguments = ("pulumi_gcp.serviceaccount", "IAMMemberArgs")
@@ -172,7 +183,7 @@ class ServiceAccountIAMMember(_Member):
 
 
 class ProjectIAMMember(_Member):
-    """One member's role on a project."""
+    """A member's role on a project."""
 
     token = PROJECT_IAM_MEMBER
     arguments = ("pulumi_gcp.projects", "IAMMemberArgs")

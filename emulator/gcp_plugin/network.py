@@ -1,4 +1,7 @@
-"""Networks of Compute Engine: VPCs, their subnetworks, routers and Cloud NAT. No packet goes through any of them."""
+"""Networks of Compute Engine: VPCs, subnetworks, routers and Cloud NAT.
+
+No packet passes through any of them.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Any
 
-from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.diff import Change
+from emulator.gcp_plugin.refusals import Problem, bad_request
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import Record, Store
 from emulator.plugin import Refused
@@ -21,63 +25,66 @@ SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 ROUTER = "gcp:compute/router:Router"
 ROUTER_NAT = "gcp:compute/routerNat:RouterNat"
 DEFAULT = "default"
-"""The network that a project has beforehand, with a subnetwork of this name in each region."""
+"""Name of the network that every project has, and of its subnetwork in each region."""
 _ROOT = "https://www.googleapis.com/compute/v1/"
 # https://cloud.google.com/compute/docs/naming-resources
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def network_of(reference: str, project: str) -> str:
-    """The identity of a network that is named alone, by its path or by its link."""
+    """The identity of a network, from its name, its path or its link."""
     path = reference.removeprefix(_ROOT)
     return path if "/" in path else f"projects/{project}/global/networks/{path}"
 
 
 def subnetwork_of(reference: str, project: str, region: str) -> str:
-    """The identity of a subnetwork that is named alone, by its path or by its link."""
+    """The identity of a subnetwork, from its name, its path or its link."""
     path = reference.removeprefix(_ROOT)
     return path if "/" in path else f"projects/{project}/regions/{region}/subnetworks/{path}"
 
 
 def is_default(identity: str) -> bool:
-    """Whether this is the default network, or its subnetwork of a region."""
+    """Whether this is the default network or its subnetwork in a region."""
     return identity.endswith(("/networks/default", "/subnetworks/default"))
 
 
 def not_found(identity: str) -> Refused:
-    """What Compute Engine says of what isn't there."""
+    """Compute Engine's error for a resource that doesn't exist."""
     return Refused(f"googleapi: Error 404: The resource '{identity}' was not found, notFound")
 
 
 def in_use(identity: str, by: str) -> Refused:
-    """What Compute Engine says of a deletion while something needs it."""
-    kind = {"networks": "network", "subnetworks": "subnetwork"}[identity.split("/")[-2]]
+    """Compute Engine's error for the deletion of a resource that another one uses."""
+    resource = {"networks": "network", "subnetworks": "subnetwork"}[identity.split("/")[-2]]
     return Refused(
-        f"googleapi: Error 400: The {kind} resource '{identity}' is already being used by '{by}', "
+        f"googleapi: Error 400: The {resource} resource '{identity}' is already being used by '{by}', "
         "resourceInUseByAnotherResource"
     )
 
 
-def _named(inputs: Properties, what: str) -> Iterator[rules.Problem]:
+def _name_problems(inputs: Properties, resource_type: str) -> Iterator[Problem]:
     if not _NAME.fullmatch(inputs.get("name", "")):
         text = f"Invalid value for field 'resource.name': '{inputs.get('name')}'. Must be a match of regex "
-        yield "name", f"googleapi: Error 400: {text}'(?:[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)' ({what}), invalid"
+        yield (
+            "name",
+            f"googleapi: Error 400: {text}'(?:[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)' ({resource_type}), invalid",
+        )
 
 
 def _conflict(identity: str) -> Refused:
     return Refused(f"googleapi: Error 409: The resource '{identity}' already exists, alreadyExists")
 
 
-class _OfCompute(Resource):
-    """A resource of Compute Engine, which has a link as well as a path."""
+class _ComputeResource(Resource):
+    """A resource of Compute Engine, which has a path and a link."""
 
     type: str
 
     def body(self, inputs: Properties) -> rest.Body:
         return rest.compute(self.type, inputs)
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
-        return list(_named(inputs, self.type))
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
+        return list(_name_problems(inputs, self.type))
 
     def may_create(self, record: Record) -> None:
         if self.store.get(record.identity) is not None or is_default(record.identity):
@@ -90,20 +97,20 @@ class _OfCompute(Resource):
         """The resource's own region, else the provider's."""
         return self.cloud.location_of({"location": inputs.get("region")})
 
-    def must_have_network(self, record: Record) -> None:
-        """Refuses what belongs to a network that isn't there."""
-        wanted = network_of(record.inputs["network"], record.project)
-        if not is_default(wanted) and self.store.get(wanted) is None:
-            raise not_found(wanted)
+    def require_network(self, record: Record) -> None:
+        """Refuses the resource if its network doesn't exist."""
+        network = network_of(record.inputs["network"], record.project)
+        if not is_default(network) and self.store.get(network) is None:
+            raise not_found(network)
 
     def shown(self, record: Record, further: Properties) -> Properties:
-        """The outputs: what was asked for, what is the same of all, and what is particular."""
+        """The outputs: the inputs, the outputs of all Compute Engine resources, and the `further` ones."""
         decided = {"creationTimestamp": record.facts["created"], "project": record.project, **further}
         outputs: Properties = merged(record.inputs, {**decided, "selfLink": f"{_ROOT}{record.identity}"})
         return outputs
 
 
-class Network(_OfCompute):
+class Network(_ComputeResource):
     """A VPC network."""
 
     token = NETWORK
@@ -132,15 +139,15 @@ class Network(_OfCompute):
         )
 
 
-class Subnetwork(_OfCompute):
-    """A subnetwork: a range of addresses in a region, and named ranges beside it."""
+class Subnetwork(_ComputeResource):
+    """A subnetwork: a primary address range in a region, and named secondary ranges."""
 
     token = SUBNETWORK
     type = "Subnetwork"
     arguments = ("pulumi_gcp.compute", "SubnetworkArgs")
     decided = ("gatewayAddress", "project", "region", "selfLink", "subnetworkId")
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         yield from super().rules(inputs, body)
         for path, name, cidr in _ranges(inputs):
             try:
@@ -154,19 +161,20 @@ class Subnetwork(_OfCompute):
                 yield path, f"googleapi: Error 400: {text}, invalid"
             if name is not None and not _NAME.fullmatch(name):
                 yield path, f"googleapi: Error 400: Invalid value for field 'resource.{path}': '{name}', invalid"
-        for (_, _, one), (path, _, other) in combinations(_ranges(inputs), 2):
-            if IPv4Network(one).overlaps(IPv4Network(other)):
-                yield path, f"googleapi: Error 400: {path} {other} overlaps with {one} of the same subnetwork, invalid"
+        for (_, _, first), (path, _, second) in combinations(_ranges(inputs), 2):
+            if IPv4Network(first).overlaps(IPv4Network(second)):
+                text = f"{path} {second} overlaps with {first} of the same subnetwork"
+                yield path, f"googleapi: Error 400: {text}, invalid"
 
     def changes(self, old: Properties, new: Properties, state: Properties) -> list[Change]:
-        """A primary range grows in place, and never shrinks: the one change that the provider decides by the values."""
+        """Replaces the subnetwork unless its primary range grows: only this change depends on the values."""
         before, after = old.get("ipCidrRange"), new.get("ipCidrRange")
         try:
             grows = IPv4Network(str(before)).subnet_of(IPv4Network(str(after)))
         except ValueError:
             grows = False
-        found = super().changes(old, new, state)
-        return [replace(one, replaces=not grows) if one.path == "ipCidrRange" else one for one in found]
+        changes = super().changes(old, new, state)
+        return [replace(change, replaces=not grows) if change.path == "ipCidrRange" else change for change in changes]
 
     def identity(self, inputs: Properties) -> str:
         return f"projects/{self.owner(inputs)}/regions/{self.region(inputs)}/subnetworks/{inputs['name']}"
@@ -180,10 +188,10 @@ class Subnetwork(_OfCompute):
 
     def may_create(self, record: Record) -> None:
         super().may_create(record)
-        self.must_have_network(record)
-        self._must_be_free(record)
+        self.require_network(record)
+        self._require_free_ranges(record)
 
-    def _must_be_free(self, record: Record) -> None:
+    def _require_free_ranges(self, record: Record) -> None:
         network = network_of(record.inputs["network"], record.project)
         for other in self.store.all(SUBNETWORK):
             if other.identity == record.identity or network_of(other.inputs["network"], other.project) != network:
@@ -218,8 +226,8 @@ class Subnetwork(_OfCompute):
         return self.shown(record, {**further, "region": self.region(inputs), "stackType": "IPV4_ONLY"})
 
 
-class Router(_OfCompute):
-    """A Cloud Router, which here only carries NATs."""
+class Router(_ComputeResource):
+    """A Cloud Router, which the emulator only uses for NATs."""
 
     token = ROUTER
     type = "Router"
@@ -238,7 +246,7 @@ class Router(_OfCompute):
 
     def may_create(self, record: Record) -> None:
         super().may_create(record)
-        self.must_have_network(record)
+        self.require_network(record)
 
     def erase(self, record: Record) -> None:
         _, project, _, region, _, name = record.identity.split("/")
@@ -250,15 +258,15 @@ class Router(_OfCompute):
         return self.shown(record, {"region": self.region(record.inputs)})
 
 
-class RouterNat(_OfCompute):
-    """Cloud NAT: an entry of its router."""
+class RouterNat(_ComputeResource):
+    """A Cloud NAT, which is an entry of its router."""
 
     token = ROUTER_NAT
     type = "RouterNat"
     arguments = ("pulumi_gcp.compute", "RouterNatArgs")
     decided = ("project", "region")
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         yield from super().rules(inputs, body)
         # https://cloud.google.com/nat/docs/ports-and-addresses#dynamic-port
         if inputs.get("enableDynamicPortAllocation") and inputs.get("enableEndpointIndependentMapping"):
@@ -290,11 +298,11 @@ class RouterNat(_OfCompute):
 
 
 def _ranges(inputs: Properties) -> list[tuple[str, str | None, str]]:
-    """Property, name (none of the primary) and addresses of each range of a subnetwork."""
+    """Property, name (None for the primary range) and addresses of each range of a subnetwork."""
     secondary = [
-        (f"secondaryIpRanges[{index}].ipCidrRange", one.get("rangeName"), one["ipCidrRange"])
-        for index, one in enumerate(inputs.get("secondaryIpRanges") or [])
-        if one.get("ipCidrRange")
+        (f"secondaryIpRanges[{index}].ipCidrRange", range_.get("rangeName"), range_["ipCidrRange"])
+        for index, range_ in enumerate(inputs.get("secondaryIpRanges") or [])
+        if range_.get("ipCidrRange")
     ]
     primary: list[tuple[str, str | None, str]] = [("ipCidrRange", None, inputs["ipCidrRange"])]
     return [*(primary if inputs.get("ipCidrRange") else []), *secondary]
@@ -305,13 +313,15 @@ CLUSTER = "gcp:container/cluster:Cluster"
 
 
 def clusters_in(store: Store, identity: str) -> list[Record]:
-    """Clusters whose nodes are in a network or a subnetwork."""
+    """The clusters whose nodes are in a network or a subnetwork."""
     return [
-        cluster for cluster in store.all(CLUSTER) if identity in placed(cluster.project, cluster.inputs, cluster.facts)
+        cluster
+        for cluster in store.all(CLUSTER)
+        if identity in network_and_subnetwork(cluster.project, cluster.inputs, cluster.facts)
     ]
 
 
-def placed(project: str, inputs: Properties, facts: Properties) -> tuple[str, str]:
+def network_and_subnetwork(project: str, inputs: Properties, facts: Properties) -> tuple[str, str]:
     """Network and subnetwork of a cluster."""
     location = facts["location"]
     region = location.rpartition("-")[0] if location.count("-") > 1 else location
@@ -319,22 +329,22 @@ def placed(project: str, inputs: Properties, facts: Properties) -> tuple[str, st
     return network, subnetwork_of(inputs.get("subnetwork") or DEFAULT, project, region)
 
 
-def must_hold(store: Store, record: Record) -> None:
-    """Refuses a cluster whose network, subnetwork or ranges aren't there, or don't belong together."""
-    network, subnetwork = placed(record.project, record.inputs, record.facts)
+def check_network(store: Store, record: Record) -> None:
+    """Refuses a cluster if its network, subnetwork or ranges don't exist or don't belong together."""
+    network, subnetwork = network_and_subnetwork(record.project, record.inputs, record.facts)
     if not is_default(network) and store.get(network) is None:
         raise not_found(network)
-    there = store.get(subnetwork)
+    existing = store.get(subnetwork)
     if not is_default(subnetwork):
-        if there is None:
+        if existing is None:
             raise not_found(subnetwork)
-        if network_of(there.inputs["network"], there.project) != network:
-            raise Refused(rules.bad_request(f"Subnetwork {subnetwork} is not in network {network}."))
+        if network_of(existing.inputs["network"], existing.project) != network:
+            raise Refused(bad_request(f"Subnetwork {subnetwork} is not in network {network}."))
     elif not is_default(network):
-        raise Refused(rules.bad_request(f"Network {network} has no subnetwork {DEFAULT}: name one."))
+        raise Refused(bad_request(f"Network {network} has no subnetwork {DEFAULT}: set subnetwork."))
     policy = record.inputs.get("ipAllocationPolicy") or {}
-    names = [name for _, name, _ in _ranges(there.inputs)] if there else []
-    for key, what in (("clusterSecondaryRangeName", "Pod"), ("servicesSecondaryRangeName", "Service")):
+    names = [name for _, name, _ in _ranges(existing.inputs)] if existing else []
+    for key, users in (("clusterSecondaryRangeName", "Pod"), ("servicesSecondaryRangeName", "Service")):
         if policy.get(key) is not None and policy[key] not in names:
-            text = f'{what} secondary range "{policy[key]}" does not exist in subnetwork {subnetwork}.'
-            raise Refused(rules.bad_request(text))
+            text = f'{users} secondary range "{policy[key]}" does not exist in subnetwork {subnetwork}.'
+            raise Refused(bad_request(text))

@@ -1,4 +1,7 @@
-"""The provider protocol over the resources of the emulated cloud. No value of a property is ever logged."""
+"""The provider protocol over the resources of the emulated cloud.
+
+No value of a property is ever logged.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ from emulator.gcp_plugin.store import Record, Store
 from emulator.plugin import Provider, Refused, decode, encode, mark_secrets, name_of, plain, random_suffix, type_of
 
 VERSION = "10.2.0"
-"""The version of pulumi-gcp whose types and behaviour this stands in for."""
+"""The version of pulumi-gcp that this plugin emulates."""
 RESOURCES: dict[str, type[Resource]] = {
-    kind.token: kind
-    for kind in (
+    resource.token: resource
+    for resource in (
         *(Cluster, NodePool, Bucket, BucketIAMMember),
         *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
         *(SecretIamMember,),
@@ -43,8 +46,8 @@ class Gcp(Provider):
     """The plugin.
 
     Args:
-        store: The cloud's memory; that of this state by default.
-        clusters: What makes clusters real; those of this machine by default.
+        store: The resources of the cloud. Default: those of this state.
+        clusters: Creates Kubernetes clusters. Default: on this machine.
     """
 
     def __init__(self, store: Store | None = None, clusters: Clusters | None = None) -> None:
@@ -54,8 +57,11 @@ class Gcp(Provider):
         self._cloud: Cloud | None = None
 
     def warm_up(self) -> None:
-        """Imports what most stacks need: Compute Engine's part of the SDK takes a second, and few have a network."""
-        for module in dict.fromkeys(kind.arguments[0] for kind in RESOURCES.values()):
+        """Imports the SDK modules that most stacks need.
+
+        Compute Engine's module is not among them: it takes a second, and few stacks have a network.
+        """
+        for module in dict.fromkeys(resource.arguments[0] for resource in RESOURCES.values()):
             if module != "pulumi_gcp.compute":
                 sdk_types.load(module)
 
@@ -80,8 +86,9 @@ class Gcp(Provider):
         return _diff_response(diff.changes(Schema(), old, new, {}), delete_first=False)
 
     def Configure(self, request: proto.ConfigureRequest, context: grpc.ServicerContext) -> proto.ConfigureResponse:
-        given = plain(decode(request.args))
-        settings = {name: given[name] for name in ("project", "region", "zone") if isinstance(given.get(name), str)}
+        arguments = plain(decode(request.args))
+        names = ("project", "region", "zone")
+        settings = {name: arguments[name] for name in names if isinstance(arguments.get(name), str)}
         self._cloud = Cloud(self._store, self._clusters, **settings)
         return proto.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
@@ -92,12 +99,12 @@ class Gcp(Provider):
         token = type_of(urn)
         if token not in RESOURCES:
             known = ", ".join(RESOURCES)
-            raise Refused(f"the emulated gcp plugin does not know {token}; on Google Cloud it exists. It knows {known}")
+            raise Refused(f"the emulator has no {token}; on Google Cloud it exists. The emulator has {known}")
         return RESOURCES[token](self.cloud)
 
     @property
     def cloud(self) -> Cloud:
-        """The cloud, once the engine has configured it."""
+        """The cloud, available after Configure."""
         if self._cloud is None:
             raise Refused("the gcp plugin was not configured")
         return self._cloud
@@ -108,17 +115,17 @@ class Gcp(Provider):
             earlier = olds.get("name") if "name" in olds.get("__defaults", []) else None
             news["name"] = earlier or f"{name_of(request.urn)}-{random_suffix(request.randomSeed)}"
             news["__defaults"] = ["name"]
-        # The path goes into the text: beside a property of its own the engine shows its value, were it a secret.
+        # The path is part of the text: next to `property` the engine would show the value, even a secret one.
         failures = [proto.CheckFailure(reason=f"{path}: {text}") for path, text in resource.problems(news)]
         return proto.CheckResponse(inputs=encode(news), failures=failures)
 
     def Diff(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:
         resource = self._resource(request.urn)
         old, new = plain(decode(request.old_inputs or request.olds)), plain(decode(request.news))
-        found = resource.changes(old, new, plain(decode(request.olds)))
-        # Two resources can't have one name at the same time; a generated name changes with the replacement.
+        changes = resource.changes(old, new, plain(decode(request.olds)))
+        # Two resources can't have the same name at the same time. A generated name changes with the replacement.
         delete_first = resource.named and old.get("name") == new.get("name") and "name" not in new.get("__defaults", [])
-        return _diff_response(found, delete_first)
+        return _diff_response(changes, delete_first)
 
     def Create(self, request: proto.CreateRequest, context: grpc.ServicerContext) -> proto.CreateResponse:
         resource, inputs = self._resource(request.urn), decode(request.properties)
@@ -131,10 +138,10 @@ class Gcp(Provider):
         resource = self._resource(request.urn)
         record = resource.read(resource.imported(request.id))
         if record is None:
-            return proto.ReadResponse()  # gone
-        # What is as Pulumi remembers it stays secret where it was; so does what has changed in such a place.
+            return proto.ReadResponse()  # the resource doesn't exist
+        # A property that was secret stays secret, also with a changed value.
         like = decode(request.inputs)
-        inputs = mark_secrets(resource.stated(plain(like), record.inputs), like)
+        inputs = mark_secrets(resource.refreshed_inputs(plain(like), record.inputs), like)
         return proto.ReadResponse(
             id=record.identity, properties=encode(_shown(resource, record, like)), inputs=encode(inputs)
         )
@@ -142,7 +149,7 @@ class Gcp(Provider):
     def Update(self, request: proto.UpdateRequest, context: grpc.ServicerContext) -> proto.UpdateResponse:
         resource, inputs = self._resource(request.urn), decode(request.news)
         record = resource.read(request.id) if not request.preview else self._store.get(request.id)
-        if record is None and request.preview:  # a state that was imported: the cloud is as the state says
+        if record is None and request.preview:  # an imported state: it describes the cloud
             return proto.UpdateResponse(properties=encode(resource.kept(decode(request.olds), inputs)))
         if record is None:
             raise Refused(f"googleapi: Error 404: Not found: {request.id}., notFound")
@@ -159,7 +166,8 @@ class Gcp(Provider):
         function = functions.FUNCTIONS.get(request.tok)
         if function is None:
             return super().Invoke(request, context)
-        answer: Any = {"return": encode(function(self.cloud, plain(decode(request.args))))}  # a word of Python's
+        # `return` is a keyword of Python, so it can't be written as an argument.
+        answer: Any = {"return": encode(function(self.cloud, plain(decode(request.args))))}
         return proto.InvokeResponse(**answer)
 
 
@@ -179,16 +187,16 @@ _KINDS = {
 }
 
 
-def _diff_response(found: list[diff.Change], delete_first: bool) -> proto.DiffResponse:
-    replaces = [change.path for change in found if change.replaces]
+def _diff_response(changes: list[diff.Change], delete_first: bool) -> proto.DiffResponse:
+    replaces = [change.path for change in changes if change.replaces]
     return proto.DiffResponse(
-        changes=proto.DiffResponse.DIFF_SOME if found else proto.DiffResponse.DIFF_NONE,
-        diffs=sorted({change.path.replace("[", ".").partition(".")[0] for change in found}),
+        changes=proto.DiffResponse.DIFF_SOME if changes else proto.DiffResponse.DIFF_NONE,
+        diffs=sorted({change.path.replace("[", ".").partition(".")[0] for change in changes}),
         replaces=replaces,
         deleteBeforeReplace=bool(replaces) and delete_first,
         detailedDiff={
             change.path: proto.PropertyDiff(kind=_KINDS[change.kind, change.replaces], inputDiff=True)
-            for change in found
+            for change in changes
         },
         hasDetailedDiff=True,
     )

@@ -1,6 +1,6 @@
-"""The life that all resources of the emulated cloud have: checked, created, read, changed, deleted.
+"""The life cycle of all resources of the emulated cloud: check, create, read, update, delete.
 
-Ids, and the other forms that an import takes, are the provider's:
+Ids, and the other forms that an import accepts, are the provider's:
 
 | resource | id | import also as |
 | --- | --- | --- |
@@ -34,8 +34,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from emulator import sdk_types
-from emulator.gcp_plugin import diff, rest, rules
+from emulator.gcp_plugin import diff, rest
 from emulator.gcp_plugin.clusters import Clusters
+from emulator.gcp_plugin.refusals import Problem, bad_request
 from emulator.gcp_plugin.schema import schema_of
 from emulator.gcp_plugin.store import PROVISIONING, RUNNING, Record, Store
 from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown, plain
@@ -45,7 +46,7 @@ Properties = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cloud:
-    """The cloud as one provider configuration sees it."""
+    """The cloud with the defaults of one provider configuration."""
 
     store: Store
     clusters: Clusters
@@ -67,9 +68,11 @@ class Cloud:
 
 
 class Resource(ABC):
-    """One kind of resource; `schema` has what the provider does when one of its properties changes.
+    """A type of resource.
 
-    `decided` has the outputs that are unknown until the resource is created, unless the inputs give them.
+    `schema` says what the provider does when a property changes.
+
+    `decided` are outputs that are unknown until the resource is created, unless the inputs have them.
     """
 
     token: str
@@ -83,54 +86,60 @@ class Resource(ABC):
         self.schema = schema_of(self.token)
 
     # --------------------------------------------------------------------------------------------------------- checks
-    def problems(self, inputs: Properties) -> Iterable[rules.Problem]:
-        """What is wrong with the inputs: names and types, what excludes each other, the REST body, Google's rules."""
+    def problems(self, inputs: Properties) -> Iterable[Problem]:
+        """Problems of the inputs: names and types, conflicts, the REST body, Google's rules."""
         module, name = self.arguments
-        if found := sdk_types.problems(getattr(sdk_types.load(module), name), inputs):
-            return found
+        if type_problems := sdk_types.problems(getattr(sdk_types.load(module), name), inputs):
+            return type_problems
         known = plain(inputs)
         if conflicts := list(self.schema.conflicts(known)):
             return conflicts
         body = self.body(known)
         root = "" if body is None else rest.snake(body.type)
-        if body is not None and (found := body.problems(root)):
-            return [(path, rules.bad_request(text)) for path, text in found]
+        if body is not None and (body_problems := body.problems(root)):
+            return [(path, bad_request(text)) for path, text in body_problems]
         if has_unknown(known if body is None else [body.content, known.get("location"), known.get("project")]):
-            return []  # the engine checks again when it knows
+            return []  # the engine checks again when all values are known
         return self.rules(known, {} if body is None else body.content)
 
     def body(self, inputs: Properties) -> rest.Body | None:
-        """The REST body of a create; None where there is none."""
+        """The REST body of a create, or None if the resource has none."""
         return None
 
     @abstractmethod
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
-        """What Google refuses of well-formed inputs."""
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
+        """Google's rules for well-formed inputs: yields the problems."""
 
     def may_create(self, record: Record) -> None:
-        """Refuses what the cloud as it is doesn't allow; called under the store's lock."""
+        """Refuses a creation that the current cloud doesn't allow.
+
+        Called under the store's lock.
+        """
         if self.store.get(record.identity) is not None:
             raise Refused(f"googleapi: Error 409: Already exists: {record.identity}., alreadyExists")
 
     # ----------------------------------------------------------------------------------------------------------- life
     @abstractmethod
     def identity(self, inputs: Properties) -> str:
-        """The id that the inputs decide."""
+        """The id, which follows from the inputs."""
 
     @abstractmethod
     def imported(self, id: str) -> str:
-        """The id of one of the forms that an import takes."""
+        """The id, from one of the forms that an import accepts."""
 
     @abstractmethod
     def facts(self, inputs: Properties) -> dict[str, Any]:
-        """What the cloud decides at the moment of creation."""
+        """The values that the cloud chooses at creation."""
 
     def owner(self, inputs: Properties) -> str:
         """The project that the resource belongs to."""
         return self.cloud.project_of(inputs)
 
     def create(self, inputs: Properties) -> Record:
-        """Makes the resource: recorded first, so that a killed creation can be found and finished."""
+        """Creates the resource.
+
+        It records it first, so that a killed creation can be found and finished.
+        """
         record = Record(self.identity(inputs), self.token, self.owner(inputs), inputs, self.facts(inputs))
         with self.store.locked():
             self.may_create(record)
@@ -138,23 +147,26 @@ class Resource(ABC):
         try:
             return self.finish(record)
         except Exception:
-            with suppress(Refused):  # what can't be erased either stays as PROVISIONING, to be found by its id
+            with suppress(Refused):  # if erasing fails too, the resource stays as PROVISIONING
                 self.erase(record)
             raise
 
     def finish(self, record: Record) -> Record:
-        """Does, or goes on with, the slow work of a creation."""
-        # A real cloud takes minutes; tests of killed creations ask for a few seconds.
+        """Does the slow work of a creation, or continues it."""
+        # A real cloud takes minutes. Tests of killed creations set a few seconds.
         time.sleep(float(os.environ.get("GKE_AI_CLOUD_LATENCY", "0")))
         facts = record.facts | self.provision(record)
         return self.store.put(replace(record, status=RUNNING, facts=facts))
 
     def provision(self, record: Record) -> dict[str, Any]:
-        """The slow work; repeated after a kill. Gives further facts."""
+        """Does the slow work, again after a kill. Returns additional facts."""
         return {}
 
     def read(self, identity: str) -> Record | None:
-        """The resource as it is, once it is whole; None where there is none."""
+        """Returns the resource, after finishing an interrupted creation.
+
+        None if it doesn't exist.
+        """
         record = self.store.get(identity)
         return self.finish(record) if record is not None and record.status == PROVISIONING else record
 
@@ -164,32 +176,35 @@ class Resource(ABC):
         return self.store.put(replace(record, inputs=inputs))
 
     def apply(self, record: Record, inputs: Properties) -> None:
-        """What a change does beyond being remembered."""
+        """Carries out a change, beyond recording it."""
         return
 
     def normal(self, inputs: Properties) -> Properties:
-        """The inputs as they are compared: some spellings mean the same."""
+        """The inputs in a normal form for comparison."""
         return inputs
 
     def defaults(self, inputs: Properties) -> Properties:
-        """What the cloud chooses where the inputs state nothing, and reads back as if they did."""
+        """Values that the cloud chooses for omitted inputs and returns as if they were set."""
         return {}
 
     def changes(self, old: Properties, new: Properties, state: Properties) -> list[diff.Change]:
-        """What the provider plans; `state` has the outputs as they were last seen."""
+        """The changes that the provider plans. `state` has the last known outputs."""
         cloud = merged(state, self.defaults(old))
         return diff.changes(self.schema, self.normal(old), self.normal(new), cloud)
 
     def kept(self, old: Properties, new: Properties) -> Properties:
-        """The new inputs, with what the provider keeps when it is no longer stated."""
+        """The new inputs with the old values that the provider keeps for removed properties."""
         return diff.kept(self.schema, old, new)
 
-    def stated(self, inputs: Properties, found: Properties) -> Properties:
-        """What a refresh reads back into the inputs; an import, which has none, takes everything."""
-        return diff.stated(self.schema, inputs, found) if inputs else found
+    def refreshed_inputs(self, inputs: Properties, current: Properties) -> Properties:
+        """The inputs after a refresh.
+
+        An import has no inputs, so it gets all current values.
+        """
+        return diff.refreshed_inputs(self.schema, inputs, current) if inputs else current
 
     def delete(self, identity: str, state: Properties) -> None:
-        """Removes the resource; one that isn't there is fine. `state` is what Pulumi remembers of it."""
+        """Deletes the resource if it exists. `state` is Pulumi's state of it."""
         policy = state.get("deletionPolicy", "DELETE")
         if policy == "PREVENT":
             raise Refused(
@@ -201,20 +216,26 @@ class Resource(ABC):
             self.erase(record)
 
     def may_delete(self, identity: str, state: Properties) -> None:
-        """Refuses to delete what is protected."""
+        """Refuses to delete a protected resource."""
         return
 
     def erase(self, record: Record) -> None:
-        """Removes the resource with all that is in it, the record last: a kill on the way leaves it to be found."""
+        """Removes the resource and its contents.
+
+        The record comes last, so that a killed deletion can be repeated.
+        """
         self.store.remove(record.identity)
 
     # -------------------------------------------------------------------------------------------------------- outputs
     @abstractmethod
     def outputs(self, record: Record) -> Properties:
-        """All output properties; a function of the record alone, so that a preview of an update knows them too."""
+        """All output properties.
+
+        They follow from the record, so the preview of an update knows them too.
+        """
 
     def planned(self, inputs: Properties) -> Properties:
-        """The outputs at the preview of a creation: the inputs, and unknown what the cloud decides."""
+        """The outputs in the preview of a creation: the inputs, and unknown values for those that the cloud chooses."""
         outputs = {name: value for name, value in inputs.items() if not name.startswith("__")}
         for path in self.decided:
             outputs = _with_unknown(outputs, path.split("."))
@@ -232,19 +253,22 @@ def _with_unknown(value: Any, path: list[str]) -> Any:
     return {name: UNKNOWN} | value
 
 
-def merged(given: Any, decided: Any) -> Any:
-    """What the cloud decided, under what the inputs gave."""
-    if isinstance(given, dict) and isinstance(decided, dict):
-        return {name: merged(given.get(name), decided.get(name)) for name in {**decided, **given} if name[:2] != "__"}
-    return decided if given is None else given
+def merged(inputs: Any, decided: Any) -> Any:
+    """Merges inputs with values that the cloud decided. The inputs win."""
+    if isinstance(inputs, dict) and isinstance(decided, dict):
+        names = [name for name in {**decided, **inputs} if name[:2] != "__"]
+        return {name: merged(inputs.get(name), decided.get(name)) for name in names}
+    return decided if inputs is None else inputs
 
 
 def now() -> str:
+    """The current time in the API's form."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
 
 
-def match(patterns: Iterable[str], id: str, what: str) -> dict[str, str]:
+def match(patterns: Iterable[str], id: str, resource: str) -> dict[str, str]:
+    """Returns the named groups of the first pattern that matches an import id."""
     for pattern in patterns:
-        if found := re.fullmatch(pattern, id):
-            return found.groupdict()
-    raise Refused(f"Import id {id!r} is no {what}: see the table of ids in emulator/gcp_plugin/resource.py")
+        if parts := re.fullmatch(pattern, id):
+            return parts.groupdict()
+    raise Refused(f"Import id {id!r} is not the id of a {resource}: see the table in emulator/gcp_plugin/resource.py")

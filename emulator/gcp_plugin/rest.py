@@ -1,9 +1,9 @@
-"""The REST bodies behind the resources, and Google's own word on what a body may hold.
+"""REST bodies of the resources, validated against Google's API descriptions.
 
-`cluster`, `node_pool` and `bucket` write a body from Pulumi inputs, as the provider documents it: a property goes under
-its own name unless `NAMES` says otherwise. What the provider adds on its own at the API's defaults is left out.
-`Body.problems` checks one against the discovery documents that google-api-python-client ships: unknown fields, types,
-listed values.
+`cluster`, `node_pool` and `bucket` write a body from Pulumi inputs, as the provider documents it: a property keeps its
+name unless `rest_names.NAMES` has another one. Values that the provider adds itself and that equal the API's defaults
+are omitted. `Body.problems` validates a body against the discovery documents in google-api-python-client: unknown
+fields, types, enumerated values.
 """
 
 from __future__ import annotations
@@ -17,166 +17,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emulator.gcp_plugin.rest_names import DOCUMENTS, NAMES
 from emulator.plugin import UNKNOWN
 
 Schema = Mapping[str, Any]
 
-# Where a property of the provider stands in the API, by the API's type: a dotted field, or None for what stays with the
-# provider or goes into the URL. Source: the reference of each resource beside that of its REST type:
-# https://www.pulumi.com/registry/packages/gcp/api-docs/container/cluster/ (nodepool, storage/bucket),
-# https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters,
-# https://cloud.google.com/storage/docs/json_api/v1/buckets
-NAMES: Mapping[str, Mapping[str, str | None]] = {
-    "Cluster": {
-        "allowNetAdmin": "autopilot.workloadPolicyConfig.allowNetAdmin",
-        "clusterAutoscaling": "autoscaling",
-        "datapathProvider": "networkConfig.datapathProvider",
-        "defaultMaxPodsPerNode": "defaultMaxPodsConstraint.maxPodsPerNode",
-        "deletionPolicy": None,
-        "deletionProtection": None,
-        "dnsConfig": "networkConfig.dnsConfig",
-        "enableAutopilot": "autopilot.enabled",
-        "enableIntranodeVisibility": "networkConfig.enableIntraNodeVisibility",
-        "enableL4IlbSubsetting": "networkConfig.enableL4ilbSubsetting",
-        "enableLegacyAbac": "legacyAbac.enabled",
-        "enableMultiNetworking": "networkConfig.enableMultiNetworking",
-        "enableShieldedNodes": "shieldedNodes.enabled",
-        "gatewayApiConfig": "networkConfig.gatewayApiConfig",
-        "location": None,
-        "masterAuthorizedNetworksConfig": "controlPlaneEndpointsConfig.ipEndpointsConfig.authorizedNetworksConfig",
-        "minMasterVersion": "initialClusterVersion",
-        "networkingMode": None,
-        "nodeLocations": "locations",
-        "nodeVersion": None,
-        "project": None,
-        "removeDefaultNodePool": None,
-        "skipNodePoolRefresh": None,
-    },
-    # Most of it is deprecated in the API: `cluster` writes what took its place.
-    "PrivateClusterConfig": {"enablePrivateEndpoint": None, "enablePrivateNodes": None},
-    "AddonsConfig": {"cloudrunConfig": "cloudRunConfig"},
-    "ClusterAutoscaling": {
-        "autoProvisioningDefaults": "autoprovisioningNodePoolDefaults",
-        "autoProvisioningLocations": "autoprovisioningLocations",
-        "defaultComputeClassEnabled": "defaultComputeClassConfig.enabled",
-        "enabled": "enableNodeAutoprovisioning",
-    },
-    "AutoprovisioningNodePoolDefaults": {"diskSize": "diskSizeGb"},
-    "LoggingConfig": {"enableComponents": "componentConfig.enableComponents"},
-    "MaintenancePolicy": {
-        "dailyMaintenanceWindow": "window.dailyMaintenanceWindow",
-        "maintenanceExclusions": None,  # a list here, a map by name in the API: `cluster` writes it
-        "recurringWindow": "window.recurringWindow",
-    },
-    "MonitoringConfig": {
-        "enableComponents": "componentConfig.enableComponents",
-        "managedPrometheus": "managedPrometheusConfig",
-    },
-    "NodePool": {
-        "cluster": None,
-        "deletionPolicy": None,
-        "location": None,
-        "maxPodsPerNode": "maxPodsConstraint.maxPodsPerNode",
-        "nodeConfig": "config",
-        "nodeCount": "initialNodeCount",
-        "nodeLocations": "locations",
-        "project": None,
-    },
-    "NodeConfig": {
-        "guestAccelerators": "accelerators",
-        "loggingVariant": "loggingConfig.variantConfig.variant",
-        "resourceManagerTags": "resourceManagerTags.tags",
-    },
-    "RecurringTimeWindow": {"endTime": "window.endTime", "startTime": "window.startTime"},
-    "TimeWindow": {"exclusionName": None, "exclusionOptions": "maintenanceExclusionOptions"},
-    "AcceleratorConfig": {"count": "acceleratorCount", "type": "acceleratorType"},
-    "AlertPolicy": {"deletionPolicy": None, "project": None},
-    "Bucket": {
-        "deletionPolicy": None,
-        "enableObjectRetention": None,  # a parameter of the URL
-        "forceDestroy": None,
-        "lifecycleRules": "lifecycle.rule",
-        "project": None,
-        "publicAccessPrevention": "iamConfiguration.publicAccessPrevention",
-        "requesterPays": "billing.requesterPays",
-        "uniformBucketLevelAccess": "iamConfiguration.uniformBucketLevelAccess.enabled",
-    },
-    "Bucket.cors": {"methods": "method", "origins": "origin", "responseHeaders": "responseHeader"},
-    "Bucket.lifecycle.rule.condition": {
-        "matchesPrefixes": "matchesPrefix",
-        "matchesStorageClasses": "matchesStorageClass",
-        "matchesSuffixes": "matchesSuffix",
-        "withState": "isLive",
-    },
-    # https://cloud.google.com/compute/docs/reference/rest/v1/networks (subnetworks, routers)
-    "Network": {
-        "bgpAlwaysCompareMed": "routingConfig.bgpAlwaysCompareMed",
-        "bgpBestPathSelectionMode": "routingConfig.bgpBestPathSelectionMode",
-        "bgpInterRegionCost": "routingConfig.bgpInterRegionCost",
-        "deleteBgpAlwaysCompareMed": None,
-        "deleteDefaultRoutesOnCreate": None,
-        "deletionPolicy": None,
-        "project": None,
-        "routingMode": "routingConfig.routingMode",
-    },
-    "Subnetwork": {"deletionPolicy": None, "project": None, "region": None, "sendSecondaryIpRangeIfEmpty": None},
-    "Router": {"deletionPolicy": None, "project": None, "region": None},
-    "RouterNat": {"deletionPolicy": None, "initialNatIps": None, "project": None, "region": None, "router": None},
-    # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create
-    "CreateServiceAccountRequest": {
-        "createIgnoreAlreadyExists": None,
-        "deletionPolicy": None,
-        "description": "serviceAccount.description",
-        "disabled": None,  # a call of its own
-        "displayName": "serviceAccount.displayName",
-        "project": None,
-    },
-}
-# The API of a type, where it isn't GKE's.
-DOCUMENTS: Mapping[str, str] = {
-    "AlertPolicy": "monitoring.v3",
-    "Bucket": "storage.v1",
-    "CreateServiceAccountRequest": "iam.v1",
-    **dict.fromkeys(("Network", "Router", "RouterNat", "Subnetwork"), "compute.v1"),
-}
-
 
 @dataclass(frozen=True)
 class Api:
-    """The types of one of Google's APIs; `package` names them in its errors."""
+    """The types of a Google API. `package` is the prefix of type names in its errors."""
 
     package: str
     schemas: Mapping[str, Schema]
 
     def at(self, schema: Schema, key: str) -> tuple[Schema, str]:
-        """A schema with its reference followed, and the key under which `NAMES` has it."""
+        """Follows the reference of a schema. Returns the schema and its key in `NAMES`."""
         while reference := schema.get("$ref"):
             schema, key = self.schemas[reference], reference
         return schema, key
 
     def child(self, schema: Schema, key: str, name: str) -> tuple[Schema, str]:
-        """The schema of a field; an empty one for a field that the API doesn't have."""
+        """The schema of a field; an empty schema if the API doesn't have the field."""
         return self.at(schema.get("properties", {}).get(name, {}), f"{key}.{name}")
 
 
 @functools.cache
 def api(document: str) -> Api:
-    """The API of a discovery document, `container.v1` or `storage.v1`; only that one file is read."""
+    """Reads the API of a discovery document, such as `container.v1`."""
     return Api(f"google.{document}", json.loads((documents() / f"{document}.json").read_text())["schemas"])
 
 
 def documents() -> Path:
-    """The folder of Google's descriptions, one a version of an API."""
+    """Folder of Google's discovery documents, one file per API version."""
     package = importlib.util.find_spec("googleapiclient")
     if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("google-api-python-client is not installed: it has Google's API description")
+        raise ModuleNotFoundError("google-api-python-client, which has Google's API descriptions, is not installed")
     return Path(package.submodule_search_locations[0], "discovery_cache", "documents")
 
 
 # ------------------------------------------------------------------------------------------------------------- bodies
 @dataclass(frozen=True)
 class Body:
-    """A REST body; `sources` has the Pulumi property behind each field, to name it to the user."""
+    """A REST body.
+
+    `sources` maps its fields to Pulumi properties, for messages to the user.
+    """
 
     api: Api
     type: str
@@ -184,7 +69,10 @@ class Body:
     sources: dict[str, str]
 
     def problems(self, root: str) -> list[tuple[str, str]]:
-        """What the API would refuse as malformed: (Pulumi property, the API's words) each."""
+        """Validates the body as the API does.
+
+        Returns pairs (Pulumi property, error of the API).
+        """
         schema, key = self.api.at({"$ref": self.type}, "")
         return [(self._source(path), text) for path, text in _problems(self.api, schema, key, self.content, root, root)]
 
@@ -201,7 +89,7 @@ def cluster(inputs: Mapping[str, Any]) -> Body:
         body.content["ipAllocationPolicy"] = {"useIpAliases": False, "useRoutes": True}
     elif isinstance(policy := body.content.get("ipAllocationPolicy"), dict):
         policy["useIpAliases"] = True
-    if "authenticatorGroupsConfig" in body.content:  # an empty name turns it off
+    if "authenticatorGroupsConfig" in body.content:  # an empty name disables it
         group = body.content["authenticatorGroupsConfig"].get("securityGroup")
         body.content["authenticatorGroupsConfig"] = {"enabled": True, "securityGroup": group} if group else {}
     private = inputs.get("privateClusterConfig") or {}
@@ -213,13 +101,13 @@ def cluster(inputs: Mapping[str, Any]) -> Body:
         addresses = body.content.setdefault("controlPlaneEndpointsConfig", {}).setdefault("ipEndpointsConfig", {})
         addresses["enablePublicEndpoint"] = not private["enablePrivateEndpoint"]
     if authorized := _at(body.content, "controlPlaneEndpointsConfig", "ipEndpointsConfig", "authorizedNetworksConfig"):
-        authorized["enabled"] = True  # there is none without
+        authorized["enabled"] = True  # without it the API ignores the networks
     _add_exclusions(body, inputs)
     return body
 
 
 def _add_exclusions(body: Body, inputs: Mapping[str, Any]) -> None:
-    """Writes maintenance exclusions: a list in the provider, in the API a map by name."""
+    """Writes maintenance exclusions, which are a list in the provider and a map by name in the API."""
     exclusions = (inputs.get("maintenancePolicy") or {}).get("maintenanceExclusions")
     if not isinstance(exclusions, list):
         return
@@ -243,7 +131,7 @@ def node_pool(inputs: Mapping[str, Any]) -> Body:
         counts = dict.fromkeys(("minNodeCount", "maxNodeCount", "totalMinNodeCount", "totalMaxNodeCount"), 0)
         body.content["autoscaling"] = {"enabled": True, **counts, **autoscaling}
     if (placement := body.content.get("placementPolicy", {})).get("type") == "":
-        del placement["type"]  # required by the provider, which doesn't send an empty one
+        del placement["type"]  # the provider requires it but doesn't send an empty value
     return body
 
 
@@ -272,7 +160,7 @@ def account(inputs: Mapping[str, Any]) -> Body:
 
 
 def enabled_service(inputs: Mapping[str, Any]) -> Body:
-    """The request of services.batchEnable, by which the provider enables an API."""
+    """The request of services.batchEnable, with which the provider enables an API."""
     described = api("serviceusage.v1")
     content = {"serviceIds": [inputs["service"]]}
     return Body(described, "BatchEnableServicesRequest", content, {"batch.serviceIds[0]": "service"})
@@ -294,7 +182,10 @@ def _body(document: str, type_: str, root: str, inputs: Mapping[str, Any]) -> Bo
 def _write(
     described: Api, schema: Schema, key: str, value: Any, places: tuple[str, str], sources: dict[str, str]
 ) -> Any:
-    """`value` in the API's names; `places` are where it stands in the body and in the inputs."""
+    """Translates `value` to the API's names.
+
+    `places` are its paths in the body and in the inputs.
+    """
     rest_path, pulumi_path = places
     sources[rest_path] = pulumi_path
     if isinstance(value, list):
@@ -324,11 +215,11 @@ def _write(
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _joined(one: Any, other: Any) -> Any:
-    """Two properties may be written into one block of the API."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {name: _joined(one.get(name), other[name]) if name in other else one[name] for name in {**one, **other}}
-    return other
+def _joined(old: Any, new: Any) -> Any:
+    """Merges two values of a field, because two properties may be in the same block of the API."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {name: _joined(old.get(name), new[name]) if name in new else old[name] for name in {**old, **new}}
+    return new
 
 
 def _at(value: Any, *names: str) -> Any:
@@ -353,7 +244,10 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _problems(described: Api, schema: Schema, key: str, value: Any, path: str, shown: str) -> Iterator[tuple[str, str]]:
-    """(path in the body, the API's words); `shown` is the path as the API writes it, in snake case."""
+    """Returns pairs (path in the body, error of the API).
+
+    `shown` is the path in the API's errors, in snake case.
+    """
     if value is UNKNOWN:
         return
     expected = schema.get("type", "any")
@@ -370,20 +264,20 @@ def _problems(described: Api, schema: Schema, key: str, value: Any, path: str, s
             return
         fields = schema.get("properties", {})
         for name, item in value.items():
-            place, told = f"{path}.{name}", f"{shown}.{snake(name)}"
+            field_path, field_shown = f"{path}.{name}", f"{shown}.{snake(name)}"
             if name in fields:
                 field, field_key = described.child(schema, key, name)
                 if fields[name].get("readOnly") or field.get("readOnly"):
-                    yield place, f"Field '{told}' is set by Google alone and can't be given."
-                yield from _problems(described, field, field_key, item, place, told)
+                    yield field_path, f"Field '{field_shown}' is output-only: Google sets it."
+                yield from _problems(described, field, field_key, item, field_path, field_shown)
             elif "additionalProperties" in schema:
                 field, field_key = described.at(schema["additionalProperties"], key)
-                yield from _problems(described, field, field_key, item, place, f"{shown}[{name}]")
+                yield from _problems(described, field, field_key, item, field_path, f"{shown}[{name}]")
             else:
                 yield (
-                    place,
+                    field_path,
                     f"Invalid JSON payload received. Unknown name \"{name}\" at '{shown}': Cannot find field. "
-                    f"(Where the real provider knows it: emulator/gcp_plugin/rest.py has no rule for it.)",
+                    f"(If the real provider has it, add it to emulator/gcp_plugin/rest_names.py.)",
                 )
     elif (text := _scalar_problem(described, schema, key, value)) is not None:
         yield path, f"Invalid value at '{shown}' {text}"
@@ -413,7 +307,7 @@ def _scalar_problem(described: Api, schema: Schema, key: str, value: Any) -> str
 
 
 def snake(name: str) -> str:
-    """A name as the API's errors write it."""
+    """A name in the form of the API's errors: snake case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

@@ -1,19 +1,18 @@
-"""What Google's API refuses beyond types: names, places, and what doesn't go together.
+"""Rules of GKE's API beyond types: names, locations, and combinations of fields.
 
-Each check reads a REST body and gives (Pulumi property, text), the text as the API or the provider words it where that
-is known. A rule may be stricter than Google's, never more lenient. A body with a value that isn't known yet isn't
-checked: the engine asks again before it creates.
+Each rule reads a REST body and yields (Pulumi property, text), with the text of the API or the provider if it is known.
+A rule may be stricter than Google's, but never more lenient. A body with an unknown value isn't checked: the engine
+checks again before it creates the resource.
 
-Sources: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters and, for single
-rules, the page named beside them.
+Sources: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters, and the URL
+beside a rule.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any
 
 from catalog import zones
 from catalog.addresses import MAX_AUTHORIZED_NETWORKS
@@ -21,12 +20,10 @@ from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, boot_disk_type, machine
 from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from catalog.workload_identity import pool_name
-
-Problem = tuple[str, str]
-Values = Mapping[str, Any]
+from emulator.gcp_plugin.refusals import Problem, Values, bad_request, resource_labels, value_at
 
 GKE_VERSION = "1.36.1-gke.1027000"
-"""The one version of the emulator, on every release channel: that of its Kubernetes binaries."""
+"""The emulator's only version, on every release channel: that of its Kubernetes binaries."""
 DEFAULT_MACHINE = "e2-medium"  # https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools
 DISK_TYPES = (
     "pd-standard",
@@ -37,52 +34,16 @@ DISK_TYPES = (
     "hyperdisk-extreme",
     "hyperdisk-throughput",
 )
-# https://cloud.google.com/storage/docs/access-control/iam-roles
-BUCKET_ROLES = frozenset(
-    f"roles/storage.{role}"
-    for role in (
-        "admin",
-        "bucketViewer",
-        "expressModeServiceInput",
-        "expressModeServiceOutput",
-        "folderAdmin",
-        "insightsCollectorService",
-        "legacyBucketOwner",
-        "legacyBucketReader",
-        "legacyBucketWriter",
-        "legacyObjectOwner",
-        "legacyObjectReader",
-        "objectAdmin",
-        "objectCreator",
-        "objectUser",
-        "objectViewer",
-    )
-)
-_STORAGE_CLASSES = (
-    "STANDARD",
-    "NEARLINE",
-    "COLDLINE",
-    "ARCHIVE",
-    "MULTI_REGIONAL",
-    "REGIONAL",
-    "DURABLE_REDUCED_AVAILABILITY",
-)
-_LIFECYCLE_ACTIONS = ("Delete", "SetStorageClass", "AbortIncompleteMultipartUpload")
-
-
-def bad_request(text: str) -> str:
-    """A refusal in the provider's form."""
-    return f"googleapi: Error 400: {text}, badRequest"
 
 
 # ----------------------------------------------------------------------------------------------------------- clusters
 def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterator[Problem]:
-    """A cluster, in its project and place."""
+    """Checks a cluster in its project and location."""
     yield from _gke_name(body.get("name", ""), "cluster")
-    placed = list(_location(location))
-    yield from placed
-    yield from _resource_labels(body.get("resourceLabels", {}), "resourceLabels")
-    autopilot = _at(body, "autopilot.enabled") is True
+    location_problems = list(_location(location))
+    yield from location_problems
+    yield from resource_labels(body.get("resourceLabels", {}), "resourceLabels")
+    autopilot = value_at(body, "autopilot.enabled") is True
     if autopilot:
         if zones.is_zone(location):
             yield "location", bad_request("Autopilot clusters must be regional clusters")
@@ -94,61 +55,62 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
     elif body.get("initialNodeCount", 0) < 1:
         yield "initialNodeCount", bad_request("Cluster.initial_node_count must be greater than zero.")
     if inputs.get("nodePools"):
-        yield "nodePools", "pools inside a Cluster are not simulated: declare each as a NodePool"
+        yield "nodePools", "the emulator doesn't simulate pools inside a Cluster: declare each as a NodePool"
     yield from _control_plane(body)
     # https://cloud.google.com/kubernetes-engine/docs/how-to/dataplane-v2#create-cluster
-    if _at(body, "networkPolicy.enabled") and _at(body, "networkConfig.datapathProvider") == "ADVANCED_DATAPATH":
+    datapath = value_at(body, "networkConfig.datapathProvider")
+    if value_at(body, "networkPolicy.enabled") and datapath == "ADVANCED_DATAPATH":
         text = "Enabling NetworkPolicy for clusters with DatapathProvider=ADVANCED_DATAPATH is not allowed."
         yield "networkPolicy", bad_request(text)
-    wanted = body.get("initialClusterVersion", "latest")
-    if wanted not in ("latest", "-") and not GKE_VERSION.startswith(wanted):
-        yield "minMasterVersion", bad_request(f'Master version "{wanted}" is unsupported')
-    pool = _at(body, "workloadIdentityConfig.workloadPool")
+    version = body.get("initialClusterVersion", "latest")
+    if version not in ("latest", "-") and not GKE_VERSION.startswith(version):
+        yield "minMasterVersion", bad_request(f'Master version "{version}" is unsupported')
+    pool = value_at(body, "workloadIdentityConfig.workloadPool")
     if pool is not None and pool != pool_name(project):
         yield (
             "workloadIdentityConfig.workloadPool",
             bad_request(f'Workload Identity Pool "{pool}" is not that of the project, {pool_name(project)}'),
         )
-    if not placed:
+    if not location_problems:
         yield from _node_locations(body.get("locations", []), location)
         if not autopilot and not inputs.get("removeDefaultNodePool"):
             yield from _node_config(body.get("nodeConfig", {}), "nodeConfig")
 
 
 def _control_plane(body: Values) -> Iterator[Problem]:
-    """Ways to the control plane: https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"""
-    ways = body.get("controlPlaneEndpointsConfig", {})
-    by_name, by_address = _at(ways, "dnsEndpointConfig.allowExternalTraffic"), _at(ways, "ipEndpointsConfig.enabled")
-    if by_address is False and not by_name:
+    """Access to the control plane: https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"""
+    endpoints = body.get("controlPlaneEndpointsConfig", {})
+    dns_external = value_at(endpoints, "dnsEndpointConfig.allowExternalTraffic")
+    if value_at(endpoints, "ipEndpointsConfig.enabled") is False and not dns_external:
         text = "The IP endpoints can only be disabled where the DNS endpoint allows external traffic."
         yield "controlPlaneEndpointsConfig", bad_request(text)
-    networks = _at(ways, "ipEndpointsConfig.authorizedNetworksConfig.cidrBlocks") or []
-    for index, one in enumerate(networks):
+    networks = value_at(endpoints, "ipEndpointsConfig.authorizedNetworksConfig.cidrBlocks") or []
+    for index, network in enumerate(networks):
         try:
-            IPv4Network(one.get("cidrBlock", ""))
+            IPv4Network(network.get("cidrBlock", ""))
         except ValueError:
             path = f"masterAuthorizedNetworksConfig.cidrBlocks[{index}].cidrBlock"
-            yield path, bad_request(f'Invalid authorized network "{one.get("cidrBlock")}"')
+            yield path, bad_request(f'Invalid authorized network "{network.get("cidrBlock")}"')
     if len(networks) > MAX_AUTHORIZED_NETWORKS:
         text = f"At most {MAX_AUTHORIZED_NETWORKS} authorized networks"
         yield "masterAuthorizedNetworksConfig.cidrBlocks", bad_request(text)
 
 
 def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
-    """A node pool of a cluster at `location`."""
+    """Checks a node pool of a cluster at `location`."""
     yield from _gke_name(body.get("name", ""), "node_pool")
-    placed = list(_location(location))
-    yield from placed or _node_locations(body.get("locations", []), location)
+    location_problems = list(_location(location))
+    yield from location_problems or _node_locations(body.get("locations", []), location)
     config: Values = body.get("config", {})
     yield from _node_config(config, "nodeConfig")
     if "initialNodeCount" in inputs and "nodeCount" in inputs:
         yield "nodeCount", f"Cannot set both initial_node_count and node_count on node pool {body.get('name')}"
     yield from _autoscaling(inputs, body)
-    if config.get("machineType", DEFAULT_MACHINE) in MACHINES and not placed:
+    if config.get("machineType", DEFAULT_MACHINE) in MACHINES and not location_problems:
         yield from _tpus(body, body.get("locations") or list(zones.node_zones(location)))
     if config.get("flexStart"):
         yield from _flex_start(body)
-    elif _at(body, "queuedProvisioning.enabled"):
+    elif value_at(body, "queuedProvisioning.enabled"):
         yield from _elastic(body, "Queued provisioning")
     if (duration := config.get("maxRunDuration")) is not None:
         seconds = float(str(duration).rstrip("s"))
@@ -162,9 +124,9 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
 def _autoscaling(inputs: Values, body: Values) -> Iterator[Problem]:
     if (scaling := body.get("autoscaling")) is None:
         return
-    each = scaling["minNodeCount"], scaling["maxNodeCount"]
+    per_zone = scaling["minNodeCount"], scaling["maxNodeCount"]
     total = scaling["totalMinNodeCount"], scaling["totalMaxNodeCount"]
-    if any(each) and any(total):
+    if any(per_zone) and any(total):
         yield (
             "autoscaling",
             bad_request(
@@ -173,7 +135,7 @@ def _autoscaling(inputs: Values, body: Values) -> Iterator[Problem]:
             ),
         )
         return
-    low, high = total if any(total) else each
+    low, high = total if any(total) else per_zone
     if high < 1:
         yield "autoscaling", bad_request("The maximum node count of an autoscaled node pool must be greater than zero")
     elif low > high:
@@ -183,19 +145,20 @@ def _autoscaling(inputs: Values, body: Values) -> Iterator[Problem]:
         yield "nodeCount", "nodeCount must not be used alongside autoscaling: the autoscaler owns the count"
 
 
-def _tpus(body: Values, there: list[str]) -> Iterator[Problem]:
-    """TPU slices, in the zones `there`: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+def _tpus(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
+    """TPU slices of a pool: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
     config, placement = body.get("config", {}), body.get("placementPolicy", {})
-    kind, topology = machine(config.get("machineType", DEFAULT_MACHINE)), placement.get("tpuTopology")
-    if kind.tpu is None:
+    machine_type, topology = machine(config.get("machineType", DEFAULT_MACHINE)), placement.get("tpuTopology")
+    name = machine_type.name
+    if machine_type.tpu is None:
         if topology is not None:
-            yield "placementPolicy.tpuTopology", bad_request(f"Machine type {kind.name} has no TPU, and no topology")
+            yield "placementPolicy.tpuTopology", bad_request(f"Machine type {name} has no TPU, and no topology")
         return
-    wanted = boot_disk_type(kind.name)
-    if wanted == "hyperdisk-balanced" and (disk := config.get("diskType", wanted)) != wanted:
+    required_disk = boot_disk_type(name)
+    if required_disk == "hyperdisk-balanced" and (disk := config.get("diskType", required_disk)) != required_disk:
         yield "nodeConfig.diskType", bad_request(f"[{disk}] features are not compatible for creating instance.")
     try:
-        one = slice_on(kind.name, topology)
+        tpu = slice_on(name, topology)
     except NoSuchSlice as error:
         choices = ", ".join(error.choices[:20])
         yield (
@@ -203,11 +166,11 @@ def _tpus(body: Values, there: list[str]) -> Iterator[Problem]:
             bad_request(f'TPU topology "{topology}" is invalid: it is one of {choices}'),
         )
         return
-    if config.get("flexStart") and not set(there) <= set(VERSIONS[one.version].flex_start_zones):
-        text = f"Flex start is not available for {kind.name} in {', '.join(there)}"
+    if config.get("flexStart") and not set(pool_zones) <= set(VERSIONS[tpu.version].flex_start_zones):
+        text = f"Flex start is not available for {name} in {', '.join(pool_zones)}"
         yield "nodeConfig.flexStart", bad_request(text)
-    if one.multi_host:
-        yield from _multi_host(body, one, there)
+    if tpu.multi_host:
+        yield from _multi_host(body, tpu, pool_zones)
     elif topology is not None:
         text = (
             "TPU topology can't be specified with single-host TPU slice pool; please remove the tpu_topology from the "
@@ -215,42 +178,42 @@ def _tpus(body: Values, there: list[str]) -> Iterator[Problem]:
         yield "placementPolicy.tpuTopology", bad_request(f"{text}node pool creation request")
 
 
-def _multi_host(body: Values, one: Slice, there: list[str]) -> Iterator[Problem]:
-    """A group of machines that come and go together."""
+def _multi_host(body: Values, tpu: Slice, pool_zones: list[str]) -> Iterator[Problem]:
+    """A multi-host slice: a group of machines that are created and deleted together."""
     placement, scaling = body["placementPolicy"], body.get("autoscaling")
-    if len(there) > 1:
-        yield "nodeLocations", bad_request(f"A multi-host TPU slice is in one zone, not in {', '.join(there)}")
-    if scaling is not None and scaling["maxNodeCount"] != one.hosts:
+    if len(pool_zones) > 1:
+        yield "nodeLocations", bad_request(f"A multi-host TPU slice is in one zone, not in {', '.join(pool_zones)}")
+    if scaling is not None and scaling["maxNodeCount"] != tpu.hosts:
         text = f"Maximum node count {scaling['maxNodeCount']} is not a valid size of TPU pod slice with topology "
-        yield "autoscaling", bad_request(f'{text}"{one.topology}"')
-    elif scaling is not None and scaling["minNodeCount"] not in (0, one.hosts):
+        yield "autoscaling", bad_request(f'{text}"{tpu.topology}"')
+    elif scaling is not None and scaling["minNodeCount"] not in (0, tpu.hosts):
         text = f"Minimum node count {scaling['minNodeCount']} is not a valid size of TPU pod slice with topology "
-        yield "autoscaling", bad_request(f'{text}"{one.topology}"')
-    first = body.get("initialNodeCount", 0)
-    if first != one.hosts and (first or scaling is None):
-        text = f"Requested invalid target size '{first}' for a Managed Instance Group in the gang mode of size "
-        yield "nodeCount" if scaling is None else "initialNodeCount", bad_request(f"{text}'{one.hosts}'.")
-    if VERSIONS[one.version].workload_policy and ("policyName" not in placement or "type" in placement):
+        yield "autoscaling", bad_request(f'{text}"{tpu.topology}"')
+    initial = body.get("initialNodeCount", 0)
+    if initial != tpu.hosts and (initial or scaling is None):
+        text = f"Requested invalid target size '{initial}' for a Managed Instance Group in the gang mode of size "
+        yield "nodeCount" if scaling is None else "initialNodeCount", bad_request(f"{text}'{tpu.hosts}'.")
+    if VERSIONS[tpu.version].workload_policy and ("policyName" not in placement or "type" in placement):
         text = (
-            f"Creation of a managed instance group with {one.machine_type} machine type with placement policy is not "
+            f"Creation of a managed instance group with {tpu.machine_type} machine type with placement policy is not "
         )
         yield "placementPolicy", bad_request(f"{text}supported. Use workload policy instead.")
 
 
-def _elastic(body: Values, what: str) -> Iterator[Problem]:
-    """What pools of Dynamic Workload Scheduler demand: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
-    if not _at(body, "autoscaling.enabled"):
-        yield "autoscaling", bad_request(f"{what} node pools require autoscaling enabled.")
+def _elastic(body: Values, mode: str) -> Iterator[Problem]:
+    """Pools of Dynamic Workload Scheduler: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    if not value_at(body, "autoscaling.enabled"):
+        yield "autoscaling", bad_request(f"{mode} node pools require autoscaling enabled.")
     if body.get("initialNodeCount", 0):
-        yield "initialNodeCount", bad_request(f"{what} node pools require initial node count to be set to 0.")
-    if _at(body, "config.reservationAffinity.consumeReservationType") != "NO_RESERVATION":
-        yield "nodeConfig.reservationAffinity", bad_request(f"{what.lower()} node pools don't support reservations")
+        yield "initialNodeCount", bad_request(f"{mode} node pools require initial node count to be set to 0.")
+    if value_at(body, "config.reservationAffinity.consumeReservationType") != "NO_RESERVATION":
+        yield "nodeConfig.reservationAffinity", bad_request(f"{mode.lower()} node pools don't support reservations")
 
 
 def _flex_start(body: Values) -> Iterator[Problem]:
     yield from _elastic(body, "Flex start")
     for other in ("spot", "preemptible"):
-        if _at(body, f"config.{other}"):
+        if value_at(body, f"config.{other}"):
             yield f"nodeConfig.{other}", bad_request(f"Flex start node pools can't be {other}.")
 
 
@@ -258,28 +221,25 @@ def _node_config(config: Values, path: str) -> Iterator[Problem]:
     name = config.get("machineType", DEFAULT_MACHINE)
     accelerators = config.get("accelerators", [])
     try:
-        kind = machine(name)
+        machine_type = machine(name)
     except UnknownMachine as unknown:
         near = f" Did you mean {' or '.join(unknown.nearest)}?" if unknown.nearest else ""
         text = f'Machine type "{name}" does not exist.{near}'
         if "machineType" not in config:
-            text = f"no machine type is set, and the emulator has none of {name}, which GKE would take"
+            text = f"no machine type is set, and the emulator doesn't have {name}, GKE's default"
         yield f"{path}.machineType", bad_request(text)
     else:
-        there = f"{path}.guestAccelerators"
-        if kind.gpu is not None and not accelerators:
-            yield (
-                there,
-                bad_request(f"Machine type {name} has {kind.gpus} {kind.gpu}: an accelerator must be specified"),
-            )
+        accelerators_path, built_in = f"{path}.guestAccelerators", (machine_type.gpu, machine_type.gpus)
+        has_gpus = f"Machine type {name} has {machine_type.gpus} {machine_type.gpu}"
+        if machine_type.gpu is not None and not accelerators:
+            yield accelerators_path, bad_request(f"{has_gpus}: an accelerator must be specified")
         for index, accelerator in enumerate(accelerators):
-            asked = accelerator.get("acceleratorType"), int(accelerator.get("acceleratorCount", "0"))
-            if kind.gpu is not None and asked != (kind.gpu, kind.gpus):
-                text = f"Machine type {name} has {kind.gpus} {kind.gpu}, not {asked[1]} {asked[0]}"
-                yield f"{there}[{index}]", bad_request(text)
-            elif kind.gpu is None and asked[1] not in ATTACHABLE.get(name, {}).get(asked[0], ()):
-                text = f"{asked[1]} accelerators of type {asked[0]} can't be attached to machine type {name}"
-                yield f"{there}[{index}]", bad_request(text)
+            gpu, gpus = accelerator.get("acceleratorType"), int(accelerator.get("acceleratorCount", "0"))
+            if machine_type.gpu is not None and (gpu, gpus) != built_in:
+                yield f"{accelerators_path}[{index}]", bad_request(f"{has_gpus}, not {gpus} {gpu}")
+            elif machine_type.gpu is None and gpus not in ATTACHABLE.get(name, {}).get(gpu, ()):
+                text = f"{gpus} accelerators of type {gpu} can't be attached to machine type {name}"
+                yield f"{accelerators_path}[{index}]", bad_request(text)
     if config.get("diskSizeGb", 10) < 10:
         yield f"{path}.diskSizeGb", bad_request("The boot disk must have at least 10 GB")
     if config.get("diskType", "pd-balanced") not in DISK_TYPES:
@@ -295,10 +255,10 @@ def _node_config(config: Values, path: str) -> Iterator[Problem]:
             yield f'{path}.labels["{key}"]', bad_request(f'Label "{key}" is reserved for Kubernetes')
 
 
-def _gke_name(name: str, what: str) -> Iterator[Problem]:
+def _gke_name(name: str, resource: str) -> Iterator[Problem]:
     if not re.fullmatch(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?", name):
         text = (
-            f'Invalid value for field "{what}.name": "{name}". '
+            f'Invalid value for field "{resource}.name": "{name}". '
             "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?)'"
         )
         yield "name", bad_request(text)
@@ -316,98 +276,3 @@ def _node_locations(wanted: list[str], location: str) -> Iterator[Problem]:
         if zone not in zones.ZONES[region]:
             text = f'Zone "{zone}" is not in the cluster\'s region {region}, which has {", ".join(zones.ZONES[region])}'
             yield f"nodeLocations[{index}]", bad_request(text)
-
-
-def _resource_labels(labels: Values, path: str) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements"""
-    for key, value in labels.items():
-        if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key):
-            text = f'Invalid label key "{key}": 1 to 63 lower-case letters, digits, - and _, beginning with a letter'
-            yield f'{path}["{key}"]', bad_request(text)
-        elif not re.fullmatch(r"[-_a-z0-9]{0,63}", value):
-            text = f'Invalid label value "{value}": at most 63 lower-case letters, digits, - and _'
-            yield f'{path}["{key}"]', bad_request(text)
-    if len(labels) > 64:
-        yield path, bad_request("At most 64 labels")
-
-
-# ------------------------------------------------------------------------------------------------------------ buckets
-def bucket(inputs: Values, body: Values) -> Iterator[Problem]:
-    """A bucket: https://cloud.google.com/storage/docs/buckets#naming, …/docs/soft-delete, …/docs/lifecycle"""
-    name = body.get("name", "")
-    parts = name.split(".")
-    fits = re.fullmatch(r"[a-z0-9][-_.a-z0-9]*[a-z0-9]", name) and 3 <= len(name) <= (222 if parts[1:] else 63)
-    if not fits or any(not 1 <= len(part) <= 63 for part in parts) or re.fullmatch(r"\d+(\.\d+){3}", name):
-        yield "name", f"googleapi: Error 400: Invalid bucket name: '{name}', invalid"
-    elif name.startswith("goog") or "google" in name:
-        yield "name", f"googleapi: Error 400: Invalid bucket name: '{name}' (no goog prefix, no google in it), invalid"
-    location = str(body.get("location", ""))
-    if location.lower() not in zones.ZONES and location.upper() not in zones.BUCKET_MULTI_REGIONS:
-        yield "location", f"googleapi: Error 400: The specified location constraint is not valid: {location}, invalid"
-    yield from _one_of(body.get("storageClass"), _STORAGE_CLASSES, "storageClass")
-    prevention = _at(body, "iamConfiguration.publicAccessPrevention")
-    yield from _one_of(prevention, ("inherited", "enforced"), "publicAccessPrevention")
-    seconds = int(_at(body, "softDeletePolicy.retentionDurationSeconds") or 0)
-    if seconds != 0 and not 7 * 86400 <= seconds <= 90 * 86400:
-        text = f"The soft delete retention duration must be 0 or from 7 to 90 days, not {seconds} s"
-        yield "softDeletePolicy.retentionDurationSeconds", f"googleapi: Error 400: {text}, invalid"
-    for index, rule in enumerate(_at(body, "lifecycle.rule") or []):
-        path = f"lifecycleRules[{index}]"
-        yield from _one_of(_at(rule, "action.type") or "", _LIFECYCLE_ACTIONS, f"{path}.action.type")
-        if not rule.get("condition"):
-            yield f"{path}.condition", "googleapi: Error 400: A lifecycle rule needs at least one condition, invalid"
-    for index, rule in enumerate(inputs.get("lifecycleRules") or []):
-        state = _at(rule, "condition.withState")
-        yield from _one_of(state, ("LIVE", "ARCHIVED", "ANY"), f"lifecycleRules[{index}].condition.withState")
-    yield from _resource_labels(body.get("labels", {}), "labels")
-
-
-def member(inputs: Values) -> Iterator[Problem]:
-    """A role on a bucket."""
-    role = inputs["role"]
-    custom = re.fullmatch(r"(projects|organizations)/[^/]+/roles/[\w.]+", role)
-    if role not in BUCKET_ROLES and not custom:
-        yield "role", f"googleapi: Error 400: Role {role} is not supported for this resource., invalid"
-    yield from known_member(inputs["member"])
-
-
-def known_member(who: str) -> Iterator[Problem]:
-    """Someone who can be granted a role: https://cloud.google.com/iam/docs/principal-identifiers"""
-    forms = (
-        r"principal(Set)?://iam\.googleapis\.com/.+",
-        r"(user|serviceAccount|group|domain|projectOwner|projectEditor|projectViewer|deleted:\w+):.+",
-        r"allUsers|allAuthenticatedUsers",
-    )
-    if not any(re.fullmatch(form, who) for form in forms):
-        yield "member", f"googleapi: Error 400: Invalid argument: the member {who} is of an unknown type., invalid"
-    elif "/workloadIdentityPools/" in who and workload_principal(who) is None:
-        yield (
-            "member",
-            f"googleapi: Error 400: The principal {who} is malformed: principal://iam.googleapis.com/projects/NUMBER/"
-            "locations/global/workloadIdentityPools/PROJECT.svc.id.goog/subject/ns/NAMESPACE/sa/ACCOUNT, with the "
-            "project's number first and its id in the pool, invalid",
-        )
-
-
-def workload_principal(who: str) -> tuple[str, str] | None:
-    """(project number, pool) of a member that is a Kubernetes service account, else None."""
-    found = re.fullmatch(
-        r"principal://iam\.googleapis\.com/projects/(\d+)/locations/global/workloadIdentityPools/"
-        r"([^/]+\.svc\.id\.goog)/subject/ns/[-a-z0-9]+/sa/[-.a-z0-9]+",
-        who,
-    )
-    return (found[1], found[2]) if found else None
-
-
-# ------------------------------------------------------------------------------------------------------------- shared
-def _one_of(value: str | None, allowed: tuple[str, ...], path: str) -> Iterator[Problem]:
-    if value is not None and value not in allowed:
-        yield path, f"googleapi: Error 400: Invalid argument: {value!r} is none of {', '.join(allowed)}, invalid"
-
-
-def _at(value: Values, path: str) -> Any:
-    for name in path.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)  # type: ignore[assignment]
-    return value

@@ -1,4 +1,4 @@
-"""What the provider's own schema says of each property: `properties.yaml`, read once."""
+"""The provider's own schema of the properties, from `properties.yaml`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 
 @dataclass(frozen=True)
 class Property:
-    """How the provider treats one property; see the header of `properties.yaml`."""
+    """How the provider treats a property; see the header of `properties.yaml`."""
 
     computed: bool = False
     force_new: bool = False
@@ -31,18 +31,18 @@ class Schema:
     properties: Mapping[str, Property] = field(default_factory=dict)
 
     def at(self, path: str) -> Property:
-        """The property at a path as the engine writes it, `nodeConfig.guestAccelerators[0].count`.
+        """The property at a path in the engine's form, `nodeConfig.guestAccelerators[0].count`.
 
-        A key of a map is replaced as its map is, and is never computed: a map that is stated is stated whole.
+        A key of a map replaces the resource if the map does, and it is never computed.
         """
-        plain = re.sub(r'\[(\d+|".*?")\]', lambda found: "" if found[1].isdigit() else ".key", path)
+        plain = re.sub(r'\[(\d+|".*?")\]', lambda match: "" if match[1].isdigit() else ".key", path)
         if plain in self.properties:
             return self.properties[plain]
         parent = self.properties.get(plain.rpartition(".")[0], Property())
         return Property(force_new=parent.force_new and not parent.block)
 
     def replaces(self, path: str, value: Any) -> bool:
-        """Whether stating this value, or no longer stating it, replaces the resource."""
+        """Whether adding or removing this value replaces the resource."""
         if self.at(path).force_new:
             return True
         if isinstance(value, Mapping):
@@ -50,7 +50,7 @@ class Schema:
         return isinstance(value, list) and any(self.replaces(f"{path}[{i}]", item) for i, item in enumerate(value))
 
     def conflicts(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """(property, the provider's words) of each that is stated beside one that it excludes, true or false."""
+        """Yields (property, error of the provider) for properties that exclude one another, whatever their values."""
         for path, property_ in self.properties.items():
             if property_.conflicts and _stated(inputs, path):
                 for other in property_.conflicts:
@@ -61,7 +61,10 @@ class Schema:
 
 @functools.cache
 def schema_of(token: str) -> Schema:
-    """The schema of a resource type; one without properties for a type that the table lacks."""
+    """The schema of a resource type.
+
+    It is empty for a type that `properties.yaml` doesn't have.
+    """
     return Schema({path: _parsed(text) for path, text in _table().get(token, {}).items()})
 
 
@@ -93,7 +96,7 @@ def _stated(value: Any, path: str) -> bool:
 
 
 def join(path: str, name: str) -> str:
-    """A property's path, as the engine writes it."""
+    """Appends a name to a property's path, in the engine's form."""
     if not re.fullmatch(r"[A-Za-z_$][\w$]*", name):
         return f'{path}["{name}"]'
     return f"{path}.{name}" if path else name

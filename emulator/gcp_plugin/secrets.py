@@ -1,4 +1,7 @@
-"""Secrets of Secret Manager that are there before any stack, and roles on them; no value of one is known here."""
+"""Existing secrets of Secret Manager, and roles on them.
+
+The store has no values of secrets.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from emulator.gcp_plugin import rules
 from emulator.gcp_plugin.iam import require_identity_pool
+from emulator.gcp_plugin.principals import member_problems
+from emulator.gcp_plugin.refusals import Problem
 from emulator.gcp_plugin.resource import Cloud, Properties, Resource, match, now
 from emulator.gcp_plugin.store import RUNNING, Record, Store, project_number
 from emulator.plugin import Refused
@@ -21,17 +25,17 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
 
 
 class SecretIamMember(Resource):
-    """One member's role on a secret."""
+    """A member's role on a secret."""
 
     token = SECRET_IAM_MEMBER
     arguments = ("pulumi_gcp.secretmanager", "SecretIamMemberArgs")
     decided = ("etag", "project")
     named = False
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         if re.fullmatch(r"((projects|organizations)/[^/]+/)?roles/[\w.]+", inputs["role"]) is None:
             yield "role", f"googleapi: Error 400: Role {inputs['role']} is not supported for this resource., invalid"
-        yield from rules.known_member(inputs["member"])
+        yield from member_problems(inputs["member"])
 
     def _secret(self, inputs: Properties) -> str:
         return secret_identity(self.cloud, inputs)
@@ -50,7 +54,10 @@ class SecretIamMember(Resource):
         return {}
 
     def may_create(self, record: Record) -> None:
-        """A grant that is there already is granted again, as in the provider."""
+        """Checks the secret and the member.
+
+        As in the provider, an existing grant may be created again.
+        """
         require_secret(self.store, self._secret(record.inputs))
         require_identity_pool(self.store, record.inputs["member"])
 
@@ -60,40 +67,40 @@ class SecretIamMember(Resource):
 
 
 def secret_identity(cloud: Cloud, inputs: Properties) -> str:
-    """`projects/P/secrets/S`, of a secret that is named so or by its id."""
-    named = str(inputs["secretId"])
-    return named if "/" in named else f"projects/{cloud.project_of(inputs)}/secrets/{named}"
+    """The identity `projects/P/secrets/S` of a secret, from its identity or its id."""
+    secret_id = str(inputs["secretId"])
+    return secret_id if "/" in secret_id else f"projects/{cloud.project_of(inputs)}/secrets/{secret_id}"
 
 
 def require_secret(store: Store, identity: str) -> Record:
-    """The secret, or Google's refusal."""
-    found = store.get(identity)
-    if found is None:
+    """Returns the secret. Raises Google's error if it doesn't exist."""
+    record = store.get(identity)
+    if record is None:
         _, project, _, name = identity.split("/")
         text = f"Secret [projects/{project_number(project)}/secrets/{name}] not found."
         raise Refused(f"googleapi: Error 404: {text}, notFound")
-    return found
+    return record
 
 
 def get_secret(cloud: Cloud, arguments: Properties) -> Properties:
-    """`getSecret`: what a secret is called and where, never its value."""
+    """`getSecret`: the name and the project of a secret, never its value."""
     identity = secret_identity(cloud, arguments)
     require_secret(cloud.store, identity)
     _, project, _, name = identity.split("/")
     return {"id": identity, "name": identity, "project": project, "secretId": name}
 
 
-def make_secret(store: Store, project: str, name: str) -> str:
-    """A secret that exists from now on, with the emulator's dummy token as its value."""
+def create_secret(store: Store, project: str, name: str) -> str:
+    """Creates a secret. Its value is the emulator's dummy token."""
     if _ID.fullmatch(name) is None:
-        raise Refused(f"{name!r} is no id of a secret: 1 to 255 letters, digits, hyphens and underscores")
+        raise Refused(f"{name!r} is not an id of a secret: 1 to 255 letters, digits, hyphens and underscores")
     identity = f"projects/{project}/secrets/{name}"
     store.put(Record(identity, SECRET, project, {"secretId": name}, {"created": now()}, RUNNING))
     return identity
 
 
-def forget_secret(store: Store, project: str, name: str) -> None:
-    """A secret that exists no longer, nor any role on it."""
+def delete_secret(store: Store, project: str, name: str) -> None:
+    """Deletes a secret and the roles on it."""
     identity = f"projects/{project}/secrets/{name}"
     for member in store.all(SECRET_IAM_MEMBER, under=f"{identity}/"):
         store.remove(member.identity)

@@ -1,4 +1,7 @@
-"""Google Cloud APIs of a project. What is enabled is only remembered: nothing here asks for it."""
+"""Google Cloud APIs of a project.
+
+The emulator records which are enabled, but never checks it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin import rest
+from emulator.gcp_plugin.refusals import Problem
 from emulator.gcp_plugin.resource import Properties, Resource, match
 from emulator.gcp_plugin.store import Record
 
@@ -14,7 +18,7 @@ PROJECT_SERVICE = "gcp:projects/service:Service"
 
 
 class ProjectService(Resource):
-    """An API that is enabled in a project."""
+    """An enabled API of a project."""
 
     token = PROJECT_SERVICE
     arguments = ("pulumi_gcp.projects", "ServiceArgs")
@@ -24,9 +28,9 @@ class ProjectService(Resource):
     def body(self, inputs: Properties) -> rest.Body:
         return rest.enabled_service(inputs)
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         service = inputs["service"]
-        # Google describes each of its APIs, in some version.
+        # Every API of Google has a discovery document.
         name = re.fullmatch(r"([a-z0-9-]+)\.googleapis\.com", service)
         if name is None or not any(rest.documents().glob(f"{name[1]}.*.json")):
             text = f"Not found or permission denied for service(s): {service}."
@@ -39,7 +43,7 @@ class ProjectService(Resource):
         return self.identity(match((r"(?P<project>[^/]+)/(?P<service>[^/]+)",), id, "service of a project"))
 
     def may_create(self, record: Record) -> None:
-        """An API that is enabled already is enabled again, as in the provider."""
+        """Checks nothing. As in the provider, an enabled API may be enabled again."""
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         return {}

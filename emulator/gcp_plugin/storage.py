@@ -1,4 +1,4 @@
-"""Buckets of Cloud Storage and the roles on them."""
+"""Buckets of Cloud Storage, and roles on them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from emulator.gcp_plugin import rest, rules
+from emulator.gcp_plugin import bucket_rules, rest
 from emulator.gcp_plugin.iam import require_identity_pool
+from emulator.gcp_plugin.refusals import Problem
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import Record, project_number
 from emulator.plugin import Refused
@@ -17,7 +18,7 @@ BUCKET_IAM_MEMBER = "gcp:storage/bucketIAMMember:BucketIAMMember"
 
 
 class Bucket(Resource):
-    """A Cloud Storage bucket: a name that is taken, and a folder of objects."""
+    """A Cloud Storage bucket: a globally unique name and a folder of objects."""
 
     token = BUCKET
     arguments = ("pulumi_gcp.storage", "BucketArgs")
@@ -26,8 +27,8 @@ class Bucket(Resource):
     def body(self, inputs: Properties) -> rest.Body:
         return rest.bucket(inputs)
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
-        return list(rules.bucket(inputs, body))
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
+        return list(bucket_rules.bucket(inputs, body))
 
     def identity(self, inputs: Properties) -> str:
         return str(inputs["name"])
@@ -87,15 +88,15 @@ class Bucket(Resource):
 
 
 class BucketIAMMember(Resource):
-    """One member's role on a bucket."""
+    """A member's role on a bucket."""
 
     token = BUCKET_IAM_MEMBER
     arguments = ("pulumi_gcp.storage", "BucketIAMMemberArgs")
     decided = ("etag",)
     named = False
 
-    def rules(self, inputs: Properties, body: Properties) -> Iterable[rules.Problem]:
-        return list(rules.member(inputs))
+    def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
+        return list(bucket_rules.bucket_member(inputs))
 
     def _bucket(self, inputs: Properties) -> str:
         return str(inputs["bucket"]).removeprefix("b/")
@@ -117,7 +118,10 @@ class BucketIAMMember(Resource):
         return {}
 
     def may_create(self, record: Record) -> None:
-        """A grant that is there already is granted again, as in the provider."""
+        """Checks the bucket and the member.
+
+        As in the provider, an existing grant may be created again.
+        """
         if self.store.get(self._bucket(record.inputs)) is None:
             raise Refused("googleapi: Error 404: The specified bucket does not exist., notFound")
         require_identity_pool(self.store, record.inputs["member"])

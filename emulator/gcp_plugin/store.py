@@ -1,7 +1,7 @@
-"""What the emulated cloud remembers: one JSON file a resource under STATE/cloud, named by its REST identity.
+"""The resources of the emulated cloud: one JSON file per resource in STATE/cloud, named after its REST identity.
 
-A file is replaced whole, under a lock that every process of this state shares, so a killed process leaves either the
-old or the new. A resource is written as PROVISIONING before its slow work and as RUNNING after it.
+Files are replaced atomically, under a lock that all processes of this state share: a killed process leaves the old or
+the new file. A resource is recorded as PROVISIONING before its slow work and as RUNNING after it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ PROVISIONING, RUNNING = "PROVISIONING", "RUNNING"
 
 @dataclass(frozen=True)
 class Record:
-    """One resource of the cloud.
+    """A resource of the cloud.
 
     Args:
-        identity: Its REST name, such as `projects/P/locations/L/clusters/C`; a bucket's is its name.
-        kind: Its Pulumi type, `gcp:container/cluster:Cluster`.
-        project: The project that owns it.
-        inputs: What it was asked to be, in the provider's own property names.
-        facts: What the cloud decided: endpoint, version, zones, time of creation.
-        status: PROVISIONING until the slow work is done.
+        identity: REST name, such as `projects/P/locations/L/clusters/C`. For a bucket, its name.
+        kind: Pulumi type, such as `gcp:container/cluster:Cluster`.
+        project: Project that owns the resource.
+        inputs: The requested values, by the provider's property names.
+        facts: Values that the cloud decided: endpoint, version, zones, time of creation.
+        status: PROVISIONING until the slow work is done, then RUNNING.
     """
 
     identity: str
@@ -52,54 +52,57 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the cloud still for a look and a write; never held during slow work."""
+        """Locks the cloud for a read and a write. Never held during slow work."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def get(self, identity: str) -> Record | None:
-        """The resource of this identity."""
+        """Returns the resource with this identity, or None."""
         try:
             return Record(**json.loads(self._file(identity).read_text()))
         except FileNotFoundError:
             return None
 
     def put(self, record: Record) -> Record:
-        """Remembers a resource in place of what was known of it."""
+        """Records a resource, replacing its earlier record."""
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self._file(record.identity), asdict(record))
         return record
 
     def remove(self, identity: str) -> None:
-        """Forgets a resource; one that isn't there is fine."""
+        """Removes the record of a resource if it exists."""
         self._file(identity).unlink(missing_ok=True)
 
     def all(self, kind: str = "", under: str = "") -> list[Record]:
-        """The resources of a kind whose identity begins with `under`."""
-        found = []
+        """Returns the resources of a Pulumi type whose identity begins with `under`."""
+        result = []
         for file in sorted(self.folder.glob("*.json")):
             try:
                 record = Record(**json.loads(file.read_text()))
             except FileNotFoundError:
-                continue  # removed by another process since it was listed
+                continue  # another process has just removed it
             if record.identity.startswith(under) and kind in ("", record.kind):
-                found.append(record)
-        return found
+                result.append(record)
+        return result
 
     # ------------------------------------------------------------------------------------------------------- projects
     def has_identity_pool(self, project: str) -> bool:
-        """Whether the project has ever had a cluster with workload identity: its pool outlives that cluster."""
+        """Whether the project ever had a cluster with workload identity.
+
+        The identity pool outlives the cluster.
+        """
         return self._project(project).exists()
 
-    def make_identity_pool(self, project: str) -> None:
-        """Remembers that the project's identity pool exists."""
+    def create_identity_pool(self, project: str) -> None:
+        """Records that the project's identity pool exists."""
         self._project(project).parent.mkdir(parents=True, exist_ok=True)
         _write(self._project(project), {"project": project, "number": project_number(project)})
 
     # -------------------------------------------------------------------------------------------------------- objects
     def put_object(self, bucket: str, name: str, content: bytes) -> None:
-        """Puts an object into a bucket that exists."""
+        """Puts an object into an existing bucket."""
         if self.get(bucket) is None:
             raise FileNotFoundError(bucket)
         file = self._objects(bucket) / quote(name, safe="")
@@ -128,7 +131,7 @@ class Store:
 
 
 def project_number(project: str) -> str:
-    """The number of a project, decided by its id: twelve digits, as Google's are."""
+    """The number of a project, derived from its id: twelve digits, as Google's are."""
     digest = hashlib.sha256(project.encode()).digest()
     return str(10**11 + int.from_bytes(digest[:8], "big") % (9 * 10**11))
 

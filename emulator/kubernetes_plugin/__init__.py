@@ -1,6 +1,6 @@
 """Emulates the `kubernetes` plugin of Pulumi, for machines that can't get the official one.
 
-One generic path for every kind: objects are created, applied (server-side, strictly validated), awaited and deleted at
-a real Kubernetes API server by the official plugin's rules, Helm releases by the real helm. It may be stricter than the
-official plugin, never more lenient: what it doesn't know, it refuses by name.
+All kinds share one path: the plugin creates objects, applies them (server-side, with strict validation), waits for them
+and deletes them by the official plugin's rules, at a real Kubernetes API server. The real helm handles Helm releases.
+The plugin may be stricter than the official one, but never more lenient: it refuses what it doesn't know, by name.
 """

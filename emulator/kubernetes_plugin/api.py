@@ -1,4 +1,4 @@
-"""The Kubernetes API as this plugin uses it: find a kind's REST path, then get, list, create, apply, delete, watch."""
+"""A client of the Kubernetes API: finds a kind's REST path, then gets, lists, creates, applies, deletes and watches."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ import httpx
 from emulator.kubernetes_plugin.kubeconfig import Credentials, Kubeconfig, Login, LoginError
 from emulator.kubernetes_plugin.objects import Object
 
-REQUEST_TIMEOUT = httpx.Timeout(60, connect=5)  # the API server gives an admission webhook up to 30 s
-BUSY_RETRIES = 10  # an API server that is overloaded answers 429 and says when to come again
+REQUEST_TIMEOUT = httpx.Timeout(60, connect=5)  # an admission webhook may take up to 30 s
+BUSY_RETRIES = 10  # an overloaded API server answers 429 with Retry-After
 CREATOR = "pulumi-kubernetes"
-"""Manager of the fields of an object that was created but never updated, as the official plugin names it."""
+"""The official plugin's field manager for an object that was created but never updated."""
 
 
 class UnreachableError(Exception):
-    """No API server answers, or there is no way to log in."""
+    """The API server doesn't answer, or the login failed."""
 
 
 class ApiError(Exception):
-    """The API server refused; `reason` and `causes` are those of its Status."""
+    """The API server refused a request.
+
+    `reason` and `causes` are those of its Status.
+    """
 
     def __init__(self, code: int, status: Mapping[str, Any]) -> None:
         self.code = code
@@ -43,7 +46,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Resource:
-    """Where the objects of a kind are found."""
+    """The REST path of a kind."""
 
     prefix: str
     plural: str
@@ -55,7 +58,7 @@ class Resource:
 
 
 class Cluster:
-    """One API server; its methods may be called from many threads."""
+    """Client of one API server. Its methods are thread-safe."""
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         self.server = str(kubeconfig.cluster.get("server", "")).rstrip("/")
@@ -71,7 +74,7 @@ class Cluster:
             raise UnreachableError(str(error)) from None
         with self._lock:
             if self._clients is None or self._clients[0] is not login:
-                # trust_env: the API server of the emulator is on this machine, which no proxy reaches.
+                # trust_env: a proxy can't reach the emulator's API server, which is on this machine.
                 client = httpx.Client(
                     base_url=self.server,
                     verify=login.tls,
@@ -92,9 +95,11 @@ class Cluster:
         body: Any = None,
         content_type: str = "",
     ) -> Object:
-        """Raises:
-        ApiError: The API server refused.
-        UnreachableError: It gave no answer.
+        """Sends a request and returns the object of the answer.
+
+        Raises:
+            ApiError: The API server refused the request.
+            UnreachableError: The API server did not answer.
         """
         headers = {"Content-Type": content_type or "application/json"} if body is not None else {}
         content = json.dumps(body) if body is not None else None
@@ -120,9 +125,9 @@ class Cluster:
         raise ApiError(response.status_code, status if isinstance(status, dict) else {})
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
-        """The kind's REST path; None while the API server doesn't serve the kind."""
-        known = self._resources.get((api_version, kind))
-        if known is None:
+        """The kind's REST path, or None while the API server doesn't serve the kind."""
+        cached = self._resources.get((api_version, kind))
+        if cached is None:
             prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
             try:
                 served = self.request("GET", prefix).get("resources") or []
@@ -134,11 +139,11 @@ class Cluster:
                 if "/" not in entry["name"]:
                     resource = Resource(prefix, entry["name"], entry["namespaced"])
                     self._resources[api_version, entry["kind"]] = resource
-            known = self._resources.get((api_version, kind))
-        return known
+            cached = self._resources.get((api_version, kind))
+        return cached
 
     def forget(self, api_version: str, kind: str) -> None:
-        """Looks the kind up anew next time: its definition may have been deleted."""
+        """Removes the kind from the cache: its definition may have been deleted."""
         self._resources.pop((api_version, kind), None)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
@@ -180,7 +185,7 @@ class Cluster:
         self.request("DELETE", resource.path(namespace, name), body={"propagationPolicy": propagation})
 
     def wait_for_change(self, resource: Resource, obj: Object, seconds: float) -> None:
-        """Returns when the object has changed since `obj` was read, or after so many seconds, rounded up."""
+        """Returns once the object differs from `obj`, or after this many seconds, rounded up."""
         meta = obj["metadata"]
         params = {
             "watch": "1",

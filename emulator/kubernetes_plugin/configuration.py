@@ -1,4 +1,4 @@
-"""The provider's own arguments: checked, compared (what makes it another cluster), read."""
+"""Checks, compares and reads the provider's own arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.plugin import UNKNOWN, Refused, plain
 from emulator.sdk_types import properties
 
 DEFAULT_NAMESPACE = "default"
-PLUGIN_KEYS = {"version", "pluginDownloadURL"}  # of every provider; the engine's own
+PLUGIN_KEYS = {"version", "pluginDownloadURL"}  # the engine's own, on every provider
 IDENTITY = "clusterIdentifier"
 TRUE, FALSE = (True, "true"), (False, "false")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
@@ -26,43 +26,46 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "skipUpdateUnreachable": FALSE,
     "upsertExistingObjects": FALSE,
 }
-"""Arguments that the official plugin takes and this one takes with these values only."""
+"""Arguments of the official plugin that this one accepts only with these values."""
 
 
 def schema() -> dict[str, dict[str, str]]:
-    """The arguments for programs that are checked against a schema: texts, as the engine hands them over."""
+    """Schema of the arguments for programs that need one.
+
+    The engine passes all arguments as strings.
+    """
     return {name: {"type": "string"} for name in properties(ProviderArgs)}
 
 
 def problems(news: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong in the provider's arguments: (name, reason)."""
+    """Problems of the provider's arguments, as pairs (name, reason)."""
     known = properties(ProviderArgs)
-    found = []
+    result = []
     for key, value in news.items():
         if key not in known and key not in PLUGIN_KEYS and not key.startswith("__"):
-            found.append((key, f"unknown argument of the kubernetes provider; known are {', '.join(sorted(known))}"))
+            result.append((key, f"unknown argument of the kubernetes provider; known are {', '.join(sorted(known))}"))
         elif key in UNSUPPORTED and _parsed(plain(value)) not in (None, *UNSUPPORTED[key]):
-            found.append((key, f"{key} is not supported by this emulator; the official plugin is needed"))
-    return found
+            result.append((key, f"the emulator doesn't support {key}; use the official plugin"))
+    return result
 
 
 def _parsed(value: Any) -> Any:
-    """Arguments of a provider that aren't strings come as JSON."""
+    """Parses an argument: the engine passes arguments that aren't strings as JSON."""
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
     if isinstance(parsed, dict):
-        # Which driver helm stores releases by, and that a warning is off, are what this plugin does anyway.
+        # This plugin always uses helm's storage driver `secret` and never shows the warning.
         return {k: v for k, v in parsed.items() if k != "suppressBetaWarning" and (k, v) != ("driver", "secret")}
     return parsed
 
 
 def differences(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """(changed arguments, those of them that make it another cluster, so that everything in it is made anew).
+    """Returns the changed arguments, and those that select another cluster and so replace all its objects.
 
-    With an unchanged `clusterIdentifier` nothing makes it another cluster. Else a kubeconfig that isn't known yet
-    might, and one that names another cluster does.
+    If `clusterIdentifier` is set and unchanged, the cluster is the same. Otherwise a kubeconfig with another cluster
+    replaces, and so does a kubeconfig that isn't known yet.
     """
     olds, news = plain(dict(olds)), plain(dict(news))
     changed = sorted(
@@ -79,15 +82,18 @@ def differences(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[list[
 
 
 def _active(arguments: Mapping[str, Any]) -> Any:
-    given = arguments.get("kubeconfig")
-    if not given:
+    text = arguments.get("kubeconfig")
+    if not text:
         return None
-    return kubeconfig.load(given, arguments.get("context") or "", arguments.get("cluster") or "").cluster
+    return kubeconfig.load(text, arguments.get("context") or "", arguments.get("cluster") or "").cluster
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The provider's arguments, as far as this plugin minds them; the kubeconfig is None while it isn't known."""
+    """The provider's arguments that this plugin uses.
+
+    The kubeconfig is None while it isn't known.
+    """
 
     kubeconfig: kubeconfig.Kubeconfig | None
     namespace: str
@@ -98,23 +104,25 @@ class Configuration:
 
 
 def read(arguments: Mapping[str, Any]) -> Configuration:
-    """Raises:
-    Refused: An argument is unknown or unsupported, or the kubeconfig can't be read.
+    """Reads the provider's arguments.
+
+    Raises:
+        Refused: An argument is unknown or unsupported, or the kubeconfig can't be read.
     """
-    wrong = problems(arguments)
-    if wrong:
-        raise Refused("\n".join(f"kubernetes:{key}: {reason}" for key, reason in wrong))
+    mistakes = problems(arguments)
+    if mistakes:
+        raise Refused("\n".join(f"kubernetes:{key}: {reason}" for key, reason in mistakes))
     values = plain(dict(arguments))
 
     def flag(key: str) -> bool:
-        return values.get(key) in TRUE  # the SDK puts the environment's PULUMI_K8S_… into the arguments
+        return values.get(key) in TRUE  # the SDK copies PULUMI_K8S_… of the environment into the arguments
 
-    # A provider of the state, whose cluster was replaced, has those arguments that it was made with.
+    # The engine loads a provider of the state with its old arguments, so the environment counts here.
     unreachable = values.get("deleteUnreachable", os.environ.get("PULUMI_K8S_DELETE_UNREACHABLE"))
 
-    given = values.get("kubeconfig")
-    known = given is not UNKNOWN
-    config = kubeconfig.load(given, values.get("context") or "", values.get("cluster") or "") if known else None
+    text = values.get("kubeconfig")
+    known = text is not UNKNOWN
+    config = kubeconfig.load(text, values.get("context") or "", values.get("cluster") or "") if known else None
     return Configuration(
         kubeconfig=config,
         namespace=values.get("namespace") or (config.namespace if config else "") or DEFAULT_NAMESPACE,

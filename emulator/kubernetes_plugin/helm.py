@@ -1,4 +1,4 @@
-"""Helm releases by the `helm` on PATH, by the rules of the official plugin's `kubernetes:helm.sh/v3:Release`."""
+"""Runs the `helm` on PATH for releases, by the rules of the official plugin's `kubernetes:helm.sh/v3:Release`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from emulator.plugin import ENDS_WITH_PARENT, Refused
 
 DEFAULT_TIMEOUT_SECONDS = 300
 CHARTS = "GKE_AI_CHARTS"
-"""Folder that stands in for the registries: the chart `oci://…/NAME` is its folder NAME."""
+"""Variable with the folder that replaces the registries: the chart `oci://…/NAME` is its folder NAME."""
 SUPPORTED = {
     "atomic",
     "chart",
@@ -46,7 +46,7 @@ SUPPORTED = {
     "version",
     "waitForJobs",
 }
-"""Arguments of a Release that this plugin knows; others are refused unless they are empty."""
+"""Arguments of a Release that this plugin supports. It refuses others unless they are empty."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Status:
-    """A release as Helm records it; `state` is Helm's word for it, such as deployed, failed or pending-install."""
+    """A release as Helm records it.
+
+    `state` is Helm's, such as deployed, failed or pending-install.
+    """
 
     state: str
     revision: int
@@ -70,19 +73,21 @@ class Status:
 
 
 class HelmError(Exception):
-    """helm refused; the text is its own."""
+    """The helm command failed. The text is helm's own."""
 
 
 def chart(reference: str, version: str | None) -> Chart:
-    """The chart's folder.
+    """Finds a chart's folder.
 
     Raises:
-        Refused: There is none, or it holds another version.
+        Refused: The chart doesn't exist, or the folder has another version.
     """
     if reference.startswith("oci://"):
         charts = os.environ.get(CHARTS)
         if not charts:
-            raise Refused(f"{reference}: the emulator has no registry; set {CHARTS} to a folder that holds the chart")
+            raise Refused(
+                f"{reference}: the emulator has no registry; set {CHARTS} to a folder that contains the chart"
+            )
         folder = Path(charts) / reference.rpartition("/")[2]
     else:
         folder = Path(reference)
@@ -93,12 +98,12 @@ def chart(reference: str, version: str | None) -> Chart:
     record = folder / ".version"
     recorded = record.read_text().strip() if record.exists() else str(described["version"])
     if version is not None and version.removeprefix("v") != recorded.removeprefix("v"):
-        raise Refused(f"chart {reference}: version {version} is asked for, and the folder holds {recorded}")
+        raise Refused(f"chart {reference}: version {version} is requested, but the folder has version {recorded}")
     return Chart(folder, str(described["name"]), recorded)
 
 
 def resource_names(manifest: str) -> dict[str, list[str]]:
-    """Names of a release's objects by kind and version, as the output `resourceNames` has them."""
+    """Names of a release's objects by kind and version, in the form of the output `resourceNames`."""
     names: dict[str, list[str]] = {}
     for obj in yaml.load_all(manifest, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(obj, dict) and obj.get("kind"):
@@ -106,11 +111,13 @@ def resource_names(manifest: str) -> dict[str, list[str]]:
             meta = obj["metadata"]
             name = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
             names.setdefault(f"{obj['kind']}{f'.{group}' if group else ''}/{obj['apiVersion']}", []).append(name)
-    return {kind: sorted(listed) for kind, listed in sorted(names.items())}
+    return {kind: sorted(names) for kind, names in sorted(names.items())}
 
 
 def recorded(cluster: Cluster, namespace: str, name: str) -> Status | None:
-    """The newest revision of a release in Helm's own storage; None if there is none. One request, no helm process.
+    """The newest revision of a release in Helm's own storage, or None.
+
+    It takes one request and no helm process.
 
     Each revision is a Secret: https://helm.sh/docs/topics/advanced/#storage-backends
     """
@@ -133,7 +140,7 @@ def recorded(cluster: Cluster, namespace: str, name: str) -> Status | None:
 
 
 def decoded(secret: Object) -> Mapping[str, Any]:
-    """A revision of a release: JSON that Helm compresses and encodes before the API encodes it again."""
+    """Decodes a revision of a release: JSON that Helm compresses and encodes before the API encodes it again."""
     stored = base64.b64decode(base64.b64decode(secret["data"]["release"]))
     release: Mapping[str, Any] = json.loads(gzip.decompress(stored))
     return release
@@ -144,18 +151,21 @@ class Helm:
 
     Args:
         kubeconfig: The cluster and the login.
-        cancelled: Ends a running helm, by interrupt, when set.
+        canceled: Ends a running helm, by interrupt, when set.
     """
 
-    def __init__(self, kubeconfig: Kubeconfig, cancelled: threading.Event) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, canceled: threading.Event) -> None:
         self._kubeconfig = kubeconfig
-        self._cancelled = cancelled
+        self._canceled = canceled
 
     def _run(self, namespace: str, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
-        """Values go through standard input and the kubeconfig through memory: neither touches disk or command line."""
+        """Runs helm.
+
+        It passes values on standard input and the kubeconfig in memory, never on disk or command line.
+        """
         binary = shutil.which("helm")
         if binary is None:
-            raise Refused("a Helm release needs `helm` on PATH; in the emulator start the command by emulator/run")
+            raise Refused("a Helm release needs `helm` on PATH; run the command through emulator/run")
         file = os.memfd_create("kubeconfig")
         try:
             os.write(file, self._kubeconfig.text.encode())
@@ -184,7 +194,7 @@ class Helm:
 
     def _interrupt(self, process: subprocess.Popen[str], finished: threading.Event) -> None:
         while not finished.wait(0.5):
-            if self._cancelled.is_set():
+            if self._canceled.is_set():
                 process.terminate()  # helm marks the release as failed and ends
                 return
 

@@ -1,4 +1,4 @@
-"""What a type token such as `kubernetes:apps/v1:Deployment` says, and what the SDK knows of the type."""
+"""Reads type tokens such as `kubernetes:apps/v1:Deployment` and finds the SDK's types for them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from emulator import sdk_types
 
 @functools.cache
 def input_type(token: str) -> type | None:
-    """The SDK's input type; None for a custom resource."""
+    """The SDK's input type, or None for a custom resource."""
     _, module, kind = token.split(":")
     group, _, version = module.rpartition("/")
     try:
         sdk = sdk_types.load(f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}")
     except ModuleNotFoundError:
         return None
-    found: type | None = getattr(sdk, f"{kind}InitArgs", None) or getattr(sdk, f"{kind}Args", None)
-    # A custom resource's group may begin like a built-in one.
-    stated = typing.get_args(sdk_types.properties(found).get("apiVersion")) if found else ()
-    return found if api_version(token) in stated else None
+    cls: type | None = getattr(sdk, f"{kind}InitArgs", None) or getattr(sdk, f"{kind}Args", None)
+    # A custom resource's group may begin like a built-in group.
+    api_versions = typing.get_args(sdk_types.properties(cls).get("apiVersion")) if cls else ()
+    return cls if api_version(token) in api_versions else None
 
 
 def api_version(token: str) -> str:
@@ -32,13 +32,13 @@ def kind(token: str) -> str:
 
 
 def refusal(token: str) -> str:
-    """Why this plugin doesn't do a type, "" if it does."""
+    """Why this plugin doesn't support a type, or "" if it does."""
     _, module, name = token.split(":")
     component = "/" not in module or module.split("/")[0] in ("yaml", "kustomize")
     if component or (module.startswith("helm.sh/") and name == "Chart"):
-        return f"{token}: the official plugin's components aren't in this emulator; state objects, or a helm.v3.Release"
+        return f"{token}: the emulator has no components of the official plugin; use objects or a helm.v3.Release"
     if name.endswith("List") and input_type(token):
-        return f"{token}: a list can't be created; state its items"
+        return f"{token}: a list can't be created; create its items"
     if name.endswith("Patch") and input_type(token):
-        return f"{token}: Patch resources aren't in this emulator"
+        return f"{token}: the emulator has no Patch resources"
     return ""

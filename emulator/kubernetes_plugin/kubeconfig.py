@@ -1,4 +1,4 @@
-"""A kubeconfig: which cluster it names and how to log in there.
+"""Reads a kubeconfig and logs in to its cluster.
 
 Rules: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/ and, for exec plugins,
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
@@ -22,12 +22,12 @@ import yaml
 
 from emulator.plugin import Refused
 
-EXPIRES_EARLY = timedelta(seconds=30)  # a credential is renewed before a request could outlive it
+EXPIRES_EARLY = timedelta(seconds=30)  # renew a credential before it can expire during a request
 EXEC_TIMEOUT_SECONDS = 60
 
 
 class LoginError(Exception):
-    """The kubeconfig's user can't be logged in."""
+    """The login of the kubeconfig's user failed."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Kubeconfig:
 
     Attributes:
         text: The whole document, for helm.
-        context: The context's name, "" for the document's current one.
+        context: The context's name, or "" for the document's current context.
         cluster: The cluster's entry: server, certificate-authority-data, ….
         user: The user's entry: exec, token, client-certificate-data, ….
-        namespace: The context's namespace, "" if it has none.
+        namespace: The context's namespace, or "" if it has none.
     """
 
     text: str
@@ -49,19 +49,21 @@ class Kubeconfig:
     namespace: str
 
 
-def load(given: str | None, context: str = "", cluster: str = "") -> Kubeconfig:
-    """Reads a kubeconfig given as text or as the path of its file; else that of `KUBECONFIG` or the home folder.
+def load(text_or_path: str | None, context: str = "", cluster: str = "") -> Kubeconfig:
+    """Reads a kubeconfig from text or a file.
+
+    Default: the file of `KUBECONFIG` or of the home folder.
 
     Args:
-        given: Text (YAML or JSON) or path, None for the ambient one.
+        text_or_path: The document (YAML or JSON) or the path of its file; None for the default.
         context: Overrides the current context.
         cluster: Overrides the context's cluster.
 
     Raises:
-        Refused: It can't be read, or names no cluster.
+        Refused: The kubeconfig can't be read or has no cluster.
     """
-    ambient = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
-    text = given or ambient
+    default = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
+    text = text_or_path or default
     path = Path(text).expanduser() if "\n" not in text and len(text) < 4096 else None
     try:
         if path is not None and path.is_file():
@@ -70,8 +72,8 @@ def load(given: str | None, context: str = "", cluster: str = "") -> Kubeconfig:
     except (OSError, yaml.YAMLError) as error:
         raise Refused(f"the kubeconfig can't be read: {type(error).__name__}") from None  # its text may hold a token
     if not isinstance(document, dict):
-        source = "the provider's kubeconfig" if given else f"no kubeconfig given, and {ambient}"
-        raise Refused(f"{source} is no kubeconfig: set `kubeconfig` on the provider, or KUBECONFIG")
+        source = "the provider's kubeconfig" if text_or_path else f"the provider has no kubeconfig, and {default}"
+        raise Refused(f"{source} is not a kubeconfig: set `kubeconfig` on the provider, or KUBECONFIG")
     chosen = _entry(document, "contexts", "context", context or document.get("current-context", ""))
     return Kubeconfig(
         text=text,
@@ -82,16 +84,16 @@ def load(given: str | None, context: str = "", cluster: str = "") -> Kubeconfig:
     )
 
 
-def _entry(document: Mapping[str, Any], section: str, kind: str, name: str) -> Mapping[str, Any]:
+def _entry(document: Mapping[str, Any], section: str, key: str, name: str) -> Mapping[str, Any]:
     for entry in document.get(section) or []:
         if entry.get("name") == name:
-            return entry.get(kind) or {}
-    raise Refused(f"the kubeconfig has no {kind} {name!r}")
+            return entry.get(key) or {}
+    raise Refused(f"the kubeconfig has no {key} {name!r}")
 
 
 @dataclass(frozen=True)
 class Login:
-    """What a request shows the API server: a header, or a certificate in the TLS context."""
+    """Credentials of a request to the API server: a header, or a certificate in the TLS context."""
 
     tls: ssl.SSLContext
     headers: Mapping[str, str]
@@ -99,7 +101,10 @@ class Login:
 
 
 class Credentials:
-    """The login of a kubeconfig's user, kept until it expires. Raises LoginError where there is none."""
+    """Logs in a kubeconfig's user and caches the login until it expires.
+
+    Raises LoginError if the login fails.
+    """
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         self._kubeconfig = kubeconfig
@@ -107,15 +112,15 @@ class Credentials:
         self._login: Login | None = None
 
     def login(self, *, again: bool = False) -> Login:
-        """The current login; `again` if the API server no longer takes it."""
+        """The current login. Set `again` if the API server no longer accepts it."""
         with self._lock:
-            known = self._login
-            if again or known is None or (known.expires and known.expires - EXPIRES_EARLY < datetime.now(UTC)):
-                self._login = self._make()
+            cached = self._login
+            if again or cached is None or (cached.expires and cached.expires - EXPIRES_EARLY < datetime.now(UTC)):
+                self._login = self._new_login()
             assert self._login is not None
             return self._login
 
-    def _make(self) -> Login:
+    def _new_login(self) -> Login:
         cluster, user = self._kubeconfig.cluster, self._kubeconfig.user
         tls = ssl.create_default_context()
         if cluster.get("insecure-skip-tls-verify"):
@@ -144,7 +149,10 @@ def _data(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _load_pair(tls: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Python reads a key from files only: an anonymous one in memory leaves nothing on the disk."""
+    """Loads a certificate.
+
+    Python reads keys only from files: an anonymous file in memory leaves nothing on disk.
+    """
     file = os.memfd_create("client-certificate")
     try:
         os.write(file, f"{certificate}\n{key}\n".encode())
@@ -154,7 +162,7 @@ def _load_pair(tls: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def _run(plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Asks an exec plugin for a credential."""
+    """Runs an exec plugin and returns the status of its ExecCredential."""
     version, command = plugin.get("apiVersion", "client.authentication.k8s.io/v1"), str(plugin.get("command"))
     spec: dict[str, Any] = {"interactive": False}
     if plugin.get("provideClusterInfo"):
@@ -176,11 +184,12 @@ def _run(plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, 
         )
     except FileNotFoundError:
         hint = plugin.get("installHint") or f"put {command} on PATH"
-        raise LoginError(f"the kubeconfig logs in by {command}, which isn't installed: {hint.strip()}") from None
+        raise LoginError(f"the kubeconfig logs in with {command}, which isn't installed: {hint.strip()}") from None
     except subprocess.TimeoutExpired:
-        raise LoginError(f"{command} gave no credential within {EXEC_TIMEOUT_SECONDS} s") from None
+        raise LoginError(f"{command} returned no credential within {EXEC_TIMEOUT_SECONDS} s") from None
     if done.returncode:
-        raise LoginError(f"{command} gave no credential (exit code {done.returncode}): {done.stderr.strip()[-500:]}")
+        error = done.stderr.strip()[-500:]
+        raise LoginError(f"{command} returned no credential (exit code {done.returncode}): {error}")
     try:
         status = json.loads(done.stdout)["status"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Pure rules about objects: names, annotations, what of the live object counts, what differs, what forces replacement.
+"""Pure rules about objects: names, annotations, comparison with the live object, forced replacement, field managers.
 
 The rules are those of the official plugin (https://github.com/pulumi/pulumi-kubernetes, in provider/pkg: provider.go,
 diff.go and util.go of provider/, metadata/).
@@ -18,6 +18,9 @@ from typing import Any, Literal
 from emulator.plugin import UNKNOWN, Secret
 
 Object = dict[str, Any]
+"""An object of the Kubernetes API."""
+Properties = dict[str, Any]
+"""Properties of a Pulumi resource, with unknown and secret values."""
 Path = tuple[str | int, ...]
 Change = Literal["add", "delete", "update"]
 
@@ -43,8 +46,8 @@ SERVER_OWNED = (
 
 
 def metadata(obj: Object) -> dict[str, Any]:
-    found = obj.get("metadata")
-    return found if isinstance(found, dict) else {}
+    value = obj.get("metadata")
+    return value if isinstance(value, dict) else {}
 
 
 def annotation(obj: Object, key: str) -> str:
@@ -63,7 +66,7 @@ def object_id(obj: Object) -> str:
 
 
 def parse_id(object_id: str) -> tuple[str, str]:
-    """(namespace or "", name)"""
+    """Returns (namespace or "", name)."""
     namespace, _, name = object_id.rpartition("/")
     return namespace, name
 
@@ -73,14 +76,17 @@ def is_secret(obj: Object) -> bool:
 
 
 def without_server_fields(obj: Object) -> Object:
-    """The object as someone could have written it."""
+    """The object without the fields that only the API server writes."""
     cleaned = {key: value for key, value in obj.items() if key != "status"}
     cleaned["metadata"] = {key: value for key, value in metadata(obj).items() if key not in SERVER_OWNED}
     return cleaned
 
 
 def normalized(obj: Object) -> Object:
-    """A Secret's `stringData` as `data`, as the API server stores it; other objects as they are."""
+    """Turns a Secret's `stringData` into `data`, as the API server stores it.
+
+    Returns other objects unchanged.
+    """
     if not is_secret(obj):
         return obj
     data, texts = obj.get("data"), obj.get("stringData")
@@ -100,7 +106,10 @@ def _encoded_again(value: Any) -> Any:
 
 
 def pruned(live: Any, like: Any) -> Any:
-    """What of the live object the inputs `like` state; lists are compared item by item."""
+    """The parts of the live object that the inputs `like` state.
+
+    Lists are compared item by item.
+    """
     if isinstance(live, dict) and isinstance(like, dict):
         return {key: pruned(value, like[key]) for key, value in live.items() if key in like}
     if isinstance(live, list) and isinstance(like, list):
@@ -110,8 +119,9 @@ def pruned(live: Any, like: Any) -> Any:
 
 
 def live_inputs(live: Any, inputs: Any, *, typed: bool, path: Path = ()) -> Any:
-    """The inputs as the live object has them: what someone changed shows, what the API server only writes differently
-    doesn't. `typed` as for `differences`.
+    """The inputs with the values of the live object: it shows real changes, but not another form of the same value.
+
+    `typed` as in `differences`.
     """
     if isinstance(live, dict) and isinstance(inputs, dict):
         kept = {k: v for k, v in inputs.items() if k in live or (typed and _empty(v))}
@@ -123,40 +133,40 @@ def live_inputs(live: Any, inputs: Any, *, typed: bool, path: Path = ()) -> Any:
 
 
 def differences(old: Object, new: Object, *, typed: bool) -> dict[Path, Change]:
-    """Every property that differs between the live object (pruned) and the new inputs.
+    """The properties that differ between the live object (pruned) and the new inputs.
 
     Args:
-        old: The live object, pruned to what the last inputs stated.
+        old: The live object, pruned to the properties of the last inputs.
         new: The new inputs.
-        typed: Whether the API server knows the kind's Go type, and so writes quantities in a form of its own and leaves
-            out empty values; custom resources it stores as they are.
+        typed: Whether the API server has a Go type for the kind. It then normalizes quantities and omits empty
+            values. It stores custom resources unchanged.
     """
-    found: dict[Path, Change] = {}
-    _compare(old, new, (), typed, found)
-    return found
+    changes: dict[Path, Change] = {}
+    _compare(old, new, (), typed, changes)
+    return changes
 
 
-def _compare(old: Any, new: Any, path: Path, typed: bool, found: dict[Path, Change]) -> None:
+def _compare(old: Any, new: Any, path: Path, typed: bool, changes: dict[Path, Change]) -> None:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
             if key not in new:
                 if not (typed and _empty(old[key])):
-                    found[(*path, key)] = "delete"
+                    changes[(*path, key)] = "delete"
             elif key not in old:
                 if new[key] is UNKNOWN or not (typed and _empty(new[key])):
-                    found[(*path, key)] = "add"
+                    changes[(*path, key)] = "add"
             else:
-                _compare(old[key], new[key], (*path, key), typed, found)
+                _compare(old[key], new[key], (*path, key), typed, changes)
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
             if index >= len(new):
-                found[(*path, index)] = "delete"
+                changes[(*path, index)] = "delete"
             elif index >= len(old):
-                found[(*path, index)] = "add"
+                changes[(*path, index)] = "add"
             else:
-                _compare(old[index], new[index], (*path, index), typed, found)
+                _compare(old[index], new[index], (*path, index), typed, changes)
     elif new is UNKNOWN or (not _same(old, new) and not (typed and _same_quantity(old, new, path))):
-        found[path] = "update"
+        changes[path] = "update"
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -164,7 +174,7 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _empty(value: Any) -> bool:
-    """A value that a Go type with `omitempty` leaves out."""
+    """Whether a Go type with `omitempty` omits the value."""
     return value is None or value is False or value in ("", 0) or (isinstance(value, (dict, list)) and not value)
 
 
@@ -187,7 +197,7 @@ def _quantity(value: Any) -> Decimal | None:
 
 
 def path_text(path: Path) -> str:
-    """As Pulumi writes property paths: `spec.containers[0].image`, `metadata.labels["a.b/c"]`."""
+    """Formats a property path as Pulumi does: `spec.containers[0].image`, `metadata.labels["a.b/c"]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -218,13 +228,13 @@ _FORCE_REPLACEMENT: Mapping[tuple[str, str], list[str]] = {
     ("v1", "Service"): ["spec.clusterIP"],
     ("v1", "Secret"): ["type"],
 }
-"""Fields whose change makes a new object (diff.go); beside them the name and the namespace of every object."""
+"""Fields whose change replaces the object (diff.go), in addition to the name and the namespace."""
 
 
 def forces_replacement(
     obj: Object, path: Path, *, secrets_mutable: bool = False, configs_mutable: bool = False
 ) -> bool:
-    """Whether a change at `path` can only be made by a new object.
+    """Whether a change at `path` replaces the object.
 
     Args:
         obj: The new inputs.
@@ -244,7 +254,7 @@ def forces_replacement(
 
 
 def must_delete_first(old: Object, new: Object) -> bool:
-    """A replacement by the same fixed name in the same namespace can't stand beside the old object."""
+    """Whether the replacement has the old object's fixed name and namespace, so that both can't exist."""
     return (
         not is_true(new, AUTONAMED)
         and metadata(new).get("name") == metadata(old).get("name")
@@ -253,10 +263,15 @@ def must_delete_first(old: Object, new: Object) -> bool:
 
 
 def redacted(text: str, inputs: Any) -> str:
-    """`text` without any secret value of the inputs, in either encoding: an API server may quote one in a message."""
+    """Removes secret values of the inputs from `text`, plain or base64: the API server may quote them in a message."""
     for value in sorted(_secret_texts(inputs, secret=False), key=len, reverse=True):
         text = text.replace(value, "[secret]")
     return text
+
+
+def redacted_all(texts: list[str], inputs: Any) -> list[str]:
+    """Removes secret values of the inputs from each text."""
+    return [redacted(text, inputs) for text in texts]
 
 
 def _secret_texts(value: Any, *, secret: bool) -> set[str]:
@@ -274,7 +289,7 @@ def _secret_texts(value: Any, *, secret: bool) -> set[str]:
 
 
 def parse_path(text: str) -> Path:
-    """The inverse of `path_text`; `[*]` is the step "*"."""
+    """Does the inverse of `path_text`; `[*]` becomes the step "*"."""
     steps: list[str | int] = []
     for quoted, index, name in re.findall(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+|\*)\]|\.?([^.\[\]]+)', text):
         steps.append(int(index) if index.isdigit() else index or name or quoted.replace('\\"', '"'))
@@ -282,25 +297,28 @@ def parse_path(text: str) -> Path:
 
 
 def covers(pattern: Path, path: Path) -> bool:
-    """Whether a path given to `ignoreChanges` covers a changed property: itself or what is below."""
+    """Whether a path of `ignoreChanges` covers a changed property: the property itself or one above it."""
     return len(pattern) <= len(path) and all(p in ("*", step) for p, step in zip(pattern, path, strict=False))
 
 
-TAKEN_OVER = (
+ADOPTED_MANAGERS = (
     ("kubectl", "Apply"),
     ("kubectl", "Update"),
     ("before-first-apply", "Update"),
     ("pulumi-kubernetes", "Update"),
     ("pulumi-resource-kubernetes", "Update"),
 )
-"""Managers, by the beginning of their names, whose fields the next update takes over (await.go)."""
+"""Prefixes of managers whose fields the next update adopts, each with the operation (await.go)."""
 
 
-def taken_over(managed: list[Object], manager: str) -> list[Object] | None:
-    """`managedFields` in which the fields of `TAKEN_OVER` belong to the apply of `manager`; None if there are none.
+def adopted_fields(managed: list[Object], manager: str) -> list[Object] | None:
+    """Moves the fields of `ADOPTED_MANAGERS` to the apply of `manager`.
 
-    An object is created by a plain request, whose manager another one conflicts with: without this an object's first
-    update would be refused. Edits by kubectl go the same way; a subresource, such as `kubectl scale` writes, does not.
+    Returns None if there are none.
+
+    A plain request creates an object, and its manager conflicts with that of the first update, which would be refused.
+    Edits by kubectl are adopted in the same way. Fields that were written through a subresource, as `kubectl scale`
+    does, are not.
     """
     applied = [e for e in managed if (e.get("manager"), e.get("operation")) == (manager, "Apply")]
     others = [
@@ -309,7 +327,8 @@ def taken_over(managed: list[Object], manager: str) -> list[Object] | None:
         if entry not in applied
         and not entry.get("subresource")
         and any(
-            str(entry.get("manager")).startswith(name) and entry.get("operation") == kind for name, kind in TAKEN_OVER
+            str(entry.get("manager")).startswith(name) and entry.get("operation") == kind
+            for name, kind in ADOPTED_MANAGERS
         )
     ]
     if not others:
@@ -321,13 +340,13 @@ def taken_over(managed: list[Object], manager: str) -> list[Object] | None:
     return [*rest, (applied or others)[0] | {"manager": manager, "operation": "Apply", "fieldsV1": fields}]
 
 
-def _merged(one: Object, other: Object) -> Object:
-    both = {key: _merged(one[key], other[key]) for key in one.keys() & other.keys()}
-    return one | other | both
+def _merged(left: Object, right: Object) -> Object:
+    both = {key: _merged(left[key], right[key]) for key in left.keys() & right.keys()}
+    return left | right | both
 
 
 def owned_fields(managed: list[Object], manager: str) -> tuple[Object, Object]:
-    """(fields of `manager`, fields of all others) as one tree each; a field is a key `f:NAME`."""
+    """Returns the fields of `manager` and those of all other managers, each as one tree with keys `f:NAME`."""
     ours: Object = {}
     theirs: Object = {}
     for entry in managed:
@@ -340,16 +359,18 @@ def owned_fields(managed: list[Object], manager: str) -> tuple[Object, Object]:
 
 def has_field(fields: Object, path: Path) -> bool:
     for step in path:
-        found = fields.get(f"f:{step}")
-        if not isinstance(found, dict):
+        below = fields.get(f"f:{step}")
+        if not isinstance(below, dict):
             return False
-        fields = found
+        fields = below
     return True
 
 
 def with_ignored(obj: Object, live: Object, ignored: list[Path], manager: str) -> Object:
-    """The object to apply when changes of some properties are ignored: left out where another manager owns them (and we
-    don't), else as they are in the live object. Properties inside a list stay as the engine gives them.
+    """The object to apply when changes of some properties are ignored.
+
+    An ignored property is omitted if only another manager owns it, else it has the live value. Properties inside a list
+    stay as the engine passes them.
     """
     ours, theirs = owned_fields(metadata(live).get("managedFields") or [], manager)
     result: Object = copy.deepcopy(obj)

@@ -1,6 +1,7 @@
-"""Pure rules about when an object is ready, as the official plugin has them (provider/pkg/await and jsonpath).
+"""Pure rules for when an object is ready, as in the official plugin (provider/pkg/await and jsonpath).
 
-Each rule gives the reasons why an object isn't ready yet, none when it is, and raises `Failed` when it never will be.
+Each rule returns the reasons why an object isn't ready yet, or an empty list. It raises `Failed` if the object will
+never become ready.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ def conditions(obj: Object) -> dict[str, Mapping[str, Any]]:
     return {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or []}
 
 
-def _condition_text(obj: Object, kind: str) -> list[str]:
-    condition = conditions(obj).get(kind)
+def _condition_text(obj: Object, condition_type: str) -> list[str]:
+    condition = conditions(obj).get(condition_type)
     if condition is None or condition.get("status") == "True":
         return []
-    return [f"[{condition.get('reason', kind)}] {condition.get('message', '')}".strip()]
+    return [f"[{condition.get('reason', condition_type)}] {condition.get('message', '')}".strip()]
 
 
 def outdated(obj: Object) -> bool:
-    """Whether the object's controller hasn't seen its newest version yet."""
+    """Whether the object's controller hasn't observed its newest generation yet."""
     observed = (obj.get("status") or {}).get("observedGeneration")
     return observed is not None and observed < metadata(obj).get("generation", 0)
 
@@ -54,9 +55,9 @@ def deployment(obj: Object, replica_sets: list[Object], pods: list[Object]) -> l
         return ["its newest ReplicaSet doesn't exist yet"]
     wanted = newest["spec"].get("replicas", 1)
     ready = (newest.get("status") or {}).get("readyReplicas", 0)
-    found = conditions(obj)
-    progressing = found.get("Progressing", {})
-    available = found.get("Available", {}).get("status") == "True"
+    current = conditions(obj)
+    progressing = current.get("Progressing", {})
+    available = current.get("Available", {}).get("status") == "True"
     rolled_out = progressing.get("status") == "True" and progressing.get("reason") == "NewReplicaSetAvailable"
     if available and ready >= wanted and (rolled_out or revision == "1"):
         return []
@@ -70,9 +71,9 @@ def _owned_by(obj: Object, owner: Object) -> bool:
 
 
 def pod_problems(obj: Object) -> list[str]:
-    """What holds a pod up, in the words of its conditions and of its containers' states."""
+    """Why a pod isn't ready, from its conditions and the states of its containers."""
     name = metadata(obj)["name"]
-    texts = [text for kind in ("PodScheduled", "Initialized", "Ready") for text in _condition_text(obj, kind)]
+    texts = [text for name in ("PodScheduled", "Initialized", "Ready") for text in _condition_text(obj, name)]
     for container in (obj.get("status") or {}).get("containerStatuses") or []:
         for state in (container.get("state") or {}).values():
             if state and (state.get("reason") or state.get("message")) and not container.get("ready"):
@@ -89,17 +90,17 @@ def pod(obj: Object) -> list[str]:
 
 
 def job(obj: Object, pods: list[Object]) -> list[str]:
-    """A Job is ready when it has run to its end; one that is suspended never starts.
+    """A Job is ready when it is complete. A suspended Job never starts.
 
     Raises:
-        Failed: It has given up.
+        Failed: The Job failed.
     """
-    found = conditions(obj)
+    current = conditions(obj)
     status = obj.get("status") or {}
-    failed = found.get("Failed", {})
+    failed = current.get("Failed", {})
     if failed.get("status") == "True":
         raise Failed(f"[{failed.get('reason')}] {failed.get('message')}")
-    if found.get("Complete", {}).get("status") == "True":
+    if current.get("Complete", {}).get("status") == "True":
         return []
     if not status.get("startTime"):
         suspended = (obj.get("spec") or {}).get("suspend")
@@ -110,7 +111,10 @@ def job(obj: Object, pods: list[Object]) -> list[str]:
 
 
 def volume_claim(obj: Object, binding_mode: str, *, created: bool) -> list[str]:
-    """A claim is ready when bound; where a volume is only bound for its first pod, a new one is ready when pending."""
+    """A claim is ready when it is bound.
+
+    With WaitForFirstConsumer, a new claim is ready when it is pending.
+    """
     phase = (obj.get("status") or {}).get("phase")
     waits_for_pod = created and binding_mode == "WaitForFirstConsumer"
     if phase == "Bound" or (waits_for_pod and phase == "Pending"):
@@ -119,9 +123,9 @@ def volume_claim(obj: Object, binding_mode: str, *, created: bool) -> list[str]:
 
 
 def quota(obj: Object) -> list[str]:
-    """A quota is ready when its controller counts by it."""
+    """A quota is ready when its controller enforces its limits."""
     counted = (obj.get("status") or {}).get("hard") or {}
-    late = [name for name, most in ((obj.get("spec") or {}).get("hard") or {}).items() if counted.get(name) != most]
+    late = [name for name, limit in ((obj.get("spec") or {}).get("hard") or {}).items() if counted.get(name) != limit]
     return [f"{', '.join(late)} isn't counted yet"] if late else []
 
 
@@ -140,19 +144,21 @@ def endpoints_pending(endpoints: Object | None) -> bool:
 
 
 class WaitFor:
-    """The annotation `pulumi.com/waitFor`: `jsonpath={PATH}`, `jsonpath={PATH}=VALUE`, `condition=TYPE[=STATUS]`, or a
-    JSON list of these, of which all must be met.
+    """The annotation `pulumi.com/waitFor`.
+
+    Its value is `jsonpath={PATH}`, `jsonpath={PATH}=VALUE`, `condition=TYPE[=STATUS]`, or a JSON list of these, which
+    must all be met.
 
     Raises:
-        Refused: The annotation can't be read.
+        Refused: The annotation has another form.
     """
 
     def __init__(self, text: str) -> None:
         try:
-            listed = json.loads(text)
+            parsed = json.loads(text)
         except ValueError:
-            listed = None
-        expressions = listed if isinstance(listed, list) else [text]
+            parsed = None
+        expressions = parsed if isinstance(parsed, list) else [text]
         if not expressions:
             raise Refused("pulumi.com/waitFor: the list is empty; name at least one condition")
         self._rules = [_rule(expression) for expression in expressions]
@@ -165,11 +171,11 @@ class WaitFor:
 
 def _rule(expression: Any) -> Any:
     if isinstance(expression, str) and expression.startswith("condition="):
-        kind, _, wanted = expression.removeprefix("condition=").partition("=")
+        name, _, wanted = expression.removeprefix("condition=").partition("=")
 
         def met(obj: Object) -> list[str]:
-            status = conditions(obj).get(kind, {}).get("status", "absent")
-            return [] if status.lower() == (wanted or "True").lower() else [f"condition {kind} is {status}"]
+            status = conditions(obj).get(name, {}).get("status", "absent")
+            return [] if status.lower() == (wanted or "True").lower() else [f"condition {name} is {status}"]
 
         return met
     if isinstance(expression, str) and expression.startswith("jsonpath="):
@@ -178,7 +184,7 @@ def _rule(expression: Any) -> Any:
 
 
 def _jsonpath_rule(expression: str) -> Any:
-    import jsonpath_rfc9535  # only objects that carry the annotation need it
+    import jsonpath_rfc9535  # imported late: only objects with the annotation need it
 
     match = re.fullmatch(r"jsonpath=\{\s*(.*?)\s*\}(?:=(.+))?", expression, re.DOTALL)
     if match is None:
@@ -187,17 +193,17 @@ def _jsonpath_rule(expression: str) -> Any:
     try:
         query = jsonpath_rfc9535.compile(path if path.startswith("$") else f"${path}")
     except jsonpath_rfc9535.JSONPathError as error:
-        raise Refused(f"pulumi.com/waitFor: {{{path}}} is no JSONPath: {str(error).splitlines()[0]}") from None
+        raise Refused(f"pulumi.com/waitFor: {{{path}}} is not a JSONPath: {str(error).splitlines()[0]}") from None
 
     def matches(obj: Object) -> list[str]:
-        found = query.find(obj).values()
-        if not found:
+        values = query.find(obj).values()
+        if not values:
             return [f"{{{path}}} selects nothing"]
         if wanted is None:
             return []
-        if isinstance(found[0], (dict, list)):
+        if isinstance(values[0], (dict, list)):
             raise Refused(f"pulumi.com/waitFor: {{{path}}} selects a map or a list, which is never {wanted!r}")
-        text = json.dumps(found[0]) if isinstance(found[0], bool) else str(found[0])
+        text = json.dumps(values[0]) if isinstance(values[0], bool) else str(values[0])
         return [] if text == wanted else [f"{{{path}}} is {text}, not {wanted}"]
 
     return matches

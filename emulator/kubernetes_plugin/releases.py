@@ -1,9 +1,8 @@
-"""The resource `kubernetes:helm.sh/v3:Release`: a Helm release as the engine sees it."""
+"""The resource `kubernetes:helm.sh/v3:Release`: a Helm release for the engine."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
@@ -19,7 +18,7 @@ from emulator.kubernetes_plugin.helm import (
     resource_names,
 )
 from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
-from emulator.kubernetes_plugin.objects import Change, Path, differences, parse_id, redacted
+from emulator.kubernetes_plugin.objects import Change, Path, Properties, differences, parse_id, redacted
 from emulator.plugin import (
     UNKNOWN,
     InitFailed,
@@ -33,8 +32,7 @@ from emulator.plugin import (
 )
 
 TYPE = "kubernetes:helm.sh/v3:Release"
-Properties = dict[str, Any]
-# Helm's words for a release that another made, or that an operation, killed or under way, still holds.
+# Helm's errors for a release that somebody else created, or that a running or killed operation holds.
 HELD = ("cannot re-use a name that is still in use", "is in progress")
 
 
@@ -42,7 +40,7 @@ def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properti
     """The inputs with the official plugin's defaults: a name, the namespace, a timeout, the chart's version.
 
     Raises:
-        Refused: The chart isn't there in the version asked for.
+        Refused: The chart doesn't exist in the requested version.
     """
     inputs = {key: value for key, value in news.items() if value is not None and key != "resourceNames"}
     if not inputs.get("name"):
@@ -57,8 +55,8 @@ def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properti
 
 
 def unsupported(news: Properties) -> list[tuple[str, str]]:
-    """Arguments that the official plugin takes and this one doesn't."""
-    reason = "not supported by this emulator; the official plugin is needed"
+    """Arguments of the official plugin that this one doesn't support, as pairs (name, reason)."""
+    reason = "the emulator doesn't support it; use the official plugin"
     return [(key, reason) for key, value in news.items() if plain(value) and key not in SUPPORTED and key[:2] != "__"]
 
 
@@ -76,17 +74,17 @@ def previewed(inputs: Properties) -> Properties:
 
 
 def _stated(state: Properties) -> Properties | None:
-    """The inputs that a state was made of; None in an import.
+    """The inputs that the state recorded; None in an import.
 
     Raises:
-        Refused: They lack the secret wrapper that the engine records them with; the official plugin breaks on that.
+        Refused: They aren't marked as secret, as the engine records them. The official plugin fails on that.
     """
-    known = state.get("__inputs")
-    if known is None:
+    recorded_inputs = state.get("__inputs")
+    if recorded_inputs is None:
         return None
-    if not isinstance(known, Secret):
+    if not isinstance(recorded_inputs, Secret):
         raise Refused("__inputs of a Helm release is no secret in the state, and the kubernetes plugin can't read it")
-    inputs: Properties = known.value
+    inputs: Properties = recorded_inputs.value
     return inputs
 
 
@@ -111,16 +109,19 @@ class Releases:
 
     Args:
         kubeconfig: The cluster and the login, for helm.
-        cluster: The same cluster; Helm's records of its releases are read there.
-        cancelled: Ends a running helm when set.
+        cluster: The same cluster, to read Helm's records of releases.
+        canceled: Ends a running helm when set.
     """
 
-    def __init__(self, kubeconfig: Kubeconfig, cluster: Cluster, cancelled: threading.Event) -> None:
-        self._helm = Helm(kubeconfig, cancelled)
+    def __init__(self, kubeconfig: Kubeconfig, cluster: Cluster, canceled: threading.Event) -> None:
+        self._helm = Helm(kubeconfig, canceled)
         self._cluster = cluster
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
-        """The id and the state. A release of that name that is there, also one that was killed half-way, is refused."""
+        """Installs a release.
+
+        Returns its id and state. Refuses if a release of that name exists, complete or not.
+        """
         release = plain(inputs)
         release_id = f"{release['namespace']}/{release['name']}"
         try:
@@ -130,7 +131,10 @@ class Releases:
         return release_id, self._live(inputs)
 
     def update(self, inputs: Properties) -> Properties:
-        """The new state. A release whose last operation was killed half-way is refused, until somebody settles it."""
+        """Upgrades a release.
+
+        Returns its state. Refuses while Helm's record says that an operation is in progress.
+        """
         release = plain(inputs)
         try:
             self._helm.upgrade(release)
@@ -148,11 +152,11 @@ class Releases:
         release = plain(inputs)
         status = self._recorded(release["namespace"], release["name"])
         if status is None:
-            raise Refused(f"Helm release {release['namespace']}/{release['name']} went while it was made")
+            raise Refused(f"Helm release {release['namespace']}/{release['name']} was deleted during the operation")
         return _state(inputs, status)
 
     def _failed(self, release_id: str, inputs: Properties, error: HelmError) -> None:
-        """A release that exists but failed is recorded, so that the next `up` upgrades it."""
+        """Records a release that exists but failed, so that the next `up` upgrades it."""
         reason = f"Helm release {release_id}: {redacted(str(error), inputs)}"
         if any(words in str(error) for words in HELD):
             raise Refused(reason)
@@ -163,18 +167,18 @@ class Releases:
         raise InitFailed(release_id, state, [reason])
 
     def read(self, release_id: str, state: Properties, inputs: Properties) -> tuple[Properties, Properties] | None:
-        """(state, inputs) as they are now; None if the release is gone.
+        """Returns the current (state, inputs), or None if the release doesn't exist.
 
-        Whatever its status, as the official plugin has it: one that failed or was killed half-way is read as it is.
+        As in the official plugin, a release with any status is read, also a failed or an incomplete one.
         """
         namespace, name = parse_id(release_id)
         status = self._recorded(namespace, name)
         if status is None or status.state == "uninstalled":
             return None
-        known = state.get("__inputs")
-        if isinstance(known, Secret):
-            inputs = known.value
-        elif known is not None:
+        recorded_inputs = state.get("__inputs")
+        if isinstance(recorded_inputs, Secret):
+            inputs = recorded_inputs.value
+        elif recorded_inputs is not None:
             raise Refused(
                 f"Helm release {release_id}: __inputs in the state is no secret; the engine records it as one"
             )
@@ -184,7 +188,7 @@ class Releases:
                 "namespace": namespace,
                 "chart": status.chart,
                 "version": status.version,
-                "values": Secret(dict(status.values)),  # nobody says which of them are secret
+                "values": Secret(dict(status.values)),  # any of them may be secret
                 "timeout": DEFAULT_TIMEOUT_SECONDS,
             }
         return _state(inputs, status), inputs

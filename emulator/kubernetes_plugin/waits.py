@@ -1,4 +1,4 @@
-"""Waits until an object is ready, or gone, within its time and until the engine cancels."""
+"""Waits until an object is ready or deleted, within its timeout and until the engine cancels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from emulator.kubernetes_plugin.objects import (
 from emulator.plugin import Refused
 
 DEFAULT_SECONDS = 600.0
-LOOK_AGAIN_SECONDS = 2  # a change of the object itself is seen at once; this bounds the rest, and cancellation
+LOOK_AGAIN_SECONDS = 2  # a watch shows changes of the object itself; other changes and cancellation are polled
 ENDPOINTS_SETTLE_SECONDS = 10
 VOLUME_SECONDS = 300.0
 DELETED_AT_ONCE = {
@@ -33,7 +33,7 @@ DELETED_AT_ONCE = {
     ("apps/v1", "StatefulSet"),
     ("batch/v1", "Job"),
 }
-"""Kinds whose deletion isn't awaited with `pulumi.com/skipAwait` (the official plugin's metadata/overrides.go)."""
+"""Kinds for which `pulumi.com/skipAwait` also skips the wait for deletion (the official plugin's overrides.go)."""
 UNKNOWN_WAITS = {
     ("apps/v1", "DaemonSet"),
     ("apps/v1", "StatefulSet"),
@@ -41,13 +41,13 @@ UNKNOWN_WAITS = {
     ("v1", "PersistentVolume"),
     ("v1", "ReplicationController"),
 }
-"""Kinds that the official plugin awaits and this one can't."""
+"""Kinds that the official plugin waits for and this one can't."""
 
 Report = Callable[[str], None]
 
 
 class NotReadyError(Exception):
-    """The object exists but isn't ready; `live` is its last state."""
+    """The object exists but isn't ready. `live` is its last state."""
 
     def __init__(self, reasons: list[str], live: Object) -> None:
         super().__init__("; ".join(reasons))
@@ -60,13 +60,13 @@ def kind_of(obj: Object) -> tuple[str, str]:
 
 
 def seconds_for(inputs: Object, custom_timeout: float) -> float:
-    """The resource option `customTimeouts`, else the annotation, else ten minutes."""
+    """The timeout: the resource option `customTimeouts`, else the annotation, else ten minutes."""
     stated = annotation(inputs, TIMEOUT_SECONDS)
     return custom_timeout or (float(stated) if stated.isdigit() else DEFAULT_SECONDS)
 
 
 def refuse_unknown_wait(inputs: Object) -> None:
-    """Says so before anything is created, where this plugin couldn't wait as the official one does."""
+    """Refuses an object before it is created if this plugin can't wait for it as the official one does."""
     if kind_of(inputs) in UNKNOWN_WAITS and not is_true(inputs, SKIP_AWAIT) and not annotation(inputs, WAIT_FOR):
         raise Refused(
             f"the emulator doesn't know when a {inputs['kind']} is ready: annotate it with {WAIT_FOR} or {SKIP_AWAIT}"
@@ -76,24 +76,24 @@ def refuse_unknown_wait(inputs: Object) -> None:
 
 
 class Waiter:
-    """The waits of one cluster.
+    """Waits for objects of one cluster.
 
     Args:
-        cluster: Where the objects are.
-        cancelled: Ends every wait when set.
+        cluster: The cluster of the objects.
+        canceled: Ends every wait when set.
     """
 
-    def __init__(self, cluster: Cluster, cancelled: threading.Event) -> None:
+    def __init__(self, cluster: Cluster, canceled: threading.Event) -> None:
         self._cluster = cluster
-        self._cancelled = cancelled
+        self._canceled = canceled
 
     def until_ready(
         self, resource: Resource, live: Object, inputs: Object, custom_timeout: float, report: Report, *, created: bool
     ) -> Object:
-        """The object as it is when ready.
+        """Returns the object once it is ready.
 
         Raises:
-            NotReadyError: Time is up, the engine cancelled, or the object failed.
+            NotReadyError: The timeout expired, the engine canceled, or the object failed.
         """
         if is_true(inputs, SKIP_AWAIT):
             return live
@@ -117,24 +117,30 @@ class Waiter:
                 return live
             report(reasons[0])
             left = deadline - time.monotonic()
-            if self._cancelled.is_set():
-                raise NotReadyError(["cancelled while waiting", *reasons], live)
+            if self._canceled.is_set():
+                raise NotReadyError(["canceled while waiting", *reasons], live)
             if left <= 0:
                 raise NotReadyError([f"not ready after {seconds:.0f} s", *reasons], live)
             self._cluster.wait_for_change(resource, live, min(left, LOOK_AGAIN_SECONDS))
             meta = metadata(live)
-            found = self._cluster.find(resource, meta.get("namespace", ""), meta["name"])
-            if found is None or metadata(found)["uid"] != meta["uid"]:
+            current = self._cluster.find(resource, meta.get("namespace", ""), meta["name"])
+            if current is None or metadata(current)["uid"] != meta["uid"]:
                 raise NotReadyError(["deleted by someone else while waiting"], live)
-            live = found
+            live = current
 
     def _reasons_now(self, obj: Object, *, created: bool) -> list[str]:
-        """While a controller hasn't seen the newest version, what it says is about an older one."""
+        """Why the object isn't ready.
+
+        Its status counts only once its controller has seen the newest version.
+        """
         stale = readiness.outdated(obj)
         return ["its controller hasn't seen the newest version"] if stale else self.reasons(obj, created=created)
 
     def reasons(self, obj: Object, *, created: bool = False) -> list[str]:
-        """Why the object isn't ready by the rules of its kind; a kind without rules always is."""
+        """Why the object isn't ready by the rules of its kind.
+
+        A kind without rules is always ready.
+        """
         match kind_of(obj):
             case ("apps/v1", "Deployment"):
                 sets = self._all("apps/v1", "ReplicaSet", obj)
@@ -160,8 +166,8 @@ class Waiter:
     def _binding_mode(self, claim: Object) -> str:
         name = (claim.get("spec") or {}).get("storageClassName")
         resource = self._cluster.resource("storage.k8s.io/v1", "StorageClass")
-        found = self._cluster.find(resource, "", name) if resource and name else None
-        return str((found or {}).get("volumeBindingMode") or "")
+        storage_class = self._cluster.find(resource, "", name) if resource and name else None
+        return str((storage_class or {}).get("volumeBindingMode") or "")
 
     def _service(self, obj: Object) -> list[str]:
         if not readiness.service_has_address(obj):
@@ -174,7 +180,10 @@ class Waiter:
         return ["some of its pods aren't ready"] if readiness.endpoints_pending(endpoints) else []
 
     def _settling_service(self, live: Object) -> Callable[[Object], list[str]]:
-        """A Service's endpoints get some seconds to appear; a headless one needs none."""
+        """Waits some seconds for a Service's endpoints to appear.
+
+        A headless Service needs none.
+        """
         settled = time.monotonic() + (ENDPOINTS_SETTLE_SECONDS if readiness.service_needs_endpoints(live) else 0)
 
         def reasons(obj: Object) -> list[str]:
@@ -187,8 +196,10 @@ class Waiter:
     def until_gone(
         self, resource: Resource, namespace: str, name: str, inputs: Object, custom_timeout: float, report: Report
     ) -> None:
-        """Raises:
-        Refused: The object is still there when time is up or the engine cancels.
+        """Returns once the object is deleted.
+
+        Raises:
+            Refused: The object still exists when the timeout expires or the engine cancels.
         """
         if is_true(inputs, SKIP_AWAIT) and kind_of(inputs) in DELETED_AT_ONCE:
             return
@@ -201,12 +212,12 @@ class Waiter:
             if live is None or first is None or metadata(live)["uid"] != metadata(first)["uid"]:
                 return
             finalizers = ", ".join(metadata(live).get("finalizers") or []) or "none"
-            report(f"waiting for it to go (finalizers: {finalizers})")
+            report(f"waiting for its deletion (finalizers: {finalizers})")
             left = deadline - time.monotonic()
-            if left <= 0 or self._cancelled.is_set():
-                why = "cancelled" if self._cancelled.is_set() else f"still there after {seconds:.0f} s"
+            if left <= 0 or self._canceled.is_set():
+                cause = "canceled" if self._canceled.is_set() else f"still exists after {seconds:.0f} s"
                 raise Refused(
-                    f"deletion of {live['kind']} {name}: {why}; finalizers that hold it: {finalizers}. "
-                    "Their controllers must be running; then run the same command again"
+                    f"deletion of {live['kind']} {name}: {cause}. Finalizers that block it: {finalizers}. "
+                    "Start their controllers, then run the same command again."
                 )
             self._cluster.wait_for_change(resource, live, min(left, LOOK_AGAIN_SECONDS))

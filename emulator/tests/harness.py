@@ -1,17 +1,17 @@
-"""An emulator of a test's own: a state folder, the commands on it, and what is left of it."""
+"""An emulator for a test: its state folder, its commands and its processes."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emulator.paths import ROOT as ROOT
+from emulator.polling import poll_until
 
 RUN = str(ROOT / "emulator" / "run")
 
@@ -25,11 +25,11 @@ class Emulator:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a command: this state, whatever the test run's own is."""
+        """The environment of a command, with this emulator's state folder."""
         return {**os.environ, "GKE_AI_STATE": str(self.state), **dict(self.extra)}
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Begins a command under `emulator/run`, its output in one stream."""
+        """Starts a command under `emulator/run`, with its output in one stream."""
         return subprocess.Popen(
             [RUN, *command],
             cwd=ROOT,
@@ -41,28 +41,28 @@ class Emulator:
         )
 
     def run(self, *command: str, fails: bool = False) -> str:
-        """Runs a command to its end and returns its output; the outcome must be the expected one."""
+        """Runs a command and returns its output. Asserts that it succeeds, or that it fails if `fails`."""
         process = self.start(*command)
         output = process.communicate()[0]
         assert (process.returncode != 0) == fails, f"{' '.join(command)} ended with {process.returncode}:\n{output}"
         return output
 
     def processes(self) -> dict[int, str]:
-        """The processes that belong to this emulator, by the state that their environment names."""
+        """Command lines of this emulator's processes by id, found by the state folder in their environment."""
         mark = f"GKE_AI_STATE={self.state}".encode()
-        found = {}
+        result = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    result[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
-                continue  # it ended meanwhile, or is somebody else's
-        return found
+                continue  # the process has ended or belongs to another user
+        return result
 
 
 @dataclass(frozen=True)
 class Project:
-    """A Pulumi project with a stack on an emulator of its own."""
+    """A Pulumi project with a stack and its own emulator."""
 
     folder: Path
     state: Path
@@ -85,42 +85,45 @@ class Project:
 
     def pulumi(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
 
     def up(self) -> tuple[int, str]:
         return self.pulumi("up", "--yes", "--skip-preview", "--color=never")
 
     def output(self, name: str) -> str:
-        status, said = self.pulumi("stack", "output", name)
-        assert status == 0, said
-        return said.strip()
+        status, output = self.pulumi("stack", "output", name)
+        assert status == 0, output
+        return output.strip()
 
     def running(self) -> list[int]:
-        """Ids of the host, the program and the program's child, once the program has written them to `running`."""
+        """Ids of the host, the program and the program's child, which the program writes to `running`."""
         file = self.folder / "running"
-        for _ in range(200):
-            if file.exists():
-                host, program, started = json.loads(file.read_text())
-                return [host, program, started]
-            time.sleep(0.1)
-        raise AssertionError("the program didn't start within 20 s")
+        assert poll_until(file.exists, timeout=20, pause=0.1), "the program didn't start within 20 s"
+        host, program, child = json.loads(file.read_text())
+        return [host, program, child]
 
 
 def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    """Waits until `check` gives something true; what it gave last is in the failure."""
-    end = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found:
-            return found
-        assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
-        time.sleep(0.3)
+    """Waits until `check` returns a true value and returns it. The failure shows the last value."""
+    last: Any = None
+
+    def is_true() -> bool:
+        nonlocal last
+        last = check()
+        return bool(last)
+
+    assert poll_until(is_true, seconds, pause=0.3), f"not within {seconds} s: {what}; last seen: {last!r}"
+    return last
 
 
 def until_none(check: Callable[[], Any], what: str, seconds: float = 60) -> None:
-    """Waits until `check` finds nothing; what it still found at the end is in the failure."""
-    end = time.monotonic() + seconds
-    while found := check():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}; last seen: {found!r}"
-        time.sleep(0.3)
+    """Waits until `check` returns nothing. The failure shows the last value."""
+    last: Any = None
+
+    def is_empty() -> bool:
+        nonlocal last
+        last = check()
+        return not last
+
+    assert poll_until(is_empty, seconds, pause=0.3), f"not within {seconds} s: {what}; last seen: {last!r}"

@@ -1,4 +1,4 @@
-"""Speaks to a `pulumi-resource-kubernetes` as Pulumi's engine does, without programs or stacks around it."""
+"""Calls a `pulumi-resource-kubernetes` as Pulumi's engine does, without a program or a stack."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOWHERE = {"values": {"nodeSelector": {"no": "where"}}}
 
 
 class Rejected(Exception):
-    """The plugin refused; `message` is what the user reads."""
+    """The plugin refused. `message` is the text for the user."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class Rejected(Exception):
 
 
 class Unready(Exception):
-    """The object exists but isn't ready: what the engine would record, and why."""
+    """The object exists but isn't ready. It has the state for the engine and the reasons."""
 
     def __init__(self, made: Created, reasons: list[str]) -> None:
         super().__init__("\n".join(reasons))
@@ -58,7 +58,7 @@ class Unready(Exception):
 
 @dataclass(frozen=True)
 class Created:
-    """A resource as the engine's state has it."""
+    """A resource in the engine's state."""
 
     token: str
     name: str
@@ -74,12 +74,12 @@ class Created:
 
 @dataclass
 class Engine:
-    """One plugin process, configured for one cluster; use it in a `with`.
+    """A plugin process that is configured for one cluster. Use it in a `with`.
 
     Args:
-        command: How to start the plugin.
-        arguments: Those of the provider resource.
-        environment: Of the plugin's process, None for that of the tests.
+        command: Command that starts the plugin.
+        arguments: Arguments of the provider resource.
+        environment: Environment of the plugin's process. Default: that of the tests.
     """
 
     command: Sequence[str]

@@ -1,4 +1,4 @@
-"""A cluster of the emulator and a `pulumi-resource-kubernetes` configured for it, for the tests of that plugin."""
+"""Fixtures for the tests of the Kubernetes plugin: a cluster of the emulator, and the plugin configured for it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ print(end.host, end.ca_certificate)
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster; its kubeconfig logs in by `gke-gcloud-auth-plugin`, as the program's does."""
+    """A running cluster. As in the program, its kubeconfig logs in with `gke-gcloud-auth-plugin`."""
 
     emulator: Emulator
     kubeconfig: str
 
     def plugin(self, **arguments: Any) -> Engine:
-        """The `pulumi-resource-kubernetes` that is first on the PATH of `emulator/run`: the official one, or ours."""
+        """Starts the first `pulumi-resource-kubernetes` on the PATH of `emulator/run`: the official one or ours."""
         given = {"kubeconfig": self.kubeconfig, "clusterIdentifier": "rules", **arguments}
         return Engine([RUN, "pulumi-resource-kubernetes"], given, self.emulator.environment)
 
@@ -57,7 +57,7 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """One small cluster for all tests; each works in a namespace of its own."""
+    """A small cluster for all tests. Each test uses its own namespace."""
     emulator = Emulator(Path(tempfile.mkdtemp(prefix="gke-ai-")))
     try:
         host, authority = emulator.run("python", "-c", MAKE).split()[-2:]
@@ -92,7 +92,7 @@ def plugin(cluster: Cluster) -> Iterator[Engine]:
 
 @pytest.fixture
 def namespace(plugin: Engine) -> str:
-    """A new namespace; it goes with the cluster."""
+    """A new namespace, which is deleted with the cluster."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     made: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
     return made.id

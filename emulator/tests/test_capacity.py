@@ -1,4 +1,4 @@
-"""What `emulator/run capacity` declares is what the provisioner reads."""
+"""The provisioner reads the capacity that `emulator/run capacity` sets."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ def table(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return dict(line.split() for line in capsys.readouterr().out.splitlines())
 
 
-def test_everything_is_to_be_had_until_somebody_says_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
-    assert capacity.declared_out() == frozenset()
+def test_all_capacity_is_available_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert capacity.unavailable() == frozenset()
     assert capacity.main([]) == 0
     assert table(capsys) == dict.fromkeys(MODES, "in")
 
 
-def test_a_kind_stays_out_until_it_is_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mode_stays_unavailable_until_it_is_set_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert capacity.main(["spot=0", "flexStart=0"]) == 0
     assert capacity.main(["onDemand=1", "flexStart=1"]) == 0
-    assert capacity.declared_out() == {"spot"}
+    assert capacity.unavailable() == {"spot"}
     capsys.readouterr()
     capacity.main([])
     assert table(capsys) == dict.fromkeys(MODES, "in") | {"spot": "out"}
 
 
 @pytest.mark.parametrize("argument", ["sport=0", "spot", "spot=2", "=1"])
-def test_what_is_no_capacity_changes_nothing_and_is_told(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_capacity_mode_is_refused_and_changes_nothing(
+    argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert capacity.main(["flexStart=0", argument]) == 2
-    assert capacity.declared_out() == frozenset()
+    assert capacity.unavailable() == frozenset()
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{argument} is no capacity. Write KIND=0 or KIND=1, KIND being one of onDemand, spot")
+    assert said.err.startswith(f"{argument} is not a capacity mode. Write MODE=0 or MODE=1; modes: onDemand, spot")

@@ -1,4 +1,4 @@
-"""`emulator/run chart`: the folder that stands for a chart of a registry."""
+"""`emulator/run chart` prints the folder of a chart."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_folder_of_the_chart_is_printed(
 
 def test_version_that_the_emulator_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["chart", REFERENCE, "2.0.0"])
-    with pytest.raises(SystemExit, match=r"version 2\.0\.0 is asked for, and the folder holds 1\.2\.3"):
+    with pytest.raises(SystemExit, match=r"version 2\.0\.0 is requested, but the folder has version 1\.2\.3"):
         chart.main()

@@ -67,7 +67,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(paths, "STATE", root)
         patch.setattr(paths, "CLUSTERS", root / "clusters")
         # A while in which Kueue's pod is Ready and its webhook can't answer yet.
-        patch.setenv(controllers.DELAY_VARIABLE, "1")
+        patch.setenv(controllers.WEBHOOK_DELAY_VARIABLE, "1")
         yield root
         for folder in (root / "clusters").glob("*"):
             cluster.delete(folder.name)
@@ -156,7 +156,7 @@ def test_kueues_pod_is_ready_before_its_webhook_answers(api: httpx.Client) -> No
         create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={})
 
 
-def test_a_daemon_that_died_is_started_again_and_starts_kueue(api: httpx.Client) -> None:
+def test_a_daemon_that_died_is_restarted_and_starts_kueue(api: httpx.Client) -> None:
     folder = Folder(STANDARD.name).path
     daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in _command(pid))
     os.kill(daemon, signal.SIGKILL)
@@ -166,7 +166,7 @@ def test_a_daemon_that_died_is_started_again_and_starts_kueue(api: httpx.Client)
     eventually(lambda: create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={}))
 
 
-def test_quota_holds_back_the_fourth_server_and_preempts_the_job(api: httpx.Client) -> None:
+def test_quota_blocks_the_fourth_server_and_preempts_the_job(api: httpx.Client) -> None:
     quota = {"nvidia.com/gpu": "6", "cpu": "72"}
     resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
     group = {"coveredResources": list(quota), "flavors": [{"name": "l4", "resources": resources}]}
@@ -236,7 +236,7 @@ def _unschedulable(pod: Object) -> bool:
     return any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", []))
 
 
-def test_a_job_ends_when_it_is_told_to(api: httpx.Client) -> None:
+def test_finish_job_ends_a_job(api: httpx.Client) -> None:
     assert cluster.finish_job(STANDARD.name, "llm", "finetune") == 2
     eventually(lambda: answer(api.get(f"{JOBS}/finetune"))["status"].get("succeeded") == 2)
     with pytest.raises(cluster.NothingRuns, match="finetune"):
@@ -259,7 +259,7 @@ def test_kueues_aggregated_api_answers(api: httpx.Client) -> None:
     assert eventually(lambda: answer(api.get(path)))["kind"] == "PendingWorkloadsSummary"
 
 
-def test_a_deleted_pod_with_a_finalizer_stays_until_its_owner_lets_it_go(api: httpx.Client) -> None:
+def test_a_deleted_pod_with_a_finalizer_stays_until_its_owner_removes_it(api: httpx.Client) -> None:
     kept = {"finalizers": ["example.com/keep"]}
     create(api, PODS, "Pod", "kept", metadata=kept, spec={"containers": [container(0)]})
     eventually(lambda: answer(api.get(f"{PODS}/kept"))["status"]["phase"] == "Running")
@@ -278,7 +278,7 @@ def test_a_pod_monitoring_with_a_misplaced_field_is_refused(api: httpx.Client) -
         create(api, path, "PodMonitoring", "wrong", spec=spec, selector=selector)
 
 
-def test_a_compute_class_gives_a_pod_its_node_its_toleration_and_its_disk(api: httpx.Client) -> None:
+def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx.Client) -> None:
     spec = {
         "priorities": [{"machineType": "g2-standard-24", "spot": True}],
         "nodePoolAutoCreation": {"enabled": True},
@@ -318,12 +318,12 @@ def test_a_compute_class_gives_a_pod_its_node_its_toleration_and_its_disk(api: h
         ({"nodepools": ["a"], "spot": True}, "nodepools stands alone"),
     ],
 )
-def test_a_compute_class_against_googles_rules_is_refused(api: httpx.Client, priority: Object, cause: str) -> None:
+def test_a_compute_class_that_breaks_googles_rules_is_refused(api: httpx.Client, priority: Object, cause: str) -> None:
     with pytest.raises(Refused, match=cause):
         create(api, CLASSES, "ComputeClass", "wrong", spec={"priorities": [priority]})
 
 
-def test_kueue_asks_for_queued_nodes_and_its_job_runs_on_them(api: httpx.Client) -> None:
+def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client) -> None:
     queued = PoolRecord(
         "queued", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=2
     )
@@ -382,7 +382,7 @@ def test_kueue_asks_for_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     assert cluster.finish_job(STANDARD.name, "llm", "dws") == 2
 
 
-def test_the_auth_plugin_hands_out_a_credential_quickly(api: httpx.Client, state: Path) -> None:
+def test_the_auth_plugin_returns_a_credential_quickly(api: httpx.Client, state: Path) -> None:
     def ask(server: str) -> subprocess.CompletedProcess[str]:
         spec = {"interactive": False, "cluster": {"server": server}}
         info = json.dumps({"kind": "ExecCredential", "apiVersion": auth_plugin.API_VERSION, "spec": spec})
@@ -434,7 +434,7 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
     assert of_pool() == {}
 
 
-def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
+def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None:
     for path in (DEPLOYMENT, f"{JOBS}/finetune", f"{JOBS}/dws"):
         answer(api.request("DELETE", path, json={"propagationPolicy": "Foreground"}))
         await_gone(api, path)
@@ -459,7 +459,7 @@ def test_everything_goes_and_no_namespace_hangs(api: httpx.Client) -> None:
     cluster.delete(STANDARD.name)
 
 
-def test_a_create_that_was_killed_is_made_anew(state: Path) -> None:
+def test_a_cluster_whose_creation_was_killed_is_created_again(state: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from emulator import cluster, paths\n"
         "paths.STATE = Path(sys.argv[1]); paths.CLUSTERS = paths.STATE / 'clusters'\n"
@@ -482,7 +482,7 @@ def test_a_create_that_was_killed_is_made_anew(state: Path) -> None:
 
 
 @pytest.mark.usefixtures("state")
-def test_what_has_stopped_is_started_again_with_all_it_had() -> None:
+def test_a_stopped_cluster_is_restarted_with_its_objects() -> None:
     folder = Folder("half")
     endpoint, ids = cluster.endpoint("half"), set(processes.of(folder.path))
     assert cluster.create("half", AUTOPILOT) == endpoint

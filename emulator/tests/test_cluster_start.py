@@ -1,4 +1,4 @@
-"""A cluster of the emulator whose first start fails: it is made anew, once."""
+"""If the first start of a cluster fails, the cluster is created again, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.cluster.records import ClusterRecord, Endpoint
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
-def test_a_component_that_ends_at_its_start_costs_the_cluster(
+def test_a_failed_start_is_repeated_once_with_a_new_cluster(
     failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -24,7 +24,7 @@ def test_a_component_that_ends_at_its_start_costs_the_cluster(
             raise ClusterFailed("its port was taken")
 
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
-    monkeypatch.setattr(kwok, "_make", make)
+    monkeypatch.setattr(kwok, "_create", make)
     monkeypatch.setattr(kwok, "_discard", lambda _: done.append("discarded"))
     monkeypatch.setattr(kwok, "endpoint", lambda _: Endpoint("127.0.0.1:1", ""))
     monkeypatch.setattr(trust, "renew", lambda: None)

@@ -1,4 +1,4 @@
-"""Containers that run as local processes: which image is which program, its arguments, what is scraped."""
+"""Containers that run as local processes: their programs, arguments and scrape targets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(given: Container) -> list[str]:
 
 
 def stub(given: Container) -> tuple[str, Object]:
-    """The kind and the settings of the stub that a container gets."""
+    """The name and the settings of a container's stub."""
     *_, stub_type, settings = command(given)
     return stub_type, json.loads(settings)
 
@@ -74,7 +74,7 @@ def test_every_image_that_the_product_deploys_is_known_whatever_its_tag(image: s
 
 
 @pytest.mark.parametrize("image", ["registry.k8s.io/kueue/kueueviz:v1", "example.com/vllm/vllm-openai:v1", "python"])
-def test_another_image_is_not(image: str) -> None:
+def test_another_image_is_unknown(image: str) -> None:
     assert known(image) is None
 
 
@@ -111,14 +111,14 @@ def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
     assert settings["metrics_port"] == ports[9100]
 
 
-def test_a_port_is_given_out_once_although_nobody_listens_there_yet() -> None:
+def test_a_port_is_returned_only_once_even_without_a_listener() -> None:
     given = [processes.free_ports(1)[0] for _ in range(300)]
     assert len(set(given)) == len(given)
 
 
 # ------------------------------------------------------------------------------------------------------------- programs
 @pytest.mark.parametrize("image", [versions.KUEUE_IMAGE, versions.JOBSET_IMAGE])
-def test_a_manager_keeps_its_configuration_but_for_places(
+def test_a_manager_keeps_its_configuration_except_addresses_and_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
@@ -134,7 +134,7 @@ def test_a_manager_keeps_its_configuration_but_for_places(
     assert adapted["leaderElection"]["resourceNamespace"] == "llm"
 
 
-def test_the_adapter_asks_the_prometheus_that_its_url_names(tmp_path: Path) -> None:
+def test_the_adapter_queries_the_prometheus_of_its_url(tmp_path: Path) -> None:
     arguments = [
         "--prometheus-url=http://prometheus.llm.svc:9090/",
         "--secure-port=6443",
@@ -171,20 +171,20 @@ def targets(endpoint: Object, scraped: Object, **spec: object) -> list[Object]:
 WANTED = {"metadata": ["pod", "container", "node"]}
 
 
-def test_a_port_by_name_also_names_the_container() -> None:
+def test_a_port_by_name_adds_the_container_label() -> None:
     found = targets({"port": "metrics"}, pod(SERVER), targetLabels=WANTED)
     own = {"instance": "p:metrics", "pod": "p", "node": "n1", "container": "server"}
     assert found == [{"targets": ["127.0.0.1:21000"], "labels": LABELS | own}]
 
 
-def test_a_port_by_number_names_no_container() -> None:
+def test_a_port_by_number_adds_no_container_label() -> None:
     found = targets({"port": 9100}, pod(SERVER), targetLabels=WANTED)
     assert found == [
         {"targets": ["127.0.0.1:21000"], "labels": LABELS | {"instance": "p:9100", "pod": "p", "node": "n1"}}
     ]
 
 
-def test_a_daemon_sets_pod_goes_by_its_node() -> None:
+def test_the_instance_of_a_daemonset_pod_is_its_node() -> None:
     (found,) = targets({"port": 9100}, pod(SERVER, owner="DaemonSet"))
     assert found["labels"]["instance"] == "n1:9100"
 
@@ -203,7 +203,7 @@ def test_labels_of_the_pod_are_carried_over() -> None:
         ({"port": 9999}, pod(SERVER)),
     ],
 )
-def test_what_is_not_meant_or_does_not_listen_is_no_target(endpoint: Object, scraped: Object) -> None:
+def test_pods_that_are_not_selected_or_not_served_are_no_targets(endpoint: Object, scraped: Object) -> None:
     assert targets(endpoint, scraped) == []
 
 
@@ -213,7 +213,7 @@ def test_another_namespace_is_not_scraped() -> None:
     assert targets({"port": 9100}, elsewhere) == []
 
 
-def test_an_endpoint_is_scraped_as_it_says() -> None:
+def test_an_endpoint_is_scraped_with_its_settings() -> None:
     rule = {"action": "drop", "sourceLabels": ["id"], "regex": "x"}
     endpoint = {"port": 9100, "path": "/", "interval": "15s", "timeout": "5s", "metricRelabeling": [rule]}
     (job,) = scraping.configuration(CLUSTER, [monitoring(endpoint)], [], {})["scrape_configs"]
@@ -227,7 +227,7 @@ def test_an_endpoint_is_scraped_as_it_says() -> None:
     }
 
 
-def test_an_endpoint_that_wants_a_credential_is_asked_with_it() -> None:
+def test_an_endpoint_with_authorization_is_scraped_with_the_credential() -> None:
     secret = {"name": "reader", "key": "token"}
     endpoint = {
         "port": 9100,

@@ -1,4 +1,4 @@
-"""The way from the API server to the local process behind a Service or a pod."""
+"""Connections from the API server to the local process of a Service or a pod."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_port_of_a_service_leads_to_its_own_target() -> None:
         ("34.118.224.9:443", {"served": {}}),  # the pod is Ready, its process hasn't started
     ],
 )
-def test_what_no_local_process_serves_leads_nowhere(target: str, given: dict[str, Any]) -> None:
+def test_a_target_without_a_local_process_has_no_port(target: str, given: dict[str, Any]) -> None:
     assert resolve(target, **given) is None
 
 
@@ -97,17 +97,17 @@ def test_bytes_go_both_ways_through_the_proxy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [b"pod:2", b"pod:3"])  # refuses connections; unknown
-def test_the_proxy_says_so_when_nobody_serves(tmp_path: Path, target: bytes) -> None:
+def test_the_proxy_answers_502_for_a_target_without_a_process(tmp_path: Path, target: bytes) -> None:
     answered = asyncio.run(_through_proxy(tmp_path / "s", b"CONNECT " + target + b" HTTP/1.1\r\n\r\n"))
     assert answered.startswith(b"HTTP/1.1 502 ")
 
 
-def test_the_proxy_is_no_other_kind_of_proxy(tmp_path: Path) -> None:
+def test_the_proxy_refuses_methods_other_than_connect(tmp_path: Path) -> None:
     answered = asyncio.run(_through_proxy(tmp_path / "s", b"GET http://pod:1/ HTTP/1.1\r\n\r\n"))
     assert answered.startswith(b"HTTP/1.1 405 ")
 
 
-def test_a_local_port_leads_to_where_a_target_is_at_the_time() -> None:
+def test_a_local_port_forwards_to_the_current_process_of_a_target() -> None:
     async def through() -> list[bytes]:
         async def name(writer: asyncio.StreamWriter, text: bytes) -> None:
             writer.write(text)
@@ -141,7 +141,7 @@ def test_a_headless_service_is_found_by_its_name() -> None:
     assert resolve("hook.sys.svc:443", **given) == 21000
 
 
-def test_a_socket_may_lie_deeper_than_the_kernel_allows_its_path(tmp_path: Path) -> None:
+def test_the_path_of_a_socket_may_exceed_the_kernels_limit(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 120)
     deep.mkdir()
 

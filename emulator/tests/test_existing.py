@@ -1,4 +1,4 @@
-"""What a configuration expects to exist: named with the command that creates it, and created by that command."""
+"""Resources that a configuration expects to exist are reported with the command that creates them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from emulator import cluster, existing, ready
-from emulator.gcp_plugin.secrets import make_secret
+from emulator.gcp_plugin.secrets import create_secret
 from emulator.gcp_plugin.store import Record, Store
 
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
@@ -37,7 +37,7 @@ EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
         ({}, None),
     ],
 )
-def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
+def test_missing_cluster_is_reported_with_the_command_that_creates_it(
     config: dict[str, object], command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
@@ -48,7 +48,7 @@ def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
         project = str(config.get("gcp:project", existing.DEFAULTS["gcp:project"]))
         identity = f"projects/{project}/locations/us-east5/clusters/team"
         Store(tmp_path).put(Record(identity, "gcp:container/cluster:Cluster", project, {}))
-        make_secret(Store(tmp_path), project, "hf")
+        create_secret(Store(tmp_path), project, "hf")
         assert existing.missing(config) is None
 
 
@@ -62,7 +62,7 @@ def test_cluster_that_a_configuration_counts_on_is_made_by_one_command(
         (None, None),
     ],
 )
-def test_secret_that_a_configuration_counts_on_is_made_by_one_command(
+def test_missing_secret_is_reported_with_the_command_that_creates_it(
     named: str | None, command: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))

@@ -1,4 +1,4 @@
-"""The emulated gcp plugin plans a change as Google's own provider was measured to plan it."""
+"""The emulated gcp plugin plans changes as measured with Google's own provider."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def standard(cloud: Engine) -> Engine:
 
 
 def changed(inputs: Values, change: dict[str, Any]) -> Values:
-    """The inputs with the properties at these paths set; None removes one."""
+    """The inputs with these properties changed, by path. None removes a property."""
     result: Values = json.loads(json.dumps(inputs))
     for path, value in change.items():
         *parents, last = [int(part) if part.isdigit() else part for part in re.findall(r"\w+", path)]
@@ -61,7 +61,7 @@ def changed(inputs: Values, change: dict[str, Any]) -> Values:
 
 
 def plan(engine: Engine, token: str, old: Values, new: Values) -> str:
-    """What the plugin plans, in the words of the table."""
+    """The plugin's plan, in the form of the table."""
     answer = engine.diff(token, old, new)
     return "replace" if answer.replaces else "update" if answer.detailedDiff else "no change"
 
@@ -74,7 +74,7 @@ def test_a_change_is_planned_as_the_provider_plans_it(
     assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
 
 
-def test_the_table_has_every_resource_and_what_its_inputs_may_state() -> None:
+def test_the_table_has_every_resource_and_its_inputs() -> None:
     for token in RESOURCES:
         assert schema_of(token).properties, token
     cluster = schema_of(CLUSTER)
@@ -137,7 +137,7 @@ def test_the_table_has_every_resource_and_what_its_inputs_may_state() -> None:
         ("bare Standard cluster", {"authenticatorGroupsConfig": {"securityGroup": ""}}, "no change"),
     ],
 )
-def test_an_off_form_that_is_stated_is_planned_as_the_provider_plans_it(
+def test_an_explicit_disabled_value_is_planned_as_the_provider_plans_it(
     base: str, change: dict[str, Any], planned: str, cloud: Engine
 ) -> None:
     resource = MEASURED["bases"][base]
@@ -147,7 +147,7 @@ def test_an_off_form_that_is_stated_is_planned_as_the_provider_plans_it(
 # --- what is no longer stated -------------------------------------------------------------------------------------
 
 
-def test_the_cloud_keeps_what_is_no_longer_stated_through_updates_and_refreshes(standard: Engine) -> None:
+def test_the_cloud_keeps_removed_computed_properties_through_updates_and_refreshes(standard: Engine) -> None:
     private = but(L4_POOL, networkConfig={"enablePrivateNodes": True}, nodeConfig__serviceAccount="default")
     id, outputs = standard.create(NODE_POOL, private)
     # Planned as no change, so the engine remembers the new inputs and calls nobody.
@@ -161,7 +161,7 @@ def test_the_cloud_keeps_what_is_no_longer_stated_through_updates_and_refreshes(
     assert standard.read(NODE_POOL, id)[2] == but(private, nodeCount=5), "an import takes all that is there"
 
 
-def test_a_change_is_compared_with_what_the_cloud_kept(standard: Engine) -> None:
+def test_a_change_is_compared_with_the_kept_value_of_the_cloud(standard: Engine) -> None:
     dns = {"dnsEndpointConfig": {"allowExternalTraffic": True}, "ipEndpointsConfig": {"enabled": False}}
     closed = but(STANDARD, controlPlaneEndpointsConfig=dns)
     standard.update(CLUSTER, CLUSTER_ID, STANDARD, closed)
@@ -173,7 +173,7 @@ def test_a_change_is_compared_with_what_the_cloud_kept(standard: Engine) -> None
     assert standard.diff(CLUSTER, STANDARD, closed, state).changes == answer.DIFF_NONE
 
 
-def test_a_preview_of_an_imported_state_knows_what_does_not_change(cloud: Engine) -> None:
+def test_a_preview_of_an_imported_state_knows_unchanged_outputs(cloud: Engine) -> None:
     state = STANDARD | {"endpoint": "192.0.2.1", "nodeLocations": ["us-central1-f"]}
     new = but(STANDARD, resourceLabels={"team": "ops"})
     outputs = cloud.update(CLUSTER, CLUSTER_ID, STANDARD, new, preview=True, state=state)
@@ -181,7 +181,7 @@ def test_a_preview_of_an_imported_state_knows_what_does_not_change(cloud: Engine
     assert outputs["resourceLabels"] == {"team": "ops"}
 
 
-def test_a_pool_that_no_longer_grows_has_the_size_that_is_stated(standard: Engine) -> None:
+def test_a_pool_without_autoscaling_has_its_fixed_size(standard: Engine) -> None:
     bounds = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
     growing = but(L4_POOL, nodeCount=None, initialNodeCount=1, autoscaling=bounds)
     standard.create(NODE_POOL, growing)
@@ -203,8 +203,6 @@ def test_a_pool_that_no_longer_grows_has_the_size_that_is_stated(standard: Engin
         (STANDARD | {"clusterIpv4Cidr": "/14", "ipAllocationPolicy": {"stackType": "IPV4"}}, "clusterIpv4Cidr"),
     ],
 )
-def test_what_excludes_each_other_is_refused_by_being_stated_whatever_it_says(
-    inputs: Values, path: str, cloud: Engine
-) -> None:
+def test_conflicting_properties_are_refused_whatever_their_values(inputs: Values, path: str, cloud: Engine) -> None:
     refused = [place for place, text in cloud.check(CLUSTER, inputs)[1] if "conflicts with" in text]
     assert path in refused

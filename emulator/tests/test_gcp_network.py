@@ -1,4 +1,4 @@
-"""The emulator's networks, accounts and APIs: what Google would refuse, what uses what, which bodies it would get."""
+"""The emulator's networks, accounts and APIs: Google's refusals, references between resources, REST bodies."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ MISTAKES: list[tuple[str, Values, str, str]] = [
 @pytest.mark.parametrize(
     ("token", "inputs", "path", "text"), MISTAKES, ids=lambda one: one if isinstance(one, str) else ""
 )
-def test_what_google_would_refuse_is_refused_before_it_is_asked(
+def test_inputs_that_google_refuses_fail_the_check(
     cloud: Engine, token: str, inputs: Values, path: str, text: str
 ) -> None:
     failures = cloud.check(token, inputs)[1]
@@ -155,12 +155,12 @@ def test_what_google_would_refuse_is_refused_before_it_is_asked(
     ("token", "inputs"),
     [(NETWORK, VPC), (SUBNETWORK, SUBNET), (ROUTER, GATEWAY), (ROUTER_NAT, NAT), (SERVICE_ACCOUNT, ACCOUNT)],
 )
-def test_a_name_that_is_taken_is_refused(network: Engine, token: str, inputs: Values) -> None:
+def test_an_existing_name_is_refused(network: Engine, token: str, inputs: Values) -> None:
     with pytest.raises(Refused, match="Error 409"):
         network.create(token, inputs)
 
 
-def test_a_project_s_own_network_is_there_and_is_nobody_s_to_make(cloud: Engine) -> None:
+def test_the_default_network_exists_and_can_not_be_created(cloud: Engine) -> None:
     with pytest.raises(Refused, match="Error 409"):
         cloud.create(NETWORK, but(VPC, name="default"))
     cloud.create(ROUTER, but(GATEWAY, network="default"))
@@ -168,7 +168,7 @@ def test_a_project_s_own_network_is_there_and_is_nobody_s_to_make(cloud: Engine)
 
 
 @pytest.mark.parametrize(("token", "inputs"), [(SUBNETWORK, SUBNET), (ROUTER, GATEWAY)])
-def test_nothing_is_made_in_a_network_that_is_not_there(cloud: Engine, token: str, inputs: Values) -> None:
+def test_nothing_is_created_in_a_missing_network(cloud: Engine, token: str, inputs: Values) -> None:
     with pytest.raises(Refused, match=f"Error 404: The resource '{NETWORK_ID}' was not found"):
         cloud.create(token, inputs)
 
@@ -178,7 +178,7 @@ def test_nat_needs_its_router(cloud: Engine) -> None:
         cloud.create(ROUTER_NAT, NAT)
 
 
-def test_ranges_of_one_network_are_apart(network: Engine) -> None:
+def test_ranges_of_a_network_must_not_overlap(network: Engine) -> None:
     other = but(SUBNET, name="other", secondaryIpRanges=None, ipCidrRange="10.5.0.0/24")
     with pytest.raises(Refused, match="conflicts with existing subnetwork 'ai'"):
         network.create(SUBNETWORK, other)
@@ -199,7 +199,9 @@ def test_ranges_of_one_network_are_apart(network: Engine) -> None:
         ({"nodeConfig": {"serviceAccount": EMAIL.replace("nodes", "other")}}, "Service account .* does not exist"),
     ],
 )
-def test_a_cluster_names_only_what_is_there(network: Engine, changes: Values, text: str) -> None:
+def test_a_cluster_with_a_missing_network_range_or_account_is_refused(
+    network: Engine, changes: Values, text: str
+) -> None:
     with pytest.raises(Refused, match=text):
         network.create(CLUSTER, but(PRIVATE, **changes))
     assert network.clusters.calls == []
@@ -218,19 +220,19 @@ def test_a_cluster_names_only_what_is_there(network: Engine, changes: Values, te
     ],
     ids=["by name", "by link", "as an account", "as Google's own account"],
 )
-def test_a_cluster_names_what_is_there_in_any_form(network: Engine, named: Values) -> None:
+def test_a_cluster_accepts_names_paths_and_links(network: Engine, named: Values) -> None:
     network.create(CLUSTER, PRIVATE | named)
     assert network.clusters.calls[0] == ("create", "llm-cluster")
 
 
-def test_a_pool_runs_as_an_account_that_is_there(network: Engine) -> None:
+def test_a_pool_with_a_missing_account_is_refused(network: Engine) -> None:
     network.create(CLUSTER, PRIVATE)
     with pytest.raises(Refused, match=r'Service account "gone@.*" does not exist'):
         network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL.replace("gke-nodes", "gone")))
     network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL))
 
 
-def test_an_account_stays_while_nodes_run_as_it(network: Engine) -> None:
+def test_an_account_can_not_be_deleted_while_nodes_use_it(network: Engine) -> None:
     network.create(CLUSTER, PRIVATE | {"nodeConfig": {"serviceAccount": EMAIL}})
     pool = but(L4_POOL, nodeConfig__serviceAccount=EMAIL)
     id, _ = network.create(NODE_POOL, pool)
@@ -240,7 +242,7 @@ def test_an_account_stays_while_nodes_run_as_it(network: Engine) -> None:
     network.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
 
 
-def test_an_account_stays_while_autopilot_creates_nodes_of_it(cloud: Engine) -> None:
+def test_an_account_can_not_be_deleted_while_autopilot_creates_nodes_with_it(cloud: Engine) -> None:
     cloud.create(SERVICE_ACCOUNT, ACCOUNT)
     inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
     cloud.create(CLUSTER, inputs)
@@ -255,7 +257,7 @@ def test_an_account_stays_while_autopilot_creates_nodes_of_it(cloud: Engine) -> 
     cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
 
 
-def test_an_autopilot_cluster_s_nodes_run_as_an_account_that_is_there(cloud: Engine) -> None:
+def test_an_autopilot_cluster_with_a_missing_node_account_is_refused(cloud: Engine) -> None:
     inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
     with pytest.raises(Refused, match="does not exist"):
         cloud.create(CLUSTER, inputs)
@@ -264,7 +266,7 @@ def test_an_autopilot_cluster_s_nodes_run_as_an_account_that_is_there(cloud: Eng
 
 
 # --------------------------------------------------------------------------------------------------------- what is used
-def test_a_network_outlives_what_is_in_it(network: Engine) -> None:
+def test_a_network_can_not_be_deleted_while_it_is_in_use(network: Engine) -> None:
     network.create(CLUSTER, PRIVATE)
     for token, id, inputs in ((SUBNETWORK, SUBNETWORK_ID, SUBNET), (NETWORK, NETWORK_ID, VPC)):
         with pytest.raises(Refused, match="resourceInUseByAnotherResource"):
@@ -279,7 +281,7 @@ def test_a_network_outlives_what_is_in_it(network: Engine) -> None:
     assert [one.kind for one in network.store.all()] == [SERVICE_ACCOUNT]
 
 
-def test_a_range_that_a_cluster_uses_stays_as_it_is(network: Engine) -> None:
+def test_a_range_that_a_cluster_uses_can_not_be_changed(network: Engine) -> None:
     wider = but(SUBNET, secondaryIpRanges=[{"rangeName": "pods", "ipCidrRange": "10.16.0.0/14"}])
     network.update(SUBNETWORK, SUBNETWORK_ID, SUBNET, wider)
     network.update(SUBNETWORK, SUBNETWORK_ID, wider, SUBNET)
@@ -311,7 +313,7 @@ def test_a_range_that_a_cluster_uses_stays_as_it_is(network: Engine) -> None:
         (NODE_POOL, L4_POOL, {"nodeConfig__serviceAccount": EMAIL}, True),
     ],
 )
-def test_what_can_not_be_changed_in_place_is_replaced(
+def test_properties_that_can_not_change_in_place_replace_the_resource(
     cloud: Engine, token: str, old: Values, change: Values, replaced: bool
 ) -> None:
     answer = cloud.diff(token, old, but(old, **change))
@@ -320,7 +322,7 @@ def test_what_can_not_be_changed_in_place_is_replaced(
 
 
 # ------------------------------------------------------------------------------------------------------- what is shown
-def test_what_others_refer_to_is_known_once_it_is_made(cloud: Engine) -> None:
+def test_outputs_that_others_use_are_known_after_creation(cloud: Engine) -> None:
     id, outputs = cloud.create(NETWORK, VPC)
     assert (id, outputs["selfLink"]) == (NETWORK_ID, f"https://www.googleapis.com/compute/v1/{NETWORK_ID}")
     id, outputs = cloud.create(SUBNETWORK, SUBNET)
@@ -344,7 +346,7 @@ def test_what_others_refer_to_is_known_once_it_is_made(cloud: Engine) -> None:
         (ROUTER_NAT, f"projects/{PROJECT}/regions/us-central1/routers/ai/ai", f"{PROJECT}/us-central1/ai/ai"),
     ],
 )
-def test_what_is_there_can_be_imported_by_its_other_name(network: Engine, token: str, form: str, id: str) -> None:
+def test_resources_can_be_imported_by_their_other_ids(network: Engine, token: str, form: str, id: str) -> None:
     assert network.read(token, form)[0] == id
 
 
@@ -354,7 +356,7 @@ def test_an_api_can_be_enabled_by_two_stacks(cloud: Engine) -> None:
     cloud.create(PROJECT_SERVICE, inputs)
 
 
-def test_a_role_is_given_to_an_account_that_is_there(cloud: Engine) -> None:
+def test_a_role_is_granted_only_to_an_existing_account(cloud: Engine) -> None:
     grant = {
         "project": PROJECT,
         "role": "roles/container.defaultNodeServiceAccount",
@@ -381,7 +383,7 @@ def test_a_role_is_given_to_an_account_that_is_there(cloud: Engine) -> None:
         ({"network": "No Name"}, None),
     ],
 )
-def test_a_network_that_a_stack_counts_on_is_made_by_one_command(
+def test_a_missing_network_is_reported_with_the_command_that_creates_it(
     cloud: Engine, cluster: Values, command: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: cloud.store)
@@ -496,11 +498,11 @@ BODIES: list[tuple[rest.Body, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("body", "expected"), BODIES, ids=lambda one: one.type if isinstance(one, rest.Body) else "")
-def test_a_body_is_what_google_s_reference_asks_for(body: rest.Body, expected: dict[str, Any]) -> None:
+def test_a_body_has_the_form_of_google_s_reference(body: rest.Body, expected: dict[str, Any]) -> None:
     assert body.content == expected
     assert body.problems("body") == []
 
 
-def test_a_wrong_type_in_an_authorized_network_is_told_where_it_was_written() -> None:
+def test_a_wrong_type_in_an_authorized_network_is_reported_at_its_property() -> None:
     body = rest.cluster({"name": "c", "masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": 1}]}})
     assert [path for path, _ in body.problems("cluster")] == ["masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock"]

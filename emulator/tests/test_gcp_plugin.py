@@ -1,4 +1,4 @@
-"""The emulated gcp plugin, called as the engine calls it; a recorder stands where its clusters would be."""
+"""The emulated gcp plugin, called as by the engine, with a recorder in place of its clusters."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ GRANT: Values = {"bucket": MODEL_BUCKET["name"], "role": "roles/storage.objectAd
 
 
 def but(values: Values, **changes: Any) -> Values:
-    """`values` with some changed; a dotted name goes down, None removes."""
+    """`values` with changes. A dotted name is a path, and None removes a value."""
     changed: Values = json.loads(json.dumps(values))
     for path, value in changes.items():
         *parents, last = path.split("__")
@@ -95,11 +95,11 @@ def but(values: Values, **changes: Any) -> Values:
 
 
 class Killed(BaseException):
-    """The process ends here, as after SIGKILL: nothing cleans up."""
+    """The process ends as after SIGKILL, without cleanup."""
 
 
 class Recorder:
-    """Stands for emulator.cluster: writes down what it is told."""
+    """Replaces emulator.cluster and records the calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -132,7 +132,7 @@ class Recorder:
 
 
 class Engine:
-    """Calls the plugin as Pulumi's engine does."""
+    """Calls the plugin as Pulumi's engine does, without a process."""
 
     def __init__(self, folder: Path, project: str | None = PROJECT) -> None:
         self.store = Store(folder)
@@ -212,14 +212,14 @@ def test_an_unknown_provider_setting_is_refused_with_the_nearest_known_one(cloud
     assert "did you mean project?" in failures({"projct": "p"})["projct"]
 
 
-def test_another_default_project_does_not_replace_the_provider_and_all_that_it_made(cloud: Engine) -> None:
+def test_another_default_project_does_not_replace_the_provider_and_its_resources(cloud: Engine) -> None:
     request = proto.DiffRequest(old_inputs=encode({"project": "p"}), news=encode({"project": "q"}))
     answer = cloud.gcp.DiffConfig(request, NO_CONTEXT)
     assert (answer.changes, list(answer.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
 
 
 def test_a_resource_that_the_emulator_lacks_is_refused_by_name(cloud: Engine) -> None:
-    with pytest.raises(Refused, match="does not know gcp:sql/databaseInstance:DatabaseInstance"):
+    with pytest.raises(Refused, match="the emulator has no gcp:sql/databaseInstance:DatabaseInstance"):
         cloud.check("gcp:sql/databaseInstance:DatabaseInstance", {})
     with pytest.raises(Refused, match="no function gcp:compute/getZones:getZones"):
         cloud.invoke("gcp:compute/getZones:getZones")
@@ -342,7 +342,7 @@ def test_a_mistake_is_refused_at_its_property(cloud: Engine, token: str, inputs:
     ("token", "inputs"),
     [(CLUSTER, STANDARD), (CLUSTER, AUTOPILOT), (NODE_POOL, L4_POOL), (BUCKET, MODEL_BUCKET), (MEMBER, GRANT)],
 )
-def test_what_is_right_passes_and_is_not_rewritten(cloud: Engine, token: str, inputs: Values) -> None:
+def test_valid_inputs_pass_unchanged(cloud: Engine, token: str, inputs: Values) -> None:
     assert cloud.check(token, inputs) == (inputs, [])
 
 
@@ -371,13 +371,13 @@ FLEX_START = but(
         ),
     ],
 )
-def test_flex_start_pools_are_held_to_google_s_rules(cloud: Engine, inputs: Values, text: str) -> None:
+def test_flex_start_pools_follow_google_s_rules(cloud: Engine, inputs: Values, text: str) -> None:
     assert cloud.check(NODE_POOL, FLEX_START)[1] == []
     ((_, reason),) = cloud.check(NODE_POOL, inputs)[1]
     assert text in reason
 
 
-def test_a_value_that_is_not_known_yet_or_secret_is_no_mistake(cloud: Engine) -> None:
+def test_unknown_and_secret_values_pass_the_check(cloud: Engine) -> None:
     inputs = but(L4_POOL, nodeLocations=None) | {"cluster": UNKNOWN, "nodeCount": Secret(3)}
     assert cloud.check(NODE_POOL, inputs) == (inputs, [])
     assert cloud.check(NODE_POOL, inputs | {"nodeCount": Secret("3")})[1] != []
@@ -385,7 +385,7 @@ def test_a_value_that_is_not_known_yet_or_secret_is_no_mistake(cloud: Engine) ->
     assert cloud.check(MEMBER, GRANT | {"member": UNKNOWN})[1] == []
 
 
-def test_a_name_is_made_up_once_and_kept(cloud: Engine) -> None:
+def test_a_name_is_generated_once_and_kept(cloud: Engine) -> None:
     request = proto.CheckRequest(urn=urn(BUCKET, "models"), news=encode(but(MODEL_BUCKET, name=None)), randomSeed=b"1")
     first = cloud.gcp.Check(request, NO_CONTEXT).inputs
     assert decode(first)["name"].startswith("models-")
@@ -395,7 +395,7 @@ def test_a_name_is_made_up_once_and_kept(cloud: Engine) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- creations
-def test_a_preview_knows_the_inputs_and_not_what_the_cloud_decides(cloud: Engine) -> None:
+def test_a_preview_knows_the_inputs_but_not_the_values_that_the_cloud_decides(cloud: Engine) -> None:
     id, outputs = cloud.create(CLUSTER, STANDARD, preview=True)
     assert id == ""
     assert outputs["name"] == "llm-cluster"
@@ -415,7 +415,7 @@ def test_a_preview_knows_the_inputs_and_not_what_the_cloud_decides(cloud: Engine
     assert cloud.clusters.calls == []
 
 
-def test_a_standard_cluster_becomes_a_cluster_and_its_default_pool_goes(cloud: Engine) -> None:
+def test_a_standard_cluster_is_created_without_its_default_pool(cloud: Engine) -> None:
     id, outputs = cloud.create(CLUSTER, STANDARD)
     assert id == CLUSTER_ID
     assert cloud.clusters.calls == [("create", "llm-cluster")]
@@ -430,7 +430,7 @@ def test_a_standard_cluster_becomes_a_cluster_and_its_default_pool_goes(cloud: E
     assert cloud.store.get(CLUSTER_ID) is not None
 
 
-def test_a_default_pool_that_is_kept_is_a_pool_like_any_other(cloud: Engine) -> None:
+def test_a_default_pool_that_is_kept_is_a_normal_pool(cloud: Engine) -> None:
     kept = but(STANDARD, removeDefaultNodePool=None, nodeConfig__machineType="e2-standard-4", initialNodeCount=2)
     cloud.create(CLUSTER, kept)
     pool = cloud.clusters.pools["default-pool"]
@@ -449,7 +449,7 @@ def test_a_pool_named_default_pool_outlives_updates_of_a_cluster_that_removed_it
     assert "default-pool" in standard.clusters.pools
 
 
-def test_an_autopilot_cluster_has_an_identity_pool_and_takes_no_node_pools(cloud: Engine) -> None:
+def test_an_autopilot_cluster_has_an_identity_pool_and_refuses_node_pools(cloud: Engine) -> None:
     _, outputs = cloud.create(CLUSTER, AUTOPILOT)
     assert cloud.clusters.clusters["llm-cluster"].mode == "autopilot"
     assert outputs["workloadIdentityConfig"] == {"workloadPool": f"{PROJECT}.svc.id.goog"}
@@ -463,7 +463,7 @@ def test_a_zonal_cluster_has_its_nodes_in_its_zone(cloud: Engine) -> None:
     assert outputs["nodeLocations"] == []
 
 
-def test_a_gpu_pool_becomes_the_nodes_that_its_body_asks_for(standard: Engine) -> None:
+def test_a_gpu_pool_creates_the_nodes_of_its_body(standard: Engine) -> None:
     id, outputs = standard.create(NODE_POOL, L4_POOL)
     assert id == POOL_ID
     assert standard.clusters.pools["gpupool"] == PoolRecord(
@@ -505,7 +505,7 @@ def test_pool_size_and_capacity_come_from_the_body(standard: Engine) -> None:
     assert pool(**plain, nodeConfig__reservationAffinity=reserved).capacity == "reservation"
 
 
-def test_a_pool_may_name_its_cluster_by_id_and_needs_one_that_is_there(standard: Engine) -> None:
+def test_a_pool_may_name_its_cluster_by_id_and_the_cluster_must_exist(standard: Engine) -> None:
     assert standard.create(NODE_POOL, but(L4_POOL, cluster=CLUSTER_ID, location=None))[0] == POOL_ID
     with pytest.raises(Refused, match=r"Error 404: Not found: .*/clusters/other"):
         standard.create(NODE_POOL, but(L4_POOL, cluster="other"))
@@ -516,7 +516,7 @@ def test_a_pool_can_not_leave_upgrades_off_in_a_release_channel(standard: Engine
         standard.create(NODE_POOL, but(L4_POOL, management__autoUpgrade=False))
 
 
-def test_what_exists_can_not_be_created_again(standard: Engine) -> None:
+def test_an_existing_resource_can_not_be_created_again(standard: Engine) -> None:
     with pytest.raises(Refused, match=re.escape(f"Error 409: Already exists: {CLUSTER_ID}., alreadyExists")):
         standard.create(CLUSTER, STANDARD)
     standard.create(NODE_POOL, L4_POOL)
@@ -529,7 +529,7 @@ def test_what_exists_can_not_be_created_again(standard: Engine) -> None:
         standard.create(BUCKET, MODEL_BUCKET | {"project": "another-project"})
 
 
-def test_a_second_cluster_of_one_name_elsewhere_does_not_take_over_the_first(standard: Engine) -> None:
+def test_a_second_cluster_with_the_same_name_is_refused(standard: Engine) -> None:
     with pytest.raises(Refused, match="has the same name"):
         standard.create(CLUSTER, but(STANDARD, location="us-east1"))
     assert standard.clusters.clusters["llm-cluster"].location == "us-central1"
@@ -577,7 +577,7 @@ BINDING: Values = {
 VIEWER: Values = {"project": PROJECT, "role": "roles/monitoring.viewer", "member": f"serviceAccount:{EMAIL}"}
 
 
-def test_a_service_account_has_its_address_and_takes_its_name(cloud: Engine) -> None:
+def test_a_service_account_has_an_address_and_a_unique_name(cloud: Engine) -> None:
     planned = cloud.create(ACCOUNT, ACCOUNT_INPUTS, preview=True)[1]
     assert planned["member"] is UNKNOWN
     id, outputs = cloud.create(ACCOUNT, ACCOUNT_INPUTS)
@@ -589,7 +589,7 @@ def test_a_service_account_has_its_address_and_takes_its_name(cloud: Engine) -> 
     assert cloud.read(ACCOUNT, EMAIL)[0] == ACCOUNT_ID
 
 
-def test_a_service_account_is_bound_once_it_and_the_identity_pool_are_there(cloud: Engine) -> None:
+def test_a_role_on_a_service_account_needs_the_account_and_the_identity_pool(cloud: Engine) -> None:
     with pytest.raises(Refused, match="Error 404: Unknown service account"):
         cloud.create(ACCOUNT_MEMBER, BINDING)
     cloud.create(ACCOUNT, ACCOUNT_INPUTS)
@@ -645,7 +645,7 @@ def test_a_killed_creation_of_a_pool_is_finished_by_a_read(standard: Engine, id:
     assert "gpupool" in standard.clusters.pools
 
 
-def test_a_pool_is_not_made_in_a_cluster_that_is_not_whole(cloud: Engine) -> None:
+def test_a_pool_is_refused_while_its_cluster_is_incomplete(cloud: Engine) -> None:
     cloud.clusters.fails["create"] = Killed()
     with pytest.raises(Killed):
         cloud.create(CLUSTER, STANDARD)
@@ -653,7 +653,7 @@ def test_a_pool_is_not_made_in_a_cluster_that_is_not_whole(cloud: Engine) -> Non
         cloud.create(NODE_POOL, L4_POOL)
 
 
-def test_a_creation_can_be_made_slow_enough_to_be_killed(cloud: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_can_be_slowed_down(cloud: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setenv("GKE_AI_CLOUD_LATENCY", "2.5")
     monkeypatch.setattr("time.sleep", slept.append)
@@ -676,7 +676,7 @@ def test_a_creation_can_be_made_slow_enough_to_be_killed(cloud: Engine, monkeypa
         ),
     ],
 )
-def test_an_import_takes_the_provider_s_ids(standard: Engine, token: str, inputs: Values, forms: list[str]) -> None:
+def test_an_import_accepts_the_provider_s_ids(standard: Engine, token: str, inputs: Values, forms: list[str]) -> None:
     standard.create(BUCKET, MODEL_BUCKET)
     id, outputs = standard.create(token, inputs) if token != BUCKET else (MODEL_BUCKET["name"], None)
     for form in forms:
@@ -685,18 +685,18 @@ def test_an_import_takes_the_provider_s_ids(standard: Engine, token: str, inputs
         assert outputs is None or read[1] == outputs
 
 
-def test_an_id_of_no_known_form_is_refused(cloud: Engine) -> None:
-    with pytest.raises(Refused, match="is no cluster"):
+def test_an_id_of_unknown_form_is_refused(cloud: Engine) -> None:
+    with pytest.raises(Refused, match="is not the id of a cluster"):
         cloud.read(CLUSTER, "a/b/c/d/e")
 
 
-def test_a_resource_that_has_gone_reads_as_gone(standard: Engine) -> None:
+def test_a_deleted_resource_reads_as_missing(standard: Engine) -> None:
     assert standard.read(NODE_POOL, POOL_ID, L4_POOL)[0] == ""
     standard.delete(NODE_POOL, POOL_ID, L4_POOL)  # deleting it is fine
 
 
 @pytest.mark.parametrize(("token", "inputs"), [(CLUSTER, STANDARD), (NODE_POOL, L4_POOL), (BUCKET, MODEL_BUCKET)])
-def test_a_refresh_of_what_nobody_touched_changes_nothing(cloud: Engine, token: str, inputs: Values) -> None:
+def test_a_refresh_of_an_unchanged_resource_changes_nothing(cloud: Engine, token: str, inputs: Values) -> None:
     if token == NODE_POOL:
         cloud.create(CLUSTER, STANDARD)
     id, outputs = cloud.create(token, inputs)
@@ -704,7 +704,7 @@ def test_a_refresh_of_what_nobody_touched_changes_nothing(cloud: Engine, token: 
     assert cloud.diff(token, inputs, inputs).changes == proto.DiffResponse.DIFF_NONE
 
 
-def test_a_change_behind_pulumi_s_back_is_seen_by_a_refresh(standard: Engine) -> None:
+def test_a_refresh_shows_changes_made_outside_pulumi(standard: Engine) -> None:
     id, _ = standard.create(NODE_POOL, L4_POOL)
     record = standard.store.get(id)
     assert record is not None
@@ -754,7 +754,7 @@ IN_PLACE: list[tuple[str, Values, Values, list[str]]] = [
 
 
 @pytest.mark.parametrize(("token", "old", "new"), REPLACING)
-def test_what_the_provider_can_not_change_in_place_is_replaced(
+def test_properties_that_the_provider_can_not_change_in_place_replace(
     cloud: Engine, token: str, old: Values, new: Values
 ) -> None:
     answer = cloud.diff(token, old, new)
@@ -765,7 +765,7 @@ def test_what_the_provider_can_not_change_in_place_is_replaced(
 
 
 @pytest.mark.parametrize(("token", "old", "new", "paths"), IN_PLACE)
-def test_what_the_provider_changes_in_place_is_not_replaced(
+def test_properties_that_the_provider_changes_in_place_do_not_replace(
     cloud: Engine, token: str, old: Values, new: Values, paths: list[str]
 ) -> None:
     answer = cloud.diff(token, old, new)
@@ -774,12 +774,12 @@ def test_what_the_provider_changes_in_place_is_not_replaced(
     assert answer.changes == proto.DiffResponse.DIFF_SOME
 
 
-def test_a_bucket_s_location_in_other_letters_is_no_change(cloud: Engine) -> None:
+def test_the_case_of_a_bucket_s_location_is_no_change(cloud: Engine) -> None:
     answer = cloud.diff(BUCKET, MODEL_BUCKET, but(MODEL_BUCKET, location="us-central1"))
     assert answer.changes == proto.DiffResponse.DIFF_NONE
 
 
-def test_an_update_s_preview_knows_all_that_does_not_change(standard: Engine) -> None:
+def test_the_preview_of_an_update_knows_unchanged_outputs(standard: Engine) -> None:
     changed = but(STANDARD, resourceLabels={"team": "ops"})
     outputs = standard.update(CLUSTER, CLUSTER_ID, STANDARD, changed, preview=True)
     assert outputs["endpoint"] == "127.0.0.1:34567"
@@ -799,7 +799,7 @@ def test_a_changed_node_count_resizes_the_pool_and_a_label_of_the_cluster_does_n
     assert standard.clusters.pools["gpupool"].nodes_per_zone == 5
 
 
-def test_an_update_of_what_has_gone_is_refused(standard: Engine) -> None:
+def test_an_update_of_a_deleted_resource_is_refused(standard: Engine) -> None:
     with pytest.raises(Refused, match="Error 404: Not found"):
         standard.update(NODE_POOL, POOL_ID, L4_POOL, but(L4_POOL, nodeCount=5))
 
@@ -812,7 +812,7 @@ def test_a_protected_cluster_is_not_deleted_and_protection_is_the_default(standa
     assert "llm-cluster" in standard.clusters.clusters
 
 
-def test_a_deleted_cluster_takes_its_pools_and_leaves_the_identity_pool(standard: Engine) -> None:
+def test_a_cluster_is_deleted_with_its_pools_and_without_the_identity_pool(standard: Engine) -> None:
     standard.create(NODE_POOL, L4_POOL)
     standard.delete(CLUSTER, CLUSTER_ID, STANDARD)
     assert standard.store.all() == []
@@ -821,7 +821,7 @@ def test_a_deleted_cluster_takes_its_pools_and_leaves_the_identity_pool(standard
     standard.create(CLUSTER, STANDARD)
 
 
-def test_a_cluster_whose_deletion_was_killed_is_still_there_to_be_deleted(standard: Engine) -> None:
+def test_a_killed_deletion_of_a_cluster_can_be_repeated(standard: Engine) -> None:
     standard.clusters.fails["delete"] = Killed()
     with pytest.raises(Killed):
         standard.delete(CLUSTER, CLUSTER_ID, STANDARD)
@@ -830,14 +830,14 @@ def test_a_cluster_whose_deletion_was_killed_is_still_there_to_be_deleted(standa
     assert standard.store.all() == []
 
 
-def test_a_deleted_pool_s_nodes_go(standard: Engine) -> None:
+def test_a_pool_is_deleted_with_its_nodes(standard: Engine) -> None:
     id, _ = standard.create(NODE_POOL, L4_POOL)
     standard.delete(NODE_POOL, id, L4_POOL)
     assert standard.clusters.calls[-1] == ("remove_pool", "llm-cluster", "gpupool")
     assert standard.store.get(id) is None
 
 
-def test_a_bucket_with_data_is_deleted_only_by_force_and_its_grants_with_it(standard: Engine) -> None:
+def test_a_bucket_with_data_is_deleted_only_by_force_with_its_grants(standard: Engine) -> None:
     id, outputs = standard.create(BUCKET, MODEL_BUCKET)
     assert outputs["url"] == f"gs://{id}"
     standard.create(MEMBER, GRANT)
@@ -850,7 +850,7 @@ def test_a_bucket_with_data_is_deleted_only_by_force_and_its_grants_with_it(stan
     assert standard.store.objects(id) == []
 
 
-def test_a_deletion_policy_is_heeded(standard: Engine) -> None:
+def test_a_deletion_policy_is_applied(standard: Engine) -> None:
     id, _ = standard.create(NODE_POOL, L4_POOL)
     with pytest.raises(Refused, match="deletionPolicy"):
         standard.delete(NODE_POOL, id, L4_POOL | {"deletionPolicy": "PREVENT"})
@@ -872,7 +872,7 @@ def test_a_project_has_the_same_number_everywhere(cloud: Engine, tmp_path: Path)
         cloud.invoke(get, project=PROJECT)
 
 
-def test_a_cluster_that_exists_can_be_looked_up_and_one_that_does_not_is_named(standard: Engine) -> None:
+def test_an_existing_cluster_can_be_looked_up_and_a_missing_one_is_reported(standard: Engine) -> None:
     get = "gcp:container/getCluster:getCluster"
     found = standard.invoke(get, name="llm-cluster", location="us-central1", project=PROJECT)
     assert found["endpoint"] == "127.0.0.1:34567"
@@ -887,7 +887,7 @@ def test_a_cluster_that_exists_can_be_looked_up_and_one_that_does_not_is_named(s
 
 
 # ------------------------------------------------------------------------------------------------------------ commands
-def test_a_cluster_made_beside_a_stack_is_the_cloud_s_and_can_be_deleted(
+def test_a_cluster_created_outside_a_stack_can_be_read_and_deleted(
     cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(existing, "Store", lambda: cloud.store)
@@ -910,7 +910,7 @@ def test_a_cluster_made_beside_a_stack_is_the_cloud_s_and_can_be_deleted(
     assert cloud.clusters.clusters["llm-cluster"].mode == "autopilot"
 
 
-def test_objects_are_put_into_buckets_that_exist(
+def test_objects_are_put_only_into_existing_buckets(
     cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bucket, "Store", lambda: cloud.store)
@@ -925,7 +925,7 @@ def test_objects_are_put_into_buckets_that_exist(
     (tmp_path / "weights").write_bytes(b"weights")
     run("put", id, "checkpoint-20/model", str(tmp_path / "weights"))
     assert run("ls", id).split() == ["checkpoint-10/model", "checkpoint-20/model"]
-    with pytest.raises(SystemExit, match=f"no bucket none. There are: {id}"):
+    with pytest.raises(SystemExit, match=f"no bucket none. Existing buckets: {id}"):
         run("ls", "none")
     with pytest.raises(SystemExit, match="can't be read"):
         run("put", id, "o", str(tmp_path / "missing"))
@@ -938,7 +938,7 @@ def test_the_longest_identity_fits_a_file_name(standard: Engine) -> None:
     assert all(len(file.name) < 200 for file in standard.store.folder.glob("*.json"))
 
 
-def test_a_write_that_was_cut_off_leaves_the_old_record(standard: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_the_old_record(standard: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     before = standard.store.get(CLUSTER_ID)
     assert before is not None
 

@@ -1,4 +1,4 @@
-"""The REST bodies that stand behind the emulator's resources, against Google's reference and discovery documents."""
+"""The REST bodies of the emulator's resources match Google's reference and discovery documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.gcp_plugin import rest
+from emulator.gcp_plugin import rest, rest_names
 from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.schema import schema_of
 from emulator.plugin import UNKNOWN
@@ -153,7 +153,7 @@ CASES: list[tuple[str, Callable[[dict[str, Any]], rest.Body], dict[str, Any]]] =
 
 
 @pytest.mark.parametrize(("golden", "write", "inputs"), CASES, ids=[case[0] for case in CASES])
-def test_a_body_is_what_google_s_reference_asks_for(
+def test_a_body_has_the_form_of_google_s_reference(
     golden: str, write: Callable[[dict[str, Any]], rest.Body], inputs: dict[str, Any]
 ) -> None:
     expected = json.loads((GOLDEN / f"{golden}.json").read_text())
@@ -188,7 +188,7 @@ def problems(
         ({"nodeConfig": {"labels": {"team": 1}}}, "nodeConfig.labels", "'node_pool.config.labels[team]' (TYPE_STRING)"),
         ({"nodeConfig": {"maxRunDuration": "1h"}}, "nodeConfig.maxRunDuration", "google.protobuf.Duration"),
         ({"nodeConfig": []}, "nodeConfig", "object expected"),
-        ({"instanceGroupUrls": []}, "instanceGroupUrls", "set by Google alone"),
+        ({"instanceGroupUrls": []}, "instanceGroupUrls", "is output-only: Google sets it"),
         (
             {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": "two"}]}},
             "nodeConfig.guestAccelerators[0].count",
@@ -207,9 +207,7 @@ def problems(
         ({"nodeConfig": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}}, "", "NO_SCHEDULE"),
     ],
 )
-def test_a_wrong_field_type_or_value_does_not_pass_google_s_description(
-    change: dict[str, Any], path: str, text: str
-) -> None:
+def test_a_wrong_field_type_or_value_fails_google_s_description(change: dict[str, Any], path: str, text: str) -> None:
     (problem,) = problems({"name": "p", **change})
     assert text in problem[1]
     assert problem[0] == (path or "nodeConfig.taints[0].effect")
@@ -223,7 +221,7 @@ def test_a_mistake_deep_in_a_bucket_is_found_where_the_api_has_no_named_type() -
     ]
 
 
-def test_a_mistake_in_a_maintenance_exclusion_is_found_in_the_list_that_the_user_wrote() -> None:
+def test_a_mistake_in_a_maintenance_exclusion_is_reported_at_the_user_s_list() -> None:
     times = {"startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
     exclusions = [
         {"exclusionName": "fine", **times},
@@ -235,15 +233,15 @@ def test_a_mistake_in_a_maintenance_exclusion_is_found_in_the_list_that_the_user
     assert "NO_MINOR_UPGRADES" in text
 
 
-def test_what_is_not_known_yet_passes() -> None:
+def test_unknown_values_pass() -> None:
     assert problems({**FLEX_START, "initialNodeCount": UNKNOWN, "nodeConfig": {"labels": {"a": UNKNOWN}}}) == []
 
 
-def test_every_renamed_property_leads_to_a_field_that_google_s_description_has() -> None:
-    """A typing error in the table would make the emulator refuse what Google takes."""
-    for key, names in rest.NAMES.items():
+def test_every_renamed_property_maps_to_a_field_of_google_s_description() -> None:
+    """A typing error in the table would make the emulator refuse valid properties."""
+    for key, names in rest_names.NAMES.items():
         type_, *inner = key.split(".")
-        described = rest.api(rest.DOCUMENTS.get(type_, "container.v1"))
+        described = rest.api(rest_names.DOCUMENTS.get(type_, "container.v1"))
         schema, place = described.at({"$ref": type_}, "")
         for name in inner:
             schema, place = described.child(schema, place, name)

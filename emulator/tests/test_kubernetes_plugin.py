@@ -1,4 +1,4 @@
-"""The emulated kubernetes plugin: where it is stricter than the official one, Helm, secrets, its end."""
+"""The emulated kubernetes plugin: stricter checks than in the official one, Helm, secrets, the end of its process."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def queued(namespace: str, name: str = "j") -> Inputs:
             "hostNetwrk: unknown property",
         ),
         ("kubernetes:core/v1:ConfigMapList", {"items": []}, "a list can't be created"),
-        ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the official plugin's components aren't in this emulator"),
-        ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the official plugin's components aren't in this emulator"),
+        ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the emulator has no components of the official plugin"),
+        ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the emulator has no components of the official plugin"),
         (
             "kubernetes:apps/v1:StatefulSet",
             {"metadata": {"name": "s"}, "spec": {"selector": {}, "template": pod_template(), "serviceName": "s"}},
             "doesn't know when a StatefulSet is ready",
         ),
-        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "Patch resources aren't in this emulator"),
+        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "the emulator has no Patch resources"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "vals": {}}, "vals: unknown property"),
-        (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is asked for"),
+        (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is requested"),
         (RELEASE, {"chart": "oci://r.example/charts/none"}, "no chart in the folder none"),
-        (RELEASE, {"chart": "oci://r.example/charts/kueue", "verify": True}, "verify: not supported by this emulator"),
+        (RELEASE, {"chart": "oci://r.example/charts/kueue", "verify": True}, "verify: the emulator doesn't support it"),
     ],
 )
 def test_a_mistake_is_refused_before_anything_is_created(
@@ -93,7 +93,7 @@ def test_a_mistake_is_refused_before_anything_is_created(
         plugin.check(token, "mistake", inputs)
 
 
-def test_every_mistake_of_an_object_is_told_at_once(plugin: Engine) -> None:
+def test_all_mistakes_of_an_object_are_reported_together(plugin: Engine) -> None:
     with pytest.raises(Rejected) as rejected:
         plugin.check(JOB, "j", {"metadata": {"name": 1}, "spec": {"suspend": 1, "parallel": 2}})
     assert rejected.value.message.count("\n") == 3
@@ -103,13 +103,13 @@ def test_every_mistake_of_an_object_is_told_at_once(plugin: Engine) -> None:
     ("arguments", "complaint"),
     [
         ({"kubeconfg": "x"}, "kubeconfg: unknown argument"),
-        ({"enableServerSideApply": "false"}, "enableServerSideApply is not supported"),
-        ({"renderYamlToDirectory": "out"}, "renderYamlToDirectory is not supported"),
-        ({"upsertExistingObjects": "true"}, "upsertExistingObjects is not supported"),
-        ({"helmReleaseSettings": '{"driver": "sql"}'}, "helmReleaseSettings is not supported"),
+        ({"enableServerSideApply": "false"}, "the emulator doesn't support enableServerSideApply"),
+        ({"renderYamlToDirectory": "out"}, "the emulator doesn't support renderYamlToDirectory"),
+        ({"upsertExistingObjects": "true"}, "the emulator doesn't support upsertExistingObjects"),
+        ({"helmReleaseSettings": '{"driver": "sql"}'}, "the emulator doesn't support helmReleaseSettings"),
     ],
 )
-def test_an_argument_of_the_provider_that_would_do_nothing_is_refused(
+def test_an_unsupported_argument_of_the_provider_is_refused(
     plugin: Engine, cluster: Cluster, arguments: Inputs, complaint: str
 ) -> None:
     assert any(complaint in reason for reason in plugin.check_config(arguments))
@@ -139,7 +139,7 @@ def test_a_custom_resource_with_an_unknown_field_is_refused(plugin: Engine, clus
 
 
 def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Created:
-    """A definition is served a moment after it was made; until then a preview knows only the inputs."""
+    """A definition is served shortly after its creation. Until then a preview knows only the inputs."""
     for _ in range(20):
         made = plugin.create(WIDGET, "w", inputs, preview=preview)
         time.sleep(0.2)
@@ -169,7 +169,7 @@ def test_no_message_shows_a_secret(plugin: Engine, namespace: str, chart: str) -
         assert CANARY not in str(failure.value), token
 
 
-def test_what_is_secret_in_the_inputs_is_secret_in_the_state(plugin: Engine, namespace: str) -> None:
+def test_secret_inputs_are_secret_in_the_state(plugin: Engine, namespace: str) -> None:
     inputs = queued(namespace) | {
         "metadata": {"name": "j", "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}}
     }
@@ -184,7 +184,7 @@ def test_what_is_secret_in_the_inputs_is_secret_in_the_state(plugin: Engine, nam
 
 
 # ---------------------------------------------------------------------------------------------------- cluster and login
-def test_an_unreachable_cluster_is_told_with_its_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_unreachable_cluster_is_reported_with_a_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
     made = plugin.create(CONFIG_MAP, "c", inputs)
     nobody = cluster.kubeconfig.replace("https://127.0.0.1:", "https://127.0.0.2:")
@@ -202,7 +202,7 @@ def test_an_unreachable_cluster_is_told_with_its_remedy(plugin: Engine, cluster:
         away.delete(made)
 
 
-def test_a_login_that_is_not_installed_is_told(cluster: Cluster) -> None:
+def test_a_missing_login_plugin_is_reported(cluster: Cluster) -> None:
     missing = cluster.kubeconfig.replace("gke-gcloud-auth-plugin", "no-such-login")
     with cluster.plugin(kubeconfig=missing) as engine, pytest.raises(Rejected, match="no-such-login, which isn't inst"):
         engine.create(CONFIG_MAP, "c", {"metadata": {"name": "c"}})
@@ -259,7 +259,7 @@ def test_an_atomic_release_that_failed_leaves_nothing(
     assert "app" not in cluster.kubectl("get", "deployment,secret", "-n", namespace, "-o", "name")
 
 
-def test_a_release_may_make_its_namespace_and_not_be_awaited(
+def test_a_release_may_create_its_namespace_and_skip_the_wait(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     inputs = release(chart, f"{namespace}-own", createNamespace=True, skipAwait=True, **NOWHERE)
@@ -276,7 +276,7 @@ def helm_of(engine: Engine) -> list[int]:
 
 
 def killed_while(cluster: Cluster, state: str, namespace: str, act: Callable[[Engine], Any]) -> None:
-    """Kills the plugin once helm has recorded the release in a state; its helm must go with it."""
+    """Kills the plugin once helm has recorded this state of the release. Its helm must end too."""
     with cluster.plugin() as engine:
         outcome: list[BaseException] = []
 
@@ -305,7 +305,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_release_that_was_killed_half_way_is_refused_until_helms_record_of_it_is_gone(
+def test_an_interrupted_release_is_refused_until_helms_record_is_deleted(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     def settle(state: str) -> None:
@@ -329,11 +329,11 @@ def test_a_release_that_was_killed_half_way_is_refused_until_helms_record_of_it_
 
 
 # ----------------------------------------------------------------------------------------------------- cancel and end
-def test_a_cancelled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
+def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
     with cluster.plugin() as engine:
         threading.Timer(1, engine.cancel).start()
         began = time.monotonic()
-        with pytest.raises(Unready, match="cancelled while waiting") as unready:
+        with pytest.raises(Unready, match="canceled while waiting") as unready:
             engine.create(JOB, "j", queued(namespace))
         assert time.monotonic() - began < 5
         assert unready.value.made.id == f"{namespace}/j"

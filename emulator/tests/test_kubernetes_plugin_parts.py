@@ -1,4 +1,4 @@
-"""The pure parts of the emulated kubernetes plugin, and what both plugins share: values, types, errors, names."""
+"""The pure parts of the emulated kubernetes plugin, and the code that both plugins share."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from emulator.plugin import (
 
 
 # -------------------------------------------------------------------------------------------------------------- values
-def test_values_survive_the_way_to_the_engine_and_back() -> None:
+def test_values_survive_a_round_trip_to_the_engine() -> None:
     values = {"a": [1, 2.5, "x", True, None, {"b": Secret({"c": UNKNOWN})}], "d": Secret("s")}
     assert decode(encode(values)) == values
 
 
-def test_a_secret_does_not_show_itself() -> None:
+def test_the_representation_of_a_secret_hides_its_value() -> None:
     assert "hunter2" not in repr({"a": [Secret("hunter2")]})
 
 
@@ -72,7 +72,7 @@ def test_names_come_from_the_urn_and_the_seed() -> None:
         (DeploymentInitArgs, {"spec": {"template": {}}}, "spec.selector"),
     ],
 )
-def test_a_mistake_is_found_where_it_stands(cls: type, value: dict[str, Any], path: str) -> None:
+def test_a_mistake_is_reported_at_its_path(cls: type, value: dict[str, Any], path: str) -> None:
     assert [place for place, _ in sdk_types.problems(cls, value)] == [path]
 
 
@@ -83,7 +83,7 @@ def test_a_mistake_is_found_where_it_stands(cls: type, value: dict[str, Any], pa
         (gcp.container.ClusterArgs, {"initialNodeCount": UNKNOWN, "location": Secret("us-central1"), "network": None}),
     ],
 )
-def test_what_is_right_unknown_or_absent_passes(cls: type, value: dict[str, Any]) -> None:
+def test_valid_unknown_and_absent_values_pass(cls: type, value: dict[str, Any]) -> None:
     assert sdk_types.problems(cls, value) == []
 
 
@@ -107,7 +107,7 @@ def difference(old: Any, new: Any, *, typed: bool = True) -> dict[str, str]:
     return {objects.path_text(path): kind for path, kind in found.items()}
 
 
-def test_quantities_differ_by_what_they_say_in_built_in_kinds_only() -> None:
+def test_quantities_are_compared_by_value_only_in_built_in_kinds() -> None:
     def asking(cpu: Any, memory: str) -> dict[str, Any]:
         return {"requests": {"cpu": cpu, "memory": memory}}
 
@@ -117,7 +117,7 @@ def test_quantities_differ_by_what_they_say_in_built_in_kinds_only() -> None:
     assert difference({"name": "1"}, {"name": "1000m"}) == {"name": "update"}
 
 
-def test_what_a_built_in_kind_leaves_out_when_empty_is_no_difference() -> None:
+def test_an_omitted_empty_value_of_a_built_in_kind_is_no_difference() -> None:
     empty = {"a": "", "b": False, "c": [], "d": {}, "e": 0}
     assert difference({}, empty) == {}
     assert set(difference({}, empty, typed=False)) == set(empty)
@@ -131,14 +131,14 @@ def test_items_of_lists_are_compared_in_place() -> None:
     assert difference(old, new) == {"containers[0].args[1]": "delete", "containers[2]": "add"}
 
 
-def test_live_fields_that_nobody_stated_do_not_count() -> None:
+def test_live_fields_outside_the_inputs_are_ignored() -> None:
     live = {"spec": {"replicas": 1, "paused": False, "containers": [{"name": "a", "pull": "Always"}]}, "status": {}}
     assert objects.pruned(live, {"spec": {"replicas": 2, "containers": [{"name": "a"}]}}) == {
         "spec": {"replicas": 1, "containers": [{"name": "a"}]}
     }
 
 
-def test_a_refresh_keeps_what_is_only_written_differently() -> None:
+def test_a_refresh_keeps_equal_values_in_the_form_of_the_inputs() -> None:
     live = {"limits": {"cpu": "1", "memory": "2Gi"}, "replicas": 3}
     inputs = {"limits": {"cpu": "1000m", "memory": "1Gi"}, "replicas": 2, "env": "", "gone": "x"}
     assert objects.live_inputs(live, inputs, typed=True) == {
@@ -149,11 +149,11 @@ def test_a_refresh_keeps_what_is_only_written_differently() -> None:
 
 
 @pytest.mark.parametrize("path", [("spec", "a", 0, "b"), ("metadata", "labels", "a.b/c"), ("a", 'q"q[0]')])
-def test_a_path_reads_back(path: objects.Path) -> None:
+def test_a_path_can_be_parsed_back(path: objects.Path) -> None:
     assert objects.parse_path(objects.path_text(path)) == path
 
 
-def test_an_ignored_path_covers_what_is_below_and_every_item() -> None:
+def test_an_ignored_path_covers_nested_properties_and_every_item() -> None:
     assert objects.covers(objects.parse_path("spec.containers[*].image"), ("spec", "containers", 1, "image"))
     assert objects.covers(objects.parse_path("spec"), ("spec", "replicas"))
     assert not objects.covers(objects.parse_path("spec.replicas"), ("spec",))
@@ -162,7 +162,7 @@ def test_an_ignored_path_covers_what_is_below_and_every_item() -> None:
 @pytest.mark.parametrize(
     ("mutable", "immutable", "replaces"), [(False, False, True), (True, False, False), (True, True, True)]
 )
-def test_the_contents_of_a_config_map_replace_it_unless_the_provider_says_otherwise(
+def test_changed_contents_of_a_config_map_replace_it_unless_the_provider_allows_updates(
     mutable: bool, immutable: bool, replaces: bool
 ) -> None:
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable}
@@ -178,22 +178,22 @@ def test_the_contents_of_a_config_map_replace_it_unless_the_provider_says_otherw
         ("kubectl", "Apply"),
     ],
 )
-def test_fields_of_the_creator_and_of_kubectl_become_the_appliers(manager: str, operation: str) -> None:
+def test_fields_of_the_creator_and_of_kubectl_are_adopted(manager: str, operation: str) -> None:
     managed = [
         {"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}}},
         {"manager": manager, "operation": operation, "subresource": "scale", "fieldsV1": {"f:spec": {"f:e": {}}}},
         {"manager": "ours", "operation": "Apply", "fieldsV1": {"f:spec": {"f:c": {}}}},
         {"manager": "theirs", "operation": "Update", "fieldsV1": {"f:spec": {"f:d": {}}}},
     ]
-    moved = objects.taken_over(managed, "ours")
+    moved = objects.adopted_fields(managed, "ours")
     assert moved is not None
     assert moved[:2] == [managed[1], managed[3]]
     assert moved[2]["manager"] == "ours"
     assert set(moved[2]["fieldsV1"]["f:spec"]) == {"f:a", "f:b", "f:c"}
-    assert objects.taken_over(moved, "ours") is None
+    assert objects.adopted_fields(moved, "ours") is None
 
 
-def test_an_ignored_field_is_left_out_if_another_owns_it_and_kept_if_we_do() -> None:
+def test_an_ignored_field_is_omitted_if_another_manager_owns_it_and_kept_otherwise() -> None:
     live = {
         "metadata": {
             "managedFields": [
@@ -234,14 +234,14 @@ def rolled(revision: str, ready: int, progressing: str = "NewReplicaSetAvailable
     return readiness.deployment({"metadata": meta, "status": status}, sets, [])
 
 
-def test_a_rollout_is_over_when_its_newest_replica_set_is_ready() -> None:
+def test_a_rollout_is_complete_when_its_newest_replica_set_is_ready() -> None:
     assert rolled("2", 2) == []
     assert rolled("2", 1)[0] == "1 of 2 pods of its newest ReplicaSet are ready"
     assert rolled("2", 2, "ReplicaSetUpdated"), "the old one is still being replaced"
     assert rolled("1", 2, "ReplicaSetUpdated") == [], "a first one replaces nothing"
 
 
-def test_a_job_that_gave_up_is_not_waited_for() -> None:
+def test_the_wait_for_a_failed_job_ends() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
     with pytest.raises(readiness.Failed, match="BackoffLimitExceeded"):
         readiness.job({"status": {"conditions": [failed]}}, [])
@@ -277,7 +277,7 @@ def test_a_claim_that_waits_for_its_pod_is_not_waited_for() -> None:
         ('["condition=Ready", "jsonpath={.status.count}=3"]', False),
     ],
 )
-def test_wait_for_reads_what_the_annotation_says(expression: str, met: bool) -> None:
+def test_wait_for_evaluates_the_annotation(expression: str, met: bool) -> None:
     obj = {
         "metadata": {"annotations": {"a.b/c": "d"}},
         "status": {"count": 2, "flag": True, "conditions": [{"type": "Ready", "status": "True"}]},
@@ -285,7 +285,7 @@ def test_wait_for_reads_what_the_annotation_says(expression: str, met: bool) -> 
     assert (readiness.WaitFor(expression).missing(obj) == []) == met
 
 
-def test_wait_for_does_not_believe_an_old_status() -> None:
+def test_wait_for_ignores_an_outdated_status() -> None:
     obj = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "ready": 1}}
     assert readiness.WaitFor("jsonpath={.status.ready}=1").missing(obj)
 
@@ -338,16 +338,14 @@ def test_the_namespace_of_the_context_is_the_default_one() -> None:
     assert configuration.read({"kubeconfig": UNKNOWN}).kubeconfig is None
 
 
-def test_a_charts_folder_counts_as_the_version_that_it_is_recorded_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_charts_folder_has_its_recorded_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(helm.CHARTS, str(tmp_path))
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "Chart.yaml").write_text("{name: app, version: 0.0.0-staging}")
     assert helm.chart("oci://r.example/charts/app", None).version == "0.0.0-staging"
     (tmp_path / "app" / ".version").write_text("1.2.3\n")
     assert helm.chart("oci://r.example/charts/app", "1.2.3").version == "1.2.3"
-    with pytest.raises(Refused, match=r"staging is asked for, and the folder holds 1\.2\.3"):
+    with pytest.raises(Refused, match=r"staging is requested, but the folder has version 1\.2\.3"):
         helm.chart("oci://r.example/charts/app", "0.0.0-staging")
     monkeypatch.delenv(helm.CHARTS)
     with pytest.raises(Refused, match="has no registry"):
@@ -366,5 +364,5 @@ def test_the_names_of_a_releases_objects_are_listed_by_kind() -> None:
     assert helm.resource_names(manifest) == {"Deployment.apps/apps/v1": ["d"], "Service/v1": ["n/a", "n/b"]}
 
 
-def test_plain_takes_every_wrapper_off() -> None:
+def test_plain_removes_every_wrapper() -> None:
     assert plain({"a": Secret([Secret(1)])}) == {"a": [1]}

@@ -94,7 +94,7 @@ def job(namespace: str, annotations: Mapping[str, str] = NONE) -> dict[str, Any]
 
 
 def changed(inputs: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of the inputs with one property set; steps of the path are separated by dots."""
+    """A copy of the inputs with the property at a dotted path changed."""
     result = copy.deepcopy(inputs)
     *parents, last = path.split(".")
     target = result
@@ -122,7 +122,7 @@ def changed(inputs: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         (JOB, job, "spec.ttlSecondsAfterFinished", 60, False),
     ],
 )
-def test_only_what_cannot_be_changed_in_place_replaces(
+def test_only_properties_that_cannot_change_in_place_replace(
     plugin: Engine, namespace: str, token: str, inputs: Any, path: str, value: Any, replaces: bool
 ) -> None:
     given = inputs(namespace, annotations={SKIP_AWAIT: "true"})
@@ -134,7 +134,7 @@ def test_only_what_cannot_be_changed_in_place_replaces(
     assert diff.deleteBeforeReplace == fixed_name_stays
 
 
-def test_a_replaced_object_without_a_name_of_its_own_stands_beside_the_old(plugin: Engine, namespace: str) -> None:
+def test_an_autonamed_replacement_is_created_before_the_old_object_is_deleted(plugin: Engine, namespace: str) -> None:
     given = config_map(namespace, "")
     made = plugin.create(CONFIG_MAP, "auto", given)
     assert re.fullmatch(r"auto-[0-9a-f]{8}", made.outputs["metadata"]["name"])
@@ -143,14 +143,14 @@ def test_a_replaced_object_without_a_name_of_its_own_stands_beside_the_old(plugi
     assert not diff.deleteBeforeReplace
 
 
-def test_an_object_keeps_the_name_that_it_was_given(plugin: Engine, namespace: str) -> None:
+def test_an_object_keeps_its_generated_name(plugin: Engine, namespace: str) -> None:
     given = config_map(namespace, "")
     made = plugin.create(CONFIG_MAP, "kept", given)
     again = plugin.check(CONFIG_MAP, "kept", changed(given, "data", {"a": "2"}), made.inputs)
     assert plain(again)["metadata"]["name"] == made.outputs["metadata"]["name"]
 
 
-def test_a_cluster_identifier_alone_says_whether_it_is_another_cluster(plugin: Engine, cluster: Cluster) -> None:
+def test_only_the_cluster_identifier_decides_whether_the_cluster_is_replaced(plugin: Engine, cluster: Cluster) -> None:
     here, there = cluster.kubeconfig, cluster.kubeconfig.replace("127.0.0.1", "127.0.0.2")
     assert plugin.diff_config({"kubeconfig": here}, {"kubeconfig": there})
     assert plugin.diff_config({"kubeconfig": here}, {"kubeconfig": UNKNOWN})
@@ -172,7 +172,7 @@ def test_a_second_up_changes_nothing(plugin: Engine, namespace: str, token: str,
     assert plugin.changes(refreshed, given) == []
 
 
-def test_a_secret_stated_as_text_does_not_differ_from_its_stored_form(plugin: Engine, namespace: str) -> None:
+def test_string_data_of_a_secret_equals_its_stored_form(plugin: Engine, namespace: str) -> None:
     given = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": Secret("hf_canary")}}
     made = plugin.create(SECRET, "t", given)
     assert plugin.changes(made, given) == []
@@ -190,7 +190,7 @@ def test_the_contents_of_a_secret_are_secret_in_the_state(plugin: Engine, namesp
     assert isinstance(made.state["__inputs"]["stringData"], Secret)
 
 
-def test_drift_shows_after_a_refresh(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_a_refresh_shows_drift(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     given = config_map(namespace)
     made = plugin.create(CONFIG_MAP, "c", given)
     cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"data":{"a":"changed"}}')
@@ -200,7 +200,7 @@ def test_drift_shows_after_a_refresh(plugin: Engine, cluster: Cluster, namespace
     assert plugin.changes(refreshed, given) == ["data.a"]
 
 
-def test_what_others_add_is_no_drift(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_fields_that_others_add_are_no_drift(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     given = config_map(namespace)
     made = plugin.create(CONFIG_MAP, "c", given)
     cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"data":{"b":"theirs"}}')
@@ -226,7 +226,7 @@ def test_an_ignored_field_is_left_to_the_controller_that_owns_it(
     assert updated.outputs["metadata"]["labels"]["x"] == "y"
 
 
-def test_a_field_of_another_manager_is_not_taken_unasked(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_a_field_of_another_manager_is_only_taken_with_force(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
     made = plugin.create(DEPLOYMENT, "d", given)
     cluster.kubectl("scale", "deployment", "d", "-n", namespace, "--replicas=2")
@@ -248,20 +248,20 @@ def test_an_edit_by_kubectl_is_overwritten_by_the_next_update(plugin: Engine, cl
 
 
 # ----------------------------------------------------------------------------------------------------------- creating
-def test_a_kind_that_is_not_served_is_tried_for_a_minute_and_named(plugin: Engine) -> None:
+def test_a_kind_that_is_not_served_is_retried_for_a_minute_and_reported(plugin: Engine) -> None:
     began = time.monotonic()
     with pytest.raises(Rejected, match=r'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"'):
         plugin.create(QUEUE, "q", {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}}})
     assert 55 < time.monotonic() - began < 90
 
 
-def test_what_exists_is_not_taken_over(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_existing_object_is_not_adopted(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=theirs")
     with pytest.raises(Rejected, match="already exists"):
         plugin.create(CONFIG_MAP, "c", config_map(namespace))
 
 
-def test_a_preview_shows_what_has_no_place_yet(plugin: Engine) -> None:
+def test_a_preview_shows_objects_whose_kind_or_namespace_does_not_exist_yet(plugin: Engine) -> None:
     nowhere = plugin.create(CONFIG_MAP, "c", config_map("not-yet"), preview=True)
     assert nowhere.outputs["data"] == {"a": "1"}
     queue = {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}}}
@@ -287,7 +287,7 @@ def test_a_create_waits_for_its_namespace(plugin: Engine, cluster: Cluster, name
 
 
 # ------------------------------------------------------------------------------------------------------------ waiting
-def test_a_deployment_is_awaited_until_its_replicas_are_available(plugin: Engine, namespace: str) -> None:
+def test_the_wait_for_a_deployment_ends_when_its_replicas_are_available(plugin: Engine, namespace: str) -> None:
     made = plugin.create(DEPLOYMENT, "d", deployment(namespace, replicas=2), timeout=30)
     assert made.outputs["status"]["availableReplicas"] == 2
 
@@ -313,14 +313,14 @@ def test_a_suspended_job_fails_at_its_timeout(plugin: Engine, namespace: str) ->
         plugin.create(JOB, "j", job(namespace), timeout=2)
 
 
-def test_a_suspended_job_is_not_awaited_when_told(plugin: Engine, namespace: str) -> None:
+def test_skip_await_skips_the_wait_for_a_suspended_job(plugin: Engine, namespace: str) -> None:
     began = time.monotonic()
     made = plugin.create(JOB, "j", job(namespace, annotations={SKIP_AWAIT: "true"}))
     assert plugin.refresh(made) is not None, "nor in a refresh"
     assert time.monotonic() - began < 3
 
 
-def test_wait_for_takes_the_place_of_the_kinds_own_wait(plugin: Engine, namespace: str) -> None:
+def test_wait_for_replaces_the_rule_of_the_kind(plugin: Engine, namespace: str) -> None:
     unschedulable = changed(
         deployment(namespace, annotations={WAIT_FOR: "jsonpath={.status.unavailableReplicas}=1"}),
         "spec.template.spec.nodeSelector",
@@ -383,7 +383,7 @@ def test_a_deletion_is_awaited(plugin: Engine, cluster: Cluster, namespace: str)
     assert plugin.refresh(made) is None
 
 
-def test_a_held_deletion_fails_at_its_timeout(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_a_blocked_deletion_fails_at_its_timeout(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     given = config_map(namespace)
     given["metadata"]["finalizers"] = ["example.com/held"]
     made = plugin.create(CONFIG_MAP, "c", given)
@@ -394,7 +394,7 @@ def test_a_held_deletion_fails_at_its_timeout(plugin: Engine, cluster: Cluster, 
         cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
 
 
-def test_the_deletion_of_a_job_is_not_awaited_when_told(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_skip_await_skips_the_wait_for_the_deletion_of_a_job(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     given = job(namespace, annotations={SKIP_AWAIT: "true"})
     given["metadata"]["finalizers"] = ["example.com/held"]
     made = plugin.create(JOB, "j", given)
@@ -404,7 +404,7 @@ def test_the_deletion_of_a_job_is_not_awaited_when_told(plugin: Engine, cluster:
     cluster.kubectl("patch", "job", "j", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
 
 
-def test_what_is_gone_is_dropped_by_a_refresh_and_deleted_without_ado(
+def test_a_missing_object_is_dropped_by_a_refresh_and_deleted_without_error(
     plugin: Engine, cluster: Cluster, namespace: str
 ) -> None:
     made = plugin.create(CONFIG_MAP, "c", config_map(namespace))
@@ -413,14 +413,14 @@ def test_what_is_gone_is_dropped_by_a_refresh_and_deleted_without_ado(
     plugin.delete(made)
 
 
-def test_what_has_lost_its_definition_is_gone(plugin: Engine) -> None:
+def test_an_object_without_its_definition_is_missing(plugin: Engine) -> None:
     made = Created(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
     made.state["metadata"] = {"name": "q"}
     assert plugin.refresh(made) is None
     plugin.delete(made)
 
 
-def test_an_import_reads_what_is_there(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_import_reads_the_live_object(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
     found = plugin.read(CONFIG_MAP, "c", f"{namespace}/c")
     assert found is not None
@@ -454,7 +454,7 @@ def free_port() -> int:
 
 @contextmanager
 def forwarded(port: int, target: int) -> Iterator[None]:
-    """Answers at a port of this machine with what another port says."""
+    """Forwards connections from a local port to another port."""
 
     def copy_bytes(source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
@@ -476,7 +476,7 @@ def forwarded(port: int, target: int) -> Iterator[None]:
 
 
 # -------------------------------------------------------------------------------------------------------------- release
-def test_a_release_that_failed_is_read_as_it_is(plugin: Engine, namespace: str, chart: str) -> None:
+def test_a_failed_release_is_read_with_its_status(plugin: Engine, namespace: str, chart: str) -> None:
     with pytest.raises(Unready) as failed:
         plugin.create(RELEASE, "app", release(chart, namespace, timeout=1, **NOWHERE))
     refreshed = plugin.refresh(failed.value.made)
@@ -485,7 +485,7 @@ def test_a_release_that_failed_is_read_as_it_is(plugin: Engine, namespace: str, 
     assert plugin.changes(refreshed, release(chart, namespace, timeout=1, **NOWHERE)) == [], "nothing would mend it"
 
 
-def test_a_release_that_is_pending_is_read_as_it_is_and_not_upgraded(
+def test_a_pending_release_is_read_with_its_status_and_not_upgraded(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     made = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
@@ -498,7 +498,7 @@ def test_a_release_that_is_pending_is_read_as_it_is_and_not_upgraded(
 
 
 def relabel(cluster: Cluster, namespace: str, status: str) -> None:
-    """Writes a status into Helm's record of the release, as a helm that was killed leaves it."""
+    """Writes a status into Helm's record of the release, as after a killed helm."""
     name = "sh.helm.release.v1.app.v1"
     secret = json.loads(cluster.kubectl("get", "secret", name, "-n", namespace, "-o", "json"))
     record = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
@@ -508,7 +508,7 @@ def relabel(cluster: Cluster, namespace: str, status: str) -> None:
     cluster.kubectl("replace", "-f", "-", given=secret)
 
 
-def test_deleting_a_release_that_is_gone_fails_and_a_refresh_drops_it(
+def test_deleting_a_missing_release_fails_and_a_refresh_drops_it(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     made = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
@@ -519,7 +519,9 @@ def test_deleting_a_release_that_is_gone_fails_and_a_refresh_drops_it(
 
 
 # ------------------------------------------------------------------------------------------------------------ refusing
-def test_an_update_of_what_was_deleted_by_hand_is_refused(plugin: Engine, cluster: Cluster, namespace: str) -> None:
+def test_an_update_of_an_object_that_was_deleted_by_hand_is_refused(
+    plugin: Engine, cluster: Cluster, namespace: str
+) -> None:
     given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
     made = plugin.create(DEPLOYMENT, "d", given)
     cluster.kubectl("delete", "deployment", "d", "-n", namespace)

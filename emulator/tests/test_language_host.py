@@ -1,4 +1,4 @@
-"""The language host under the real engine: programs and plugins run as they should and never outlive it."""
+"""The language host under the real engine: programs and plugins run correctly and never outlive it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def alive(pid: int) -> bool:
 
 
 def survivors(pids: list[int], seconds: float = 5) -> list[int]:
-    """Which of these processes still live after a grace period."""
+    """The processes that still run after a grace period."""
     deadline = time.monotonic() + seconds
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return [pid for pid in pids if alive(pid)]
 
 
-def test_what_a_program_writes_and_registers_reaches_the_user(project: Project) -> None:
+def test_the_output_and_the_resources_of_a_program_reach_the_user(project: Project) -> None:
     project.write(
         "__main__.py",
         "import sys, pulumi\n"
@@ -74,21 +74,21 @@ def test_a_program_that_raises_shows_its_own_error_and_no_other(project: Project
     assert "language_host" not in said
 
 
-def test_a_program_that_exits_without_a_word_is_not_taken_for_a_success(project: Project) -> None:
+def test_a_program_that_exits_silently_with_an_error_fails(project: Project) -> None:
     project.write("__main__.py", "import os\nos._exit(7)\n")
     status, said = project.up()
     assert status != 0
     assert "exit status 7" in said
 
 
-def test_a_program_finds_none_of_this_projects_modules(project: Project) -> None:
+def test_a_program_can_not_import_this_projects_modules(project: Project) -> None:
     project.write("__main__.py", "import catalog\n")
     status, said = project.up()
     assert status != 0
     assert "No module named 'catalog'" in said
 
 
-def test_the_virtualenv_of_the_project_is_honoured(project: Project) -> None:
+def test_the_virtualenv_of_the_project_is_used(project: Project) -> None:
     environment = project.folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     site = next(environment.glob("lib/python*/site-packages"))
@@ -100,7 +100,7 @@ def test_the_virtualenv_of_the_project_is_honoured(project: Project) -> None:
     assert project.output("prefix") == str(environment)
 
 
-def test_a_virtualenv_that_nobody_made_does_not_stop_a_newcomer(project: Project) -> None:
+def test_a_missing_virtualenv_is_ignored(project: Project) -> None:
     project.write("Pulumi.yaml", "name: sample\nruntime: {name: python, options: {virtualenv: venv}}\n")
     project.write("__main__.py", "import sys, pulumi\npulumi.export('prefix', sys.prefix)\n")
     status, said = project.up()
@@ -109,7 +109,7 @@ def test_a_virtualenv_that_nobody_made_does_not_stop_a_newcomer(project: Project
 
 
 @pytest.mark.parametrize("victim", ["engine", "host"])
-def test_no_process_outlives_a_killed(project: Project, victim: str) -> None:
+def test_no_process_outlives_a_killed_engine_or_host(project: Project, victim: str) -> None:
     project.write("__main__.py", WAITS)
     engine = project.start("up", "--yes", "--skip-preview")
     host, program, started = project.running()
@@ -176,7 +176,7 @@ def test_a_plugin_of_components_runs_and_ends_with_the_engine(project: Project) 
     assert survivors([int((project.folder / "parts" / "pid").read_text())]) == []
 
 
-def test_a_policy_pack_refuses_what_it_forbids(project: Project, tmp_path: Path) -> None:
+def test_a_policy_pack_refuses_a_violation(project: Project, tmp_path: Path) -> None:
     pack = tmp_path / "pack"
     pack.mkdir()
     (pack / "PulumiPolicy.yaml").write_text("name: strict\nruntime: python\nversion: 0.0.1\n")

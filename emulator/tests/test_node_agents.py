@@ -1,4 +1,4 @@
-"""GKE's DaemonSets on simulated nodes request what the program's planning deducts."""
+"""GKE's DaemonSets on simulated nodes request the resources that the program's planning deducts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shape_of(machine_type: str) -> NodeShape:
 
 
 def placed_on(node: dict[str, Any]) -> Counter[str]:
-    """What the DaemonSets whose pods come to a node request there, read from the objects themselves."""
+    """The requests of the DaemonSets that run on a node, from the objects themselves."""
     total: Counter[str] = Counter()
     for one in node_agents.daemon_sets():
         pod = {"metadata": {"namespace": "kube-system"}, "spec": one["spec"]["template"]["spec"]}
@@ -38,7 +38,7 @@ def placed_on(node: dict[str, Any]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("machine_type", MACHINES)
-def test_daemonsets_of_the_emulator_leave_what_the_program_counts_on(machine_type: str) -> None:
+def test_daemonsets_leave_the_resources_that_the_program_plans_with(machine_type: str) -> None:
     shape = shape_of(machine_type)
     node = node_object(CLUSTER, shape, "n")
     taken = placed_on(node)
@@ -48,14 +48,14 @@ def test_daemonsets_of_the_emulator_leave_what_the_program_counts_on(machine_typ
 
 
 @pytest.mark.parametrize("machine_type", MACHINES)
-def test_autoscaler_of_the_emulator_counts_on_the_same(machine_type: str) -> None:
+def test_the_autoscaler_plans_with_the_same_resources(machine_type: str) -> None:
     node = node_object(CLUSTER, shape_of(machine_type), "n")
     room, taken = fit.room(node), placed_on(node)
     for resource in ("cpu", "memory"):
         assert room[resource] == parse_quantity(node["status"]["allocatable"][resource]) - taken[resource]
 
 
-def test_pods_of_the_daemonsets_are_known_by_their_owner() -> None:
+def test_pods_of_the_daemonsets_are_recognized_by_their_owner() -> None:
     def pod(namespace: str, owner: str) -> dict[str, Any]:
         return {"metadata": {"namespace": namespace, "ownerReferences": [{"kind": "DaemonSet", "name": owner}]}}
 

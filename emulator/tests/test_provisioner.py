@@ -1,4 +1,4 @@
-"""Which nodes the emulator makes for pods that wait, and which it refuses to make."""
+"""The nodes that the emulator creates for waiting pods, and the reasons why it creates none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STANDARD = ClusterRecord("c", "p", "us-central1", "standard", ZONES, "1.36.1-gke
 AUTOPILOT = ClusterRecord("c", "p", "us-central1", "autopilot", ZONES, "1.36.1-gke.1")
 GPU_POOL = PoolRecord("gpu", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, max_nodes=3)
 SYSTEM_POOL = PoolRecord("system", "e2-standard-4", ZONES[:1], nodes_per_zone=1)
-# What the admission plugin gives a pod that asks for GPUs.
+# The toleration that the admission plugin adds to a pod that requests GPUs.
 GPU_TOLERATION = {"key": NVIDIA_GPU, "operator": "Exists", "effect": "NoSchedule"}
 
 ELSEWHERE = {
@@ -67,10 +67,10 @@ def nodes_of(pool: PoolRecord, count: int, cluster: ClusterRecord = STANDARD) ->
     return nodes.new_nodes(cluster, pool, [], count)
 
 
-def test_a_pool_grows_by_what_its_waiting_pods_need_and_no_further() -> None:
+def test_a_pool_grows_for_its_waiting_pods_up_to_its_maximum() -> None:
     plan = planner.plan(STANDARD, [SYSTEM_POOL, GPU_POOL], [], [l4_pod(f"p{n}") for n in range(4)])
-    assert [nodes.pool_of(made.node) for made in plan.make] == ["gpu"] * 3
-    assert [made.pod for made in plan.make] == ["p0", "p1", "p2"]
+    assert [nodes.pool_of(made.node) for made in plan.new_nodes] == ["gpu"] * 3
+    assert [made.pod for made in plan.new_nodes] == ["p0", "p1", "p2"]
     assert "gpu: max node group size reached (3)" in plan.refused["p3"]
 
 
@@ -78,31 +78,34 @@ def test_new_nodes_are_spread_over_the_zones_of_the_pool() -> None:
     present = nodes_of(GPU_POOL, 1)
     pods = [l4_pod("old", on=present[0]["metadata"]["name"]), l4_pod("p0"), l4_pod("p1")]
     plan = planner.plan(STANDARD, [GPU_POOL], present, pods)
-    assert sorted(nodes.label(n, ZONE) for n in [*present, *(made.node for made in plan.make)]) == [ZONES[0], *ZONES]
+    assert sorted(nodes.label(n, ZONE) for n in [*present, *(made.node for made in plan.new_nodes)]) == [
+        ZONES[0],
+        *ZONES,
+    ]
 
 
-def test_pods_share_a_node_that_has_room_for_them() -> None:
+def test_pods_share_a_node_with_enough_resources() -> None:
     plan = planner.plan(STANDARD, [GPU_POOL], [], [l4_pod("p0", gpus=1), l4_pod("p1", gpus=1)])
-    assert len(plan.make) == 1
+    assert len(plan.new_nodes) == 1
 
 
-def test_a_node_on_its_way_is_not_made_twice() -> None:
+def test_a_starting_node_is_not_created_twice() -> None:
     coming = nodes_of(GPU_POOL, 1)
     coming[0]["spec"]["taints"].append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
     plan = planner.plan(STANDARD, [GPU_POOL], coming, [l4_pod("p0")])
-    assert (plan.make, plan.refused, plan.needed) == ([], {}, {coming[0]["metadata"]["name"]})
+    assert (plan.new_nodes, plan.refused, plan.needed) == ([], {}, {coming[0]["metadata"]["name"]})
 
 
-def test_a_node_that_is_being_closed_takes_no_pod() -> None:
+def test_a_cordoned_node_gets_no_pod() -> None:
     closing = nodes_of(GPU_POOL, 1)
     closing[0]["spec"]["unschedulable"] = True
-    assert len(planner.plan(STANDARD, [GPU_POOL], closing, [l4_pod("p0")]).make) == 1
+    assert len(planner.plan(STANDARD, [GPU_POOL], closing, [l4_pod("p0")]).new_nodes) == 1
 
 
 @pytest.mark.parametrize(
     ("waiting", "reason"),
     [
-        (l4_pod("p", gpus=3), "too little nvidia.com/gpu (3 asked, 2 there)"),
+        (l4_pod("p", gpus=3), "too little nvidia.com/gpu (3 requested, 2 free)"),
         (
             pod("p", 2, nodeSelector={GKE_ACCELERATOR: "nvidia-h100-80gb"}),
             f"no label {GKE_ACCELERATOR}=nvidia-h100-80gb",
@@ -112,36 +115,36 @@ def test_a_node_that_is_being_closed_takes_no_pod() -> None:
         (l4_pod("p", affinity=ELSEWHERE), "doesn't match the pod's node affinity"),
     ],
 )
-def test_no_node_for_a_pod_that_could_not_run_on_it(waiting: Object, reason: str) -> None:
+def test_no_node_is_created_for_a_pod_that_can_not_run_on_it(waiting: Object, reason: str) -> None:
     plan = planner.plan(STANDARD, [GPU_POOL], [], [waiting])
-    assert plan.make == []
+    assert plan.new_nodes == []
     assert reason in plan.refused["p"]
 
 
 def test_a_pool_of_fixed_size_never_grows() -> None:
     present = nodes_of(SYSTEM_POOL, 1)
     plan = planner.plan(STANDARD, [SYSTEM_POOL], present, [pod(f"p{n}") for n in range(5)])
-    assert plan.make == []
-    assert set(plan.refused.values()) == {"system: it is of fixed size and full"}
+    assert plan.new_nodes == []
+    assert set(plan.refused.values()) == {"system: it has a fixed size and is full"}
 
 
-def test_a_pod_that_a_queue_holds_back_gets_no_node() -> None:
+def test_a_gated_pod_gets_no_node() -> None:
     gated = l4_pod("p")
     gated["status"]["conditions"][0]["reason"] = "SchedulingGated"
     assert planner.plan(STANDARD, [GPU_POOL], [], [gated]) == planner.Plan()
 
 
-def test_autopilot_makes_the_smallest_machine_that_fits() -> None:
-    made = planner.plan(AUTOPILOT, [], [], [l4_pod("one", gpus=1), l4_pod("two"), pod("cpu")]).make
+def test_autopilot_creates_the_smallest_machine_that_fits() -> None:
+    made = planner.plan(AUTOPILOT, [], [], [l4_pod("one", gpus=1), l4_pod("two"), pod("cpu")]).new_nodes
     machines = {new.pod: nodes.label(new.node, "node.kubernetes.io/instance-type") for new in made}
     assert machines["two"] == "g2-standard-24"
     assert machines["cpu"].startswith("e2-")
-    # One after the other: the first was made before anybody asked for two.
+    # The first pod gets its node before the second one is planned.
     assert machines["one"] == "g2-standard-4"
 
 
-def test_autopilot_makes_a_spot_node_for_who_asks_for_one() -> None:
-    made = planner.plan(AUTOPILOT, [], [], [l4_pod("p", nodeSelector={"cloud.google.com/gke-spot": "true"})]).make
+def test_autopilot_creates_a_spot_node_for_a_pod_that_selects_one() -> None:
+    made = planner.plan(AUTOPILOT, [], [], [l4_pod("p", nodeSelector={"cloud.google.com/gke-spot": "true"})]).new_nodes
     assert nodes.label(made[0].node, "cloud.google.com/gke-provisioning") == "spot"
 
 
@@ -154,13 +157,13 @@ def test_autopilot_makes_a_spot_node_for_who_asks_for_one() -> None:
         (l4_pod("p", nodeSelector={"team": "red"}), "no label team=red"),
     ],
 )
-def test_autopilot_says_what_it_can_not_serve(waiting: Object, reason: str) -> None:
+def test_autopilot_reports_why_a_pod_gets_no_node(waiting: Object, reason: str) -> None:
     plan = planner.plan(AUTOPILOT, [], [], [waiting])
-    assert plan.make == []
+    assert plan.new_nodes == []
     assert reason in plan.refused["p"]
 
 
-def test_requests_count_sidecars_beside_and_init_containers_before_the_others() -> None:
+def test_requests_add_sidecars_and_take_the_maximum_with_init_containers() -> None:
     def container(cpu: str, **more: str) -> Object:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
@@ -185,12 +188,12 @@ def test_requests_count_sidecars_beside_and_init_containers_before_the_others() 
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_tolerations_are_read_as_the_scheduler_reads_them(toleration: dict[str, str], covers: bool) -> None:
+def test_tolerations_match_as_in_the_scheduler(toleration: dict[str, str], covers: bool) -> None:
     taint = {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": GPU_TAINT.effect}
     assert fit.tolerates({"spec": {"tolerations": [toleration]}}, taint) is covers
 
 
-def test_a_node_name_fits_its_hostname_label_and_tells_what_the_node_is() -> None:
+def test_a_node_name_fits_its_hostname_label_and_identifies_the_machine() -> None:
     long = PoolRecord("p" * 40, "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, nodes_per_zone=1)
     node = nodes.new_nodes(ClusterRecord("c" * 40, "p", "r", "standard", ZONES, "1"), long, [], 1)[0]
     assert len(node["metadata"]["name"]) <= 63
@@ -201,7 +204,7 @@ def test_a_node_name_fits_its_hostname_label_and_tells_what_the_node_is() -> Non
     assert nodes.is_current(node, relabelled)
 
 
-def test_a_pools_own_taint_is_not_written_twice() -> None:
+def test_a_declared_taint_that_gke_adds_is_not_duplicated() -> None:
     own = {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": GPU_TAINT.effect}
     declared = PoolRecord(**{**vars(GPU_POOL), "taints": [own, {"key": "a", "value": "b", "effect": "NoSchedule"}]})
     node = nodes_of(declared, 1)[0]
@@ -222,7 +225,7 @@ CLASS = {
 
 
 def class_pod(uid: str, **spec: Any) -> Object:
-    # The toleration that the emulator's admission policy gives.
+    # The toleration that the emulator's admission policy adds.
     toleration = {"key": COMPUTE_CLASS, "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
     return pod(uid, 2, nodeSelector={COMPUTE_CLASS: "cheap"}, tolerations=[GPU_TOLERATION, toleration], **spec)
 
@@ -235,61 +238,61 @@ def of_class(
 
 
 def provisioning(plan: planner.Plan) -> list[str]:
-    return [nodes.label(made.node, GKE_PROVISIONING) for made in plan.make]
+    return [nodes.label(made.node, GKE_PROVISIONING) for made in plan.new_nodes]
 
 
 @pytest.mark.parametrize("cluster", [STANDARD, AUTOPILOT])
-def test_a_class_gives_its_first_priority_and_its_name_to_the_node(cluster: ClusterRecord) -> None:
+def test_a_node_of_a_class_has_its_first_priority_and_its_label(cluster: ClusterRecord) -> None:
     plan = of_class([class_pod("p")], cluster=cluster)
-    (made,) = plan.make
+    (made,) = plan.new_nodes
     assert provisioning(plan) == ["spot"]
     assert nodes.pool_of(made.node).startswith("nap-g2-standard-24-spot-gpu2-")
     assert nodes.label(made.node, COMPUTE_CLASS) == "cheap"
     assert {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"} in made.node["spec"]["taints"]
 
 
-def test_each_replica_has_a_node_of_its_own() -> None:
+def test_each_replica_gets_its_own_node() -> None:
     plan = of_class([class_pod("p0"), class_pod("p1")])
-    assert len({made.node["metadata"]["name"] for made in plan.make}) == 2
-    assert len({nodes.pool_of(made.node) for made in plan.make}) == 1
+    assert len({made.node["metadata"]["name"] for made in plan.new_nodes}) == 2
+    assert len({nodes.pool_of(made.node) for made in plan.new_nodes}) == 1
 
 
-def test_without_spot_capacity_the_next_priority_is_taken() -> None:
+def test_without_spot_capacity_the_next_priority_is_used() -> None:
     assert provisioning(of_class([class_pod("p")], out=["spot"])) == ["flex-start"]
 
 
-def test_with_every_priority_out_the_pod_is_told_for_what_it_waits() -> None:
+def test_a_pod_waits_with_all_reasons_if_no_priority_has_capacity() -> None:
     plan = of_class([class_pod("p")], out=["spot", "flexStart"])
-    assert plan.make == []
+    assert plan.new_nodes == []
     assert plan.refused["p"] == (
         "priority 1 of cheap (spot g2-standard-24): no spot capacity (GCE_STOCKOUT); "
         "priority 2 of cheap (flexStart g2-standard-24): no flexStart capacity (GCE_STOCKOUT)"
     )
 
 
-def test_scale_up_anyway_takes_any_machine_that_there_is() -> None:
+def test_scale_up_anyway_uses_any_available_machine() -> None:
     anyway = {"whenUnsatisfiable": "ScaleUpAnyway"}
     plan = of_class([class_pod("p")], out=["spot", "flexStart"], changes=anyway)
     assert provisioning(plan) == ["standard"]
-    assert nodes.label(plan.make[0].node, COMPUTE_CLASS) == "cheap"
+    assert nodes.label(plan.new_nodes[0].node, COMPUTE_CLASS) == "cheap"
     refused = of_class([class_pod("p")], out=["spot", "flexStart", "onDemand"], changes=anyway).refused["p"]
     assert "any machine for cheap (g2-standard-24): no onDemand capacity (GCE_STOCKOUT)" in refused
 
 
-def test_a_class_that_makes_no_pools_uses_those_that_are_there() -> None:
+def test_a_class_without_pool_creation_uses_existing_pools() -> None:
     manual = {"nodePoolAutoCreation": {"enabled": False}}
     assert "no label cloud.google.com/compute-class=cheap" in of_class([class_pod("p")], changes=manual).refused["p"]
     taint = {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"}
     own = PoolRecord(**{**vars(GPU_POOL), "labels": {COMPUTE_CLASS: "cheap"}, "taints": [taint]})
     plan = planner.plan(STANDARD, [own], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | manual}})
-    assert [nodes.pool_of(made.node) for made in plan.make] == ["gpu"]
+    assert [nodes.pool_of(made.node) for made in plan.new_nodes] == ["gpu"]
 
 
-def test_a_pod_of_a_class_that_does_not_exist_is_told_so() -> None:
-    assert planner.plan(STANDARD, [GPU_POOL], [], [class_pod("p")]).refused["p"] == "there is no compute class cheap"
+def test_a_pod_of_a_missing_class_waits_with_the_reason() -> None:
+    assert planner.plan(STANDARD, [GPU_POOL], [], [class_pod("p")]).refused["p"] == "compute class cheap doesn't exist"
 
 
-def test_a_pool_whose_capacity_is_out_does_not_grow() -> None:
+def test_a_pool_without_available_capacity_does_not_grow() -> None:
     plan = planner.plan(STANDARD, [GPU_POOL], [], [l4_pod("p")], out=["onDemand"])
     assert plan.refused["p"] == "gpu: no onDemand capacity (GCE_STOCKOUT)"
     assert "onDemand capacity" in planner.plan(AUTOPILOT, [], [], [l4_pod("p")], out=["onDemand"]).refused["p"]
@@ -310,7 +313,7 @@ def tpu_pod(uid: str, topology: str, on: str | None = None, flex: bool = True, c
 
 
 def leader(job: str, on: str | None = None) -> Object:
-    """The first pod of a Job under JobSet's exclusive placement, as JobSet's webhook makes it."""
+    """The first pod of a Job under JobSet's exclusive placement, as JobSet's webhook writes it."""
     keys = [{"key": "job-key", "operator": "Exists"}, {"key": "job-key", "operator": "NotIn", "values": [job]}]
     term = {"labelSelector": {"matchExpressions": keys}, "topologyKey": GKE_NODEPOOL}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -325,74 +328,74 @@ def slice_pods(count: int, job: str = "job") -> list[Object]:
 
 def test_a_single_host_tpu_pool_grows_within_its_bounds() -> None:
     plan = planner.plan(STANDARD, [SINGLE_HOST], [], [tpu_pod("a", "2x2"), tpu_pod("b", "2x2")])
-    assert [nodes.label(made.node, GKE_TPU_TOPOLOGY) for made in plan.make] == ["2x2"]
+    assert [nodes.label(made.node, GKE_TPU_TOPOLOGY) for made in plan.new_nodes] == ["2x2"]
     assert plan.refused["b"] == "single: max node group size reached (1)"
 
 
-def test_a_slice_comes_whole_when_its_pods_fill_it() -> None:
+def test_a_slice_is_created_as_a_whole_when_its_pods_fill_it() -> None:
     plan = planner.plan(STANDARD, [SINGLE_HOST, MULTI_HOST], [], slice_pods(4))
-    assert [nodes.pool_of(made.node) for made in plan.make] == ["multi"] * 4
+    assert [nodes.pool_of(made.node) for made in plan.new_nodes] == ["multi"] * 4
     assert plan.refused == {}
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_slice_does_not_come_for_fewer_pods_than_it_has_nodes(count: int) -> None:
-    """So the first pod of a Job under exclusive placement, which its others wait for, waits for ever."""
+def test_a_slice_is_not_created_for_fewer_pods_than_it_has_nodes(count: int) -> None:
+    """So the first pod of a Job under exclusive placement, which the others wait for, waits forever."""
     plan = planner.plan(STANDARD, [MULTI_HOST], [], slice_pods(count))
-    assert plan.make == []
-    assert plan.refused["job-0"] == f"multi: its slice comes whole, 4 nodes for 4 pods, and {count} wait"
+    assert plan.new_nodes == []
+    assert plan.refused["job-0"] == f"multi: its slice needs 4 waiting pods for its 4 nodes, and {count} wait"
 
 
 def test_a_slice_that_is_in_use_does_not_grow() -> None:
     present = nodes_of(MULTI_HOST, 4)
     running = [tpu_pod(f"r{n}", "4x4", on=node["metadata"]["name"]) for n, node in enumerate(present)]
     plan = planner.plan(STANDARD, [MULTI_HOST], present, [*running, *slice_pods(4)])
-    assert plan.make == []
-    assert plan.refused["job-0"] == "multi: its slice is there, and in use"
+    assert plan.new_nodes == []
+    assert plan.refused["job-0"] == "multi: its slice exists and is in use"
 
 
 def test_two_jobs_get_two_slices() -> None:
     other = PoolRecord(**{**vars(MULTI_HOST), "name": "other"})
     plan = planner.plan(STANDARD, [MULTI_HOST, other], [], [*slice_pods(4, "a"), *slice_pods(4, "b")])
-    assert Counter(nodes.pool_of(made.node) for made in plan.make) == {"multi": 4, "other": 4}
+    assert Counter(nodes.pool_of(made.node) for made in plan.new_nodes) == {"multi": 4, "other": 4}
 
 
-def test_no_slice_comes_of_capacity_that_is_out() -> None:
+def test_no_slice_is_created_without_available_capacity() -> None:
     plan = planner.plan(STANDARD, [MULTI_HOST], [], slice_pods(4), out=["flexStart"])
-    assert plan.make == []
+    assert plan.new_nodes == []
     assert plan.refused["job-0"] == "multi: no flexStart capacity (GCE_STOCKOUT)"
 
 
-def test_autopilot_brings_a_slice_for_the_first_pod_and_one_for_each_job() -> None:
+def test_autopilot_creates_a_slice_for_the_first_pod_of_each_job() -> None:
     plan = planner.plan(AUTOPILOT, [], [], [leader("a"), leader("b")])
-    slices = Counter(nodes.pool_of(made.node) for made in plan.make)
+    slices = Counter(nodes.pool_of(made.node) for made in plan.new_nodes)
     assert sorted(slices.values()) == [4, 4]
-    # The others of Job a are sent to its pool, where there is room for them.
-    there = [made.node for made in plan.make]
+    # The other pods of Job a select its pool, which has nodes for them.
+    there = [made.node for made in plan.new_nodes]
     first = nodes.pool_of(there[0])
     followers = [tpu_pod(f"a-{n}", "4x4", flex=False, nodeSelector={GKE_NODEPOOL: first}) for n in (1, 2, 3)]
     placed = [leader("a", on=there[0]["metadata"]["name"]), leader("b", on=there[4]["metadata"]["name"])]
     after = planner.plan(AUTOPILOT, [], there, [*placed, *followers])
-    assert (after.make, after.refused) == ([], {})
+    assert (after.new_nodes, after.refused) == ([], {})
     assert after.needed == {node["metadata"]["name"] for node in there[1:4]}
 
 
-def test_autopilot_takes_the_machine_that_topology_and_chips_say() -> None:
+def test_autopilot_selects_the_machine_by_topology_and_chips() -> None:
     pods = [tpu_pod("wrong", "2x4", chips=1), tpu_pod("one", "2x4", chips=8), tpu_pod("two", "2x4", chips=4)]
     plan = planner.plan(AUTOPILOT, [], [], pods)
-    machines = Counter((made.pod, nodes.label(made.node, INSTANCE_TYPE)) for made in plan.make)
+    machines = Counter((made.pod, nodes.label(made.node, INSTANCE_TYPE)) for made in plan.new_nodes)
     assert machines == {("one", "ct6e-standard-8t"): 1, ("two", "ct6e-standard-4t"): 2}
-    assert plan.refused["wrong"] == "no 2x4 slice of tpu-v6e-slice has machines of 1 chips, which the pod asks for"
+    assert plan.refused["wrong"] == "no 2x4 slice of tpu-v6e-slice has machines of 1 chips, which the pod requests"
     assert set(provisioning(plan)) == {"flex-start"}
 
 
-def test_nodes_of_a_slice_know_how_many_they_are() -> None:
+def test_the_size_of_a_slice_follows_from_its_nodes_labels() -> None:
     assert {nodes.slice_size(node) for node in nodes_of(MULTI_HOST, 4)} == {4}
     assert nodes.slice_size(nodes_of(SINGLE_HOST, 1)[0]) == 1
     assert nodes.slice_size(nodes_of(GPU_POOL, 1)[0]) == 1
 
 
-def test_an_idle_slice_goes_whole_and_a_busy_one_stays_whole() -> None:
+def test_an_idle_slice_is_deleted_as_a_whole_and_a_busy_one_stays() -> None:
     present = [*nodes_of(MULTI_HOST, 4), *nodes_of(SINGLE_HOST, 1)]
     names = [node["metadata"]["name"] for node in present]
     pools = {pool.name: pool for pool in (MULTI_HOST, SINGLE_HOST)}
@@ -422,13 +425,13 @@ def test_a_request_gets_all_its_nodes_at_once_in_one_zone() -> None:
 @pytest.mark.parametrize(
     ("provisioning", "pools", "out", "reason"),
     [
-        (request(4), [QUEUED], [], "queued: it may have 3 nodes, has 0 and would need 4 more"),
+        (request(4), [QUEUED], [], "queued: it has 0 of at most 3 nodes, and the request needs 4 more"),
         (request(1), [QUEUED], ["queuedFlexStart"], "queued: no queuedFlexStart capacity (GCE_STOCKOUT)"),
         (request(1), [GPU_POOL], [], "the cluster has no node pool with queued provisioning"),
         (request(1, nodeSelector={GKE_NODEPOOL: "gpu"}), [QUEUED], [], f"queued: it has no label {GKE_NODEPOOL}=gpu"),
     ],
 )
-def test_a_request_that_can_not_be_served_gets_nothing_and_is_told_why(
+def test_a_request_that_can_not_be_served_gets_no_nodes_but_a_reason(
     provisioning: tuple[Object, dict[str, Object]], pools: list[PoolRecord], out: list[str], reason: str
 ) -> None:
     with pytest.raises(LookupError) as refused:
@@ -436,9 +439,9 @@ def test_a_request_that_can_not_be_served_gets_nothing_and_is_told_why(
     assert str(refused.value) == reason
 
 
-def test_queued_nodes_come_by_no_other_way() -> None:
+def test_only_a_request_creates_queued_nodes() -> None:
     taint = MODES["queuedFlexStart"].taints[0]
     tolerations = [GPU_TOLERATION, {"key": taint.key, "operator": "Exists"}]
     plan = planner.plan(STANDARD, [QUEUED], [], [l4_pod("p", tolerations=tolerations)])
-    assert plan.make == []
-    assert plan.refused["p"] == "queued: its nodes come by a ProvisioningRequest alone"
+    assert plan.new_nodes == []
+    assert plan.refused["p"] == "queued: only a ProvisioningRequest creates its nodes"

@@ -1,4 +1,4 @@
-"""Secret Manager, and the add-on that brings its secrets into a cluster."""
+"""Secret Manager, and the add-on that synchronizes its secrets into a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from emulator.cluster.folder import Folder
 from emulator.cluster.records import ClusterRecord
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.gcp_plugin.schema import schema_of
-from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, make_secret
+from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, create_secret
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
 from emulator.tests import test_gcp_plugin
@@ -37,7 +37,7 @@ def cloud(tmp_path: Path) -> Engine:
 def test_role_on_a_secret_needs_the_secret_and_the_identity_pool(cloud: Engine) -> None:
     with pytest.raises(Refused, match=r"Error 404: Secret \[projects/\d{12}/secrets/hf-token\] not found"):
         cloud.create(SECRET_IAM_MEMBER, GRANT)
-    make_secret(cloud.store, PROJECT, "hf-token")
+    create_secret(cloud.store, PROJECT, "hf-token")
     with pytest.raises(Refused, match="Identity Pool does not exist"):
         cloud.create(SECRET_IAM_MEMBER, GRANT)
     cloud.create(test_gcp_plugin.CLUSTER, AUTOPILOT)
@@ -51,11 +51,11 @@ def test_secret_is_looked_up_without_its_value(cloud: Engine) -> None:
     get = "gcp:secretmanager/getSecret:getSecret"
     with pytest.raises(Refused, match="Error 404"):
         cloud.invoke(get, secretId="hf-token")
-    make_secret(cloud.store, PROJECT, "hf-token")
+    create_secret(cloud.store, PROJECT, "hf-token")
     assert cloud.invoke(get, secretId="hf-token")["name"] == SECRET
     assert secret_sync.DUMMY_TOKEN not in json.dumps([record.inputs | record.facts for record in cloud.store.all()])
-    with pytest.raises(Refused, match="no id of a secret"):
-        make_secret(cloud.store, PROJECT, "hf token")
+    with pytest.raises(Refused, match="not an id of a secret"):
+        create_secret(cloud.store, PROJECT, "hf token")
 
 
 def test_every_change_of_a_role_on_a_secret_replaces_it() -> None:
@@ -65,7 +65,7 @@ def test_every_change_of_a_role_on_a_secret_replaces_it() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(False, True), (True, False)])
-def test_cluster_that_is_there_takes_up_the_setting(before: bool, after: bool, cloud: Engine) -> None:
+def test_existing_cluster_gets_the_setting(before: bool, after: bool, cloud: Engine) -> None:
     def inputs(enabled: bool) -> dict[str, Any]:
         return {**AUTOPILOT, "secretSyncConfig": {"enabled": enabled}}
 
@@ -87,13 +87,13 @@ SOURCE = {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}/versio
 
 
 class Api:
-    """A cluster's API server with these objects in it, by path."""
+    """A cluster's API server with these objects, by path."""
 
     def __init__(self, **objects: dict[str, Any]) -> None:
         self.objects: dict[str, dict[str, Any]] = {
             f"/api/v1/namespaces/llm/{kind.replace('__', '/')}": content for kind, content in objects.items()
         }
-        self.said: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -102,7 +102,7 @@ class Api:
             return httpx.Response(200, json=found) if found is not None else httpx.Response(404, json={"message": "no"})
         content = json.loads(request.content)
         if path.endswith("/status"):
-            self.said = content["status"]
+            self.status = content["status"]
         else:
             self.objects[f"{path}/{content['metadata']['name']}" if request.method == "POST" else path] = content
         return httpx.Response(200, json=content)
@@ -115,7 +115,7 @@ ACCOUNT = f"serviceaccounts__{TOKEN_SYNC}"
 def synchronize(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api, cluster: ClusterRecord = CLUSTER, source: Any = SOURCE
 ) -> str:
-    """One round of the controller; gives the reason that it states."""
+    """Runs one round of the controller and returns the reason in the status."""
     monkeypatch.setattr(Folder, "record", cluster)
 
     async def once() -> None:
@@ -126,25 +126,25 @@ def synchronize(
             await syncs._reconcile()
 
     asyncio.run(once())
-    return str(api.said["conditions"][0]["reason"]) if api.said else ""
+    return str(api.status["conditions"][0]["reason"]) if api.status else ""
 
 
 def granted(tmp_path: Path, account: str = TOKEN_SYNC) -> None:
-    """A secret that the account may read."""
+    """A secret that the account can read."""
     store = Store(tmp_path)
-    make_secret(store, PROJECT, "hf-token")
+    create_secret(store, PROJECT, "hf-token")
     member = principal(project_number(PROJECT), PROJECT, "llm", account)
     store.put(Record(f"{SECRET}/{SECRET_ACCESSOR}/{member}", SECRET_IAM_MEMBER, PROJECT, {}))
 
 
-def test_secret_is_made_with_its_owner_and_the_dummy_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_is_created_with_its_owner_and_the_dummy_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     granted(tmp_path)
     api = Api(**{ACCOUNT: {}})
     assert synchronize(tmp_path, monkeypatch, api) == "CreateSuccessful"
     made = api.objects["/api/v1/namespaces/llm/secrets/hf-secret"]
     assert base64.b64decode(made["data"]["hf_api_token"]).decode() == secret_sync.DUMMY_TOKEN
     assert [one["uid"] for one in made["metadata"]["ownerReferences"]] == ["u1"]
-    assert api.said["lastSuccessfulSyncTime"]
+    assert api.status["lastSuccessfulSyncTime"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_secret_is_made_with_its_owner_and_the_dummy_token(tmp_path: Path, monke
     ],
     ids=["another's grant", "no account", "no source", "no secret", "another path", "somebody else's Secret"],
 )
-def test_nothing_is_made_where_gke_would_make_nothing(
+def test_no_secret_is_created_if_gke_would_create_none(
     account: str, objects: dict[str, Any], source: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     granted(tmp_path, account)
@@ -177,10 +177,10 @@ def test_nothing_is_made_where_gke_would_make_nothing(
     before = dict(api.objects)
     assert synchronize(tmp_path, monkeypatch, api, source=source) == reason
     assert api.objects == before
-    assert "lastSuccessfulSyncTime" not in api.said
+    assert "lastSuccessfulSyncTime" not in api.status
 
 
-def test_cluster_without_the_setting_brings_nothing_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_without_the_setting_creates_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     granted(tmp_path)
     api = Api(**{ACCOUNT: {}})
     assert synchronize(tmp_path, monkeypatch, api, cluster=replace(CLUSTER, secret_sync=False)) == ""

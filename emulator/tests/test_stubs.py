@@ -1,4 +1,4 @@
-"""The stubs of servers: they speak the HTTP of what they stand in for, and show the load that autoscaling acts on."""
+"""The stubs serve the HTTP APIs of the real servers, and report the load that autoscaling acts on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engi
 
 @pytest.fixture
 def started() -> Iterator[Callable[..., int]]:
-    """Starts a stub as the daemon does; returns its port once it listens."""
+    """Starts a stub as the daemon does, and returns its port once it listens."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(kind: str, **settings: object) -> int:
@@ -77,9 +77,7 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
 
 @pytest.mark.parametrize("kind", ["tgi", "vllm"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_completions_are_openais_and_say_that_a_stub_answers(
-    started: Callable[..., int], kind: str, chunked: bool
-) -> None:
+def test_completions_have_openais_form_and_name_the_stub(started: Callable[..., int], kind: str, chunked: bool) -> None:
     body = {"model": "m", "prompt": "Who?", "max_tokens": 3}
     status, text = ask(started(kind), "POST", "/v1/completions", body, chunked)
     answer = json.loads(text)
@@ -92,7 +90,7 @@ def test_completions_are_openais_and_say_that_a_stub_answers(
     assert "stub" in answer["choices"][0]["text"]
 
 
-def test_what_a_server_does_not_know_is_refused(started: Callable[..., int]) -> None:
+def test_unknown_requests_are_refused(started: Callable[..., int]) -> None:
     port = started("tgi")
     assert ask(port, "GET", "/health")[0] == 200
     assert ask(port, "GET", "/nothing")[0] == 404
@@ -101,7 +99,7 @@ def test_what_a_server_does_not_know_is_refused(started: Callable[..., int]) -> 
     assert "stub" in json.loads(ask(port, "POST", "/generate", {"inputs": "Who?"})[1])["generated_text"]
 
 
-def test_a_burst_of_100_fills_the_slots_waits_in_the_backlog_and_is_answered_whole(
+def test_a_burst_of_100_fills_the_slots_and_the_backlog_and_is_answered(
     started: Callable[..., int], tmp_path: Path
 ) -> None:
     front, metrics = jetstream(started, tmp_path, slots=8)
@@ -125,19 +123,19 @@ def test_a_burst_of_100_fills_the_slots_waits_in_the_backlog_and_is_answered_who
     assert set(after.values()) == {0}
 
 
-def test_the_front_says_so_while_its_engine_does_not_answer(started: Callable[..., int]) -> None:
+def test_the_front_answers_503_while_its_engine_does_not_answer(started: Callable[..., int]) -> None:
     front = started("jetstream_http", engine_port=processes.free_ports(1)[0])
     assert ask(front, "POST", "/generate", {"prompt": "x"})[0] == 503
 
 
-def test_the_device_plugin_tells_its_own_nodes_chips_only(started: Callable[..., int], tmp_path: Path) -> None:
+def test_the_device_plugin_reports_only_the_chips_of_its_node(started: Callable[..., int], tmp_path: Path) -> None:
     jetstream(started, tmp_path, slots=1)
     elsewhere = started("device_plugin", sandboxes=str(tmp_path), node="n2")
     assert samples(ask(elsewhere, "GET", "/metrics")[1]) == {}
 
 
-def test_the_stub_of_a_metrics_api_is_there_and_has_no_metric() -> None:
-    """Discovery alone: that an aggregated API answers is what keeps namespaces deletable."""
+def test_the_stub_of_a_metrics_api_serves_discovery_without_metrics() -> None:
+    """The API only serves discovery. Namespaces can't be deleted while an aggregated API doesn't answer."""
     answer = stubs.discovery({"path": "/apis/external.metrics.k8s.io/v1beta1"})
     assert answer == {
         "kind": "APIResourceList",
@@ -145,5 +143,5 @@ def test_the_stub_of_a_metrics_api_is_there_and_has_no_metric() -> None:
         "groupVersion": "external.metrics.k8s.io/v1beta1",
         "resources": [],
     }
-    with pytest.raises(stubs.Failed, match="stub stands in for the Stackdriver adapter"):
+    with pytest.raises(stubs.ErrorAnswer, match="this is a stub of the Stackdriver adapter"):
         stubs.discovery({"path": "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/memory_used"})

@@ -1,4 +1,4 @@
-"""Set-up: tools are built once, whole or not at all, with a remedy when they can't be; emulator/run is only a door."""
+"""Set-up builds each tool once and completely, or reports a remedy; emulator/run adds almost no time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ print(toolchain.install([tool], Path(sys.argv[2]), Progress().step("thing")))
 
 @pytest.fixture
 def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """A tool whose module lies in a folder of the test's own, with a Go that needs no compiler."""
+    """A tool with a module in a folder of the test, and a Go that needs no compiler."""
     source = tmp_path / "tools" / "thing"
     source.mkdir(parents=True)
     (source / "go.mod").write_text("module x\n\nrequire (\n\texample.com/thing v1.2.3 // indirect\n)\n")
@@ -103,7 +103,7 @@ def test_every_tool_states_its_version_where_go_pins_it(tool: Tool) -> None:
     assert {path.name for path in tool.module.source.iterdir()} == {"go.mod", "go.sum"}
 
 
-def test_no_module_is_left_that_nothing_builds() -> None:
+def test_every_go_module_has_a_tool() -> None:
     assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.module.name for tool in TOOLS}
 
 
@@ -116,7 +116,7 @@ def test_go_knows_every_program_as_a_tool_of_its_module() -> None:
 
 
 def test_every_kubernetes_program_is_built_from_the_same_libraries() -> None:
-    """In modules of their own, seven versions of the Kubernetes libraries were compiled."""
+    """With separate modules, seven versions of the Kubernetes libraries would be compiled."""
     together = {"kubernetes", "etcd", "kwok", "helm", "kueue", "jobset"}
     assert {BY_NAME[name].module.name for name in together} == {"kubernetes"}
 
@@ -127,12 +127,12 @@ def test_a_stack_needs_no_tool_of_the_tests_and_the_linters() -> None:
 
 
 def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(Stop, match=r"kubectl is no tool of the emulator\. Choose from: stack, all, kubernetes,"):
+    with pytest.raises(Stop, match=r"The emulator has no tool kubectl\. Choose from: stack, all, kubernetes,"):
         selected("stack,kubectl")
 
 
 def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
-    """By them the emulator finds the program of an image's tag, and a test its chart."""
+    """The emulator finds the program of an image by its tag, and a test finds its chart."""
     previous = BY_NAME["previous"]
     pins = (previous.module.source / "go.mod").read_text()
     for program in previous.packages:
@@ -140,7 +140,7 @@ def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -
         assert f"sigs.k8s.io/{name} {version} " in pins
 
 
-def test_programs_say_their_version_which_clients_parse() -> None:
+def test_programs_print_their_version() -> None:
     kubernetes = BY_NAME["kubernetes"]
     said = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
     assert said == f"Kubernetes {kubernetes.version}\n"
@@ -153,7 +153,7 @@ def test_the_charts_of_all_tools_are_in_one_folder() -> None:
     assert {chart.parent.name for chart in charts.glob("*/Chart.yaml")} == {"kueue", "jobset"}
 
 
-def test_a_changed_pin_recipe_or_compiler_builds_anew(thing: Tool) -> None:
+def test_a_changed_pin_flag_or_compiler_rebuilds(thing: Tool) -> None:
     before = thing.module.folder("go1.26.0")
     assert thing.module.folder("go1.26.0") == before
     assert thing.module.folder("go1.27.0") != before
@@ -163,14 +163,14 @@ def test_a_changed_pin_recipe_or_compiler_builds_anew(thing: Tool) -> None:
     assert thing.module.folder("go1.26.0") != before
 
 
-def test_version_is_stamped_into_what_leaves_it_empty(thing: Tool) -> None:
+def test_version_is_stamped_into_empty_variables(thing: Tool) -> None:
     stamps = {"x.Version": "{version}@example.com/thing", "x.Minor": "{minor}@example.com/thing"}
     stamped = dataclasses.replace(thing.module, stamps=stamps)
     assert stamped.linker_flags() == "-s -w -X x.Version=v1.2.3 -X x.Minor=2"
 
 
 # ------------------------------------------------------------------------------------------------------------- building
-def test_a_built_tool_goes_by_its_own_name_and_brings_what_its_module_ships(thing: Tool, tmp_path: Path) -> None:
+def test_a_built_tool_has_its_name_and_the_files_that_its_module_ships(thing: Tool, tmp_path: Path) -> None:
     chart = thing.module.source / "cached" / "charts" / "thing"
     chart.mkdir(parents=True)
     (chart / "Chart.yaml").write_text("name: thing\n")
@@ -184,7 +184,7 @@ def test_a_built_tool_goes_by_its_own_name_and_brings_what_its_module_ships(thin
     shutil.rmtree(tmp_path / "made")  # a copy that can't be removed would stay for ever
 
 
-def test_a_killed_build_leaves_nothing_half_and_the_next_one_makes_it(thing: Tool, tmp_path: Path) -> None:
+def test_a_killed_build_leaves_nothing_incomplete_and_the_next_one_succeeds(thing: Tool, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "thing-key"
     killed = in_a_process(thing, folder, GO_TAKES="600")
     until((thing.module.source / "builds").exists)
@@ -210,18 +210,18 @@ def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
         ("write /x: no space left on device", "disk space"),
         ("reading https://proxy/x: 403 Forbidden", "GOPROXY"),
         ("dial tcp: lookup proxy: no such host", "GOPROXY"),
-        ("verifying module: checksum mismatch", "isn't what go.sum recorded"),
+        ("verifying module: checksum mismatch", "doesn't match go.sum"),
         ("compile: signal: killed", "GOFLAGS=-p=1"),
         ("x.go:1: syntax error", "lines above"),
     ],
 )
-def test_a_failed_build_shows_what_go_said_and_a_remedy(
+def test_a_failed_build_shows_the_output_of_go_and_a_remedy(
     thing: Tool, tmp_path: Path, compiler: str, remedy: str
 ) -> None:
     (thing.module.source / "broken").write_text(f"{compiler}\n")
     with pytest.raises(Stop) as stop:
         install(thing, tmp_path / "made")
-    assert "thing 1.2.3 could not be built" in str(stop.value)
+    assert "Go could not build thing 1.2.3" in str(stop.value)
     assert compiler in str(stop.value)
     assert remedy in str(stop.value)
     assert "downloading" not in str(stop.value)  # progress is no error
@@ -240,7 +240,7 @@ def test_an_old_go_is_refused_with_what_to_install(thing: Tool, monkeypatch: pyt
     ("says", "taken"),
     [("v1.2.3", True), ("1.2.3+g1234567", True), ("v1.2.3-rc.1", False), ("v1.2.30", False), ("v11.2.3", False)],
 )
-def test_a_program_on_path_is_taken_at_exactly_the_pinned_version(
+def test_a_program_on_path_is_used_only_with_the_pinned_version(
     thing: Tool, tmp_path: Path, says: str, taken: bool
 ) -> None:
     # `echo` is a program that says the version it is told.
@@ -249,7 +249,7 @@ def test_a_program_on_path_is_taken_at_exactly_the_pinned_version(
     assert install(tool, tmp_path / "made") == ("copied from PATH" if taken else "built")
 
 
-def test_a_script_on_path_is_no_program_that_can_be_copied(thing: Tool, tmp_path: Path) -> None:
+def test_a_script_on_path_is_not_copied(thing: Tool, tmp_path: Path) -> None:
     script = tmp_path / "path" / "thing"
     script.write_text("#!/bin/sh\necho v1.2.3\n")
     script.chmod(0o755)
@@ -257,11 +257,11 @@ def test_a_script_on_path_is_no_program_that_can_be_copied(thing: Tool, tmp_path
     assert install(tool, tmp_path / "made") == "built"
 
 
-def test_durations_are_read_at_a_glance() -> None:
+def test_durations_are_formatted_in_minutes_and_seconds() -> None:
     assert [duration(seconds) for seconds in (0.4, 41.2, 59.7, 185)] == ["0 s", "41 s", "1 min 00 s", "3 min 05 s"]
 
 
-def test_progress_names_what_runs_and_about_how_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_shows_the_running_steps_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 0.0
     monkeypatch.setattr("emulator.progress.time.monotonic", lambda: clock)
     progress = Progress(usual=600)
@@ -281,7 +281,7 @@ def test_a_failed_step_ends_the_others() -> None:
     threading.Timer(0.2, progress.canceled.set).start()
     began = time.monotonic()
     with pytest.raises(Canceled):
-        progress.step("slow").run(["sleep", "60"], hear=lambda _: None)
+        progress.step("slow").run(["sleep", "60"], parse_line=lambda _: None)
     assert time.monotonic() - began < 30
 
 
@@ -291,12 +291,12 @@ def run(*command: str, state: Path, cwd: Path = ROOT, **environment: str) -> sub
     return subprocess.run([RUN, *command], cwd=cwd, env=whole, capture_output=True, text=True)
 
 
-def test_standard_output_and_exit_status_are_the_commands_own(tmp_path: Path) -> None:
+def test_standard_output_and_exit_status_are_those_of_the_command(tmp_path: Path) -> None:
     done = run("sh", "-c", "echo mine; exit 7", state=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (7, "mine\n", "")
 
 
-def test_signals_go_straight_to_the_command(tmp_path: Path) -> None:
+def test_signals_reach_the_command_directly(tmp_path: Path) -> None:
     environment = os.environ | {"GKE_AI_STATE": str(tmp_path)}
     process = subprocess.Popen([RUN, "sh", "-c", "echo $$; exec sleep 60"], env=environment, stdout=-1, text=True)
     assert process.stdout is not None
@@ -305,7 +305,7 @@ def test_signals_go_straight_to_the_command(tmp_path: Path) -> None:
     assert process.wait(5) == -signal.SIGTERM
 
 
-def test_states_are_apart_also_when_one_run_is_inside_another(tmp_path: Path) -> None:
+def test_states_are_separate_even_in_nested_runs(tmp_path: Path) -> None:
     outer, inner = tmp_path / "outer", tmp_path / "in ner"
     variables = 'echo "$PULUMI_HOME|$PULUMI_BACKEND_URL|$KUBECONFIG"'
     done = run("env", f"GKE_AI_STATE={inner}", RUN, "sh", "-c", variables, state=outer)
@@ -313,7 +313,7 @@ def test_states_are_apart_also_when_one_run_is_inside_another(tmp_path: Path) ->
     assert run("pulumi", "stack", "ls", "--all", state=inner, cwd=tmp_path).returncode == 0
 
 
-def test_a_relative_state_folder_means_the_callers_folder(tmp_path: Path) -> None:
+def test_a_relative_state_folder_is_relative_to_the_callers_folder(tmp_path: Path) -> None:
     done = run("sh", "-c", 'echo "$GKE_AI_STATE"', state=Path("here"), cwd=tmp_path)
     assert done.stdout == f"{tmp_path}/here\n"
 
@@ -331,7 +331,7 @@ def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path)
     assert "canary" not in done.stdout
 
 
-def test_the_users_own_token_is_kept_and_else_there_is_a_dummy(tmp_path: Path) -> None:
+def test_the_users_token_is_kept_and_the_default_is_a_dummy(tmp_path: Path) -> None:
     assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="own").stdout == "own\n"
     assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
 
@@ -343,13 +343,13 @@ def test_a_command_of_the_emulator_runs_from_any_folder(tmp_path: Path, verb: st
     assert f"emulator/run {verb}" in done.stdout
 
 
-def test_the_official_gcp_plugin_on_path_is_never_asked(tmp_path: Path) -> None:
+def test_the_official_gcp_plugin_on_path_is_never_used(tmp_path: Path) -> None:
     done = run("sh", "-c", 'echo $PULUMI_IGNORE_AMBIENT_PLUGINS; ls "$PULUMI_HOME"/plugins', state=tmp_path)
     assert done.stdout.startswith("true\n")
     assert "resource-gcp-v" in done.stdout
 
 
-def test_when_all_is_there_the_door_costs_next_to_nothing(tmp_path: Path) -> None:
+def test_a_completed_set_up_adds_almost_no_time(tmp_path: Path) -> None:
     def once() -> float:
         began = time.monotonic()
         run("true", state=tmp_path)
@@ -358,8 +358,8 @@ def test_when_all_is_there_the_door_costs_next_to_nothing(tmp_path: Path) -> Non
     assert statistics.median(once() for _ in range(5)) < 0.1
 
 
-def test_a_command_needs_only_the_tools_that_it_names(tmp_path: Path) -> None:
-    """Lint and the tests without a cluster build no Kubernetes; what is run builds itself."""
+def test_a_command_builds_only_the_tools_that_it_names(tmp_path: Path) -> None:
+    """Lint and tests without a cluster build no Kubernetes. Other tools are built on the first run."""
     cache = tmp_path / "cache"
     cache.mkdir()
     (cache / "venv").symlink_to(CACHE / "venv")
@@ -369,8 +369,8 @@ def test_a_command_needs_only_the_tools_that_it_names(tmp_path: Path) -> None:
     assert {Path(line).parent.parent.name for line in done.stdout.split()} == {"shims"}
 
 
-def test_a_tool_that_is_built_when_it_is_first_run_gets_the_arguments(tmp_path: Path) -> None:
-    """Its shim builds it, here from the compiler's cache, and becomes it."""
+def test_a_tool_that_is_built_on_the_first_run_gets_the_arguments(tmp_path: Path) -> None:
+    """The shim builds the tool, here from the compiler's cache, and then runs it."""
     cache = tmp_path / "cache"
     cache.mkdir()
     (cache / "venv").symlink_to(CACHE / "venv")
@@ -380,7 +380,7 @@ def test_a_tool_that_is_built_when_it_is_first_run_gets_the_arguments(tmp_path: 
     assert "actionlint" in done.stderr
 
 
-def test_a_tool_that_went_missing_is_noticed_and_without_go_the_remedy_is_shown(tmp_path: Path) -> None:
+def test_a_missing_tool_is_noticed_and_without_go_a_remedy_is_shown(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     for part in ("tools", "venv"):

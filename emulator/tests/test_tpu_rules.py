@@ -1,4 +1,4 @@
-"""What GKE refuses of TPU pools only when it creates them, and the emulator at once."""
+"""The emulator refuses TPU pools immediately that GKE refuses only when it creates them."""
 
 from __future__ import annotations
 

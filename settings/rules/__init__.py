@@ -1,7 +1,7 @@
-"""What must fit together in a stack. Each rule is a function from settings to problems, and reads on its own.
+"""Rules that keys must meet together. A rule is a function from settings to problems.
 
-Rules run on what could be read. First those that decide whether the cluster and the pools can be described at all; what
-can't is set aside as unparsed, so that the others neither stumble over it nor blame what refers to it.
+Rules run on all parsed sections. The first rules find an unknown location, impossible pools and unknown slices.
+`check` sets these aside as unparsed, so that later rules neither fail on them nor report references to them.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ RULES = (
 
 
 def check(settings: Settings) -> list[Problem]:
-    """Every problem of the settings, in the order of the rules."""
-    nowhere = list(cluster.location_exists(settings))
-    if nowhere:
-        somewhere = settings.cluster.model_copy(update={"location": Cluster().location})
-        settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=somewhere)
-    problems = list(nowhere)
+    """All problems of the settings, in the order of the rules."""
+    wrong_location = list(cluster.location_exists(settings))
+    if wrong_location:
+        with_default = settings.cluster.model_copy(update={"location": Cluster().location})
+        settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=with_default)
+    problems = list(wrong_location)
     for pool in settings.gpu_pools:
         impossible = [*pools.machine_has_the_gpus(pool), *pools.zones_are_of_the_region(pool, settings)]
         if impossible:
             problems += impossible
-            left = [one for one in settings.gpu_pools if one is not pool]
+            left = [other for other in settings.gpu_pools if other is not pool]
             settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, gpu_pools=left)
-    for tpus in settings.tpu_pools:
-        impossible = [*tpu_pools.slice_exists(tpus, tpus), *pools.zones_are_of_the_region(tpus, settings)]
+    for tpu_pool in settings.tpu_pools:
+        impossible = [*tpu_pools.slice_exists(tpu_pool, tpu_pool), *pools.zones_are_of_the_region(tpu_pool, settings)]
         if impossible:
             problems += impossible
-            others = [one for one in settings.tpu_pools if one is not tpus]
-            settings = _set_aside(settings, {tpus.at("version")}, {tpus.name}, tpu_pools=others)
-    problems += tpu_pools.slices_are_told(settings)
+            left = [other for other in settings.tpu_pools if other is not tpu_pool]
+            settings = _set_aside(settings, {tpu_pool.at("version")}, {tpu_pool.name}, tpu_pools=left)
+    problems += tpu_pools.workloads_have_a_slice(settings)
     settings = _without_unknown_slices(settings)
     for rule in RULES:
         problems += rule(settings)
@@ -76,21 +76,27 @@ def check(settings: Settings) -> list[Problem]:
 
 
 def _without_unknown_slices(settings: Settings) -> Settings:
-    """Without what wants TPUs of a slice that can't be told: neither its nodes nor its size can be described."""
-    lost = [one for one in tpu_pools.slice_workloads(settings) if not tpu_pools.has_a_slice(one, settings)]
+    """Settings without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
+    without_slice = [
+        workload for workload in tpu_pools.slice_workloads(settings) if not tpu_pools.has_a_slice(workload, settings)
+    ]
     for section in ("serving", "training", "batch"):
-        every = getattr(settings, section)
-        here = [one for one in every if one in lost]
-        if here:
-            left = [one for one in every if one not in here]
-            lost_at, names = {one.at("tpu") for one in here}, {one.name for one in here}
-            settings = _set_aside(settings, lost_at, names, **{section: left})
+        items = getattr(settings, section)
+        unknown = [item for item in items if item in without_slice]
+        if unknown:
+            left = [item for item in items if item not in unknown]
+            paths, names = {item.at("tpu") for item in unknown}, {item.name for item in unknown}
+            settings = _set_aside(settings, paths, names, **{section: left})
     flavors = settings.queues.flavors if settings.queues else []
-    nowhere = [one for one in flavors if one.tpu is not None and any(tpu_pools.slice_exists(one, one.tpu))]
-    if settings.queues and nowhere:
-        reduced = settings.queues.model_copy(update={"flavors": [one for one in flavors if one not in nowhere]})
-        lost_at, names = {one.at("tpu") for one in nowhere}, {one.name for one in nowhere}
-        settings = _set_aside(settings, lost_at, names, queues=reduced)
+    unknown_flavors = [
+        flavor for flavor in flavors if flavor.tpu is not None and any(tpu_pools.slice_exists(flavor, flavor.tpu))
+    ]
+    if settings.queues and unknown_flavors:
+        reduced = settings.queues.model_copy(
+            update={"flavors": [flavor for flavor in flavors if flavor not in unknown_flavors]}
+        )
+        paths, names = {flavor.at("tpu") for flavor in unknown_flavors}, {flavor.name for flavor in unknown_flavors}
+        settings = _set_aside(settings, paths, names, queues=reduced)
     return settings
 
 

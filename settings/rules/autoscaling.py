@@ -1,4 +1,4 @@
-"""Rules of autoscalers: what they scale, through which adapter, between which bounds, and whether a target can work."""
+"""Rules of autoscalers: their server, adapter, bounds and targets."""
 
 from __future__ import annotations
 
@@ -24,78 +24,87 @@ from settings.problems import Problem, unknown
 from settings.rules.common import Rule, needs, repeated
 from settings.scaling import scaled, server_of, values
 
-# A target of more is meant as bytes, one of less as a fraction or as a percentage.
+# A larger target means bytes; a smaller one means a fraction or a percentage.
 _MAX_PERCENTAGE = 100
-# Of the largest value that a metric can have: busy, and not yet full.
+# Suggested target, relative to the maximum of a metric.
 _SENSIBLE = Fraction(8, 10)
 
 
-def each_scales_one_thing(settings: Settings) -> Iterator[Problem]:
+def autoscalers_have_one_target(settings: Settings) -> Iterator[Problem]:
     """An autoscaler names a server of the stack or an existing Deployment."""
-    for one in settings.autoscaling:
-        if one.server is not None and one.deployment is not None:
-            cause = "the autoscaler names a server and an existing Deployment — it can scale only one of them"
-            yield Problem(one.at("deployment"), cause, "Leave one of them out")
-        elif one.server is None and one.deployment is None and not settings.unparsed.overlaps(one.at("deployment")):
-            cause = "the autoscaler does not say what it scales — nothing would ever be scaled"
-            yield Problem(one.at("server"), cause, "Set server, or deployment for one that is in the cluster already")
+    for autoscaler in settings.autoscaling:
+        if autoscaler.server is not None and autoscaler.deployment is not None:
+            cause = "the autoscaler names a server and an existing Deployment. It can scale only one of them"
+            yield Problem(autoscaler.at("deployment"), cause, "Remove one of them")
+        elif (
+            autoscaler.server is None
+            and autoscaler.deployment is None
+            and not settings.unparsed.overlaps(autoscaler.at("deployment"))
+        ):
+            cause = "the autoscaler names neither a server nor an existing Deployment. It would scale nothing"
+            yield Problem(autoscaler.at("server"), cause, "Set server, or deployment for an existing Deployment")
 
 
 def servers_are_jetstream(settings: Settings) -> Iterator[Problem]:
-    """The server is a JetStream server of this stack."""
+    """An autoscaler's server is a JetStream server of this stack."""
     names = [server.name for server in settings.serving if isinstance(server, JetStream)]
     others = {server.name: server for server in settings.serving if not isinstance(server, JetStream)}
-    for one in settings.autoscaling:
-        if one.server is None:
+    for autoscaler in settings.autoscaling:
+        if autoscaler.server is None:
             continue
-        if one.server in others:
-            cause = f"{one.server} is a server of {others[one.server].engine}, which has none of JetStream's metrics — "
-            yield Problem(one.at("server"), f"{cause}nothing would ever be scaled", "Name a server of engine jetstream")
+        if autoscaler.server in others:
+            engine = others[autoscaler.server].engine
+            cause = f"{autoscaler.server} runs {engine}, which has no JetStream metrics. Nothing would be scaled"
+            yield Problem(autoscaler.at("server"), cause, "Name a server with engine: jetstream")
         else:
-            consequence = "nothing would ever be scaled"
-            path = one.at("server")
-            yield from unknown(settings, path, "gke-ai:serving", "JetStream server", one.server, names, consequence)
+            consequence = "nothing would be scaled"
+            path = autoscaler.at("server")
+            yield from unknown(
+                settings, path, "gke-ai:serving", "JetStream server", autoscaler.server, names, consequence
+            )
 
 
 @needs("gke-ai:serving")
-def each_is_scaled_once(settings: Settings) -> Iterator[Problem]:
-    """No Deployment has two autoscalers, and none of the stack's own servers is called an existing one."""
+def targets_have_one_autoscaler(settings: Settings) -> Iterator[Problem]:
+    """No Deployment has two autoscalers, and `deployment` does not name a server of the stack."""
     own = {(server.namespace, server.name): server for server in settings.serving}
     seen: set[tuple[str, str]] = set()
-    for one in settings.autoscaling:
-        target = scaled(one, settings)
+    for autoscaler in settings.autoscaling:
+        target = scaled(autoscaler, settings)
         if target is None:
             continue
         key = (target.namespace, target.name)
-        if one.server is None and key in own:
-            cause = (
-                f"{target.name} is a server of this stack — the stack and the autoscaler would both set its replicas"
-            )
-            yield Problem(one.at("deployment.name"), cause, f"Write server: {target.name} instead of deployment")
+        if autoscaler.server is None and key in own:
+            cause = f"{target.name} is a server of this stack. The stack and the autoscaler would both set its replicas"
+            yield Problem(autoscaler.at("deployment.name"), cause, f"Write server: {target.name} instead of deployment")
         elif key in seen:
-            cause = f"{target.namespace}/{target.name} has two autoscalers — each would undo what the other does"
-            path = one.at("server" if one.server else "deployment.name")
-            yield Problem(path, cause, "Put the metrics of both into one: the one that asks for most decides")
+            cause = f"{target.namespace}/{target.name} has two autoscalers. Each would undo the other's changes"
+            path = autoscaler.at("server" if autoscaler.server else "deployment.name")
+            yield Problem(path, cause, "Use one autoscaler with the metrics of both")
         seen.add(key)
 
 
 @needs("gke-ai:serving")
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
-    """No two autoscalers of one name in a namespace."""
-    named = [(one, target.namespace) for one in settings.autoscaling if (target := scaled(one, settings))]
-    entries = ((one, "name", f"{namespace}/{one.name}") for one, namespace in named)
+    """Autoscaler names are unique in a namespace."""
+    targets = [
+        (autoscaler, target.namespace)
+        for autoscaler in settings.autoscaling
+        if (target := scaled(autoscaler, settings))
+    ]
+    entries = ((autoscaler, "name", f"{namespace}/{autoscaler.name}") for autoscaler, namespace in targets)
     yield from repeated(entries, "autoscaler", "the second could not be created")
 
 
 def one_adapter_serves_all(settings: Settings) -> Iterator[Problem]:
-    """Both adapters register the same APIs, so a cluster has one of them."""
-    for one in settings.autoscaling[1:]:
+    """A cluster has one metrics adapter, as both register the same APIs."""
+    for autoscaler in settings.autoscaling[1:]:
         first = settings.autoscaling[0]
-        if one.adapter != first.adapter:
+        if autoscaler.adapter != first.adapter:
             yield Problem(
-                one.at("adapter"),
-                f"autoscaler {first.name} goes through {first.adapter}, and a cluster has one metrics adapter: both "
-                "register external.metrics.k8s.io — the second could not be created",
+                autoscaler.at("adapter"),
+                f"autoscaler {first.name} uses adapter {first.adapter}, and both adapters register "
+                "external.metrics.k8s.io. The second adapter could not be created",
                 f"Write adapter: {first.adapter}, or change the others",
             )
             return
@@ -103,181 +112,174 @@ def one_adapter_serves_all(settings: Settings) -> Iterator[Problem]:
 
 @needs("gke-ai:serving")
 def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
-    """An autoscaled server is alone in its namespace, so far as others there are measured with it.
+    """No other server's metrics count for an autoscaled server.
 
-    Metrics are selected by namespace: through Prometheus all, through Stackdriver those of the TPUs.
+    Metrics are selected by namespace: all metrics with Prometheus, TPU metrics with Stackdriver.
     """
     first: dict[str, str] = {}
-    for one in settings.autoscaling:
-        target = scaled(one, settings)
+    for autoscaler in settings.autoscaling:
+        target = scaled(autoscaler, settings)
         if target is None:
             continue
         beside = {first.setdefault(target.namespace, target.name)}
-        tpus = any(metric.metric == TPU_MEMORY for metric in one.metrics)
-        if tpus or one.adapter == PROMETHEUS:
+        tpus = any(metric.metric == TPU_MEMORY for metric in autoscaler.metrics)
+        if tpus or autoscaler.adapter == PROMETHEUS:
             here = (server for server in settings.serving if server.namespace == target.namespace)
             beside |= {
                 server.name for server in here if isinstance(server, JetStream) and (tpus or server.pod_monitoring)
             }
         for other in sorted(beside - {target.name})[:1]:
             yield Problem(
-                one.at("server" if one.server else "deployment.namespace"),
-                f"{other} and {target.name} are in namespace {target.namespace}, by which their metrics are told "
-                "apart — the load of one would scale the other",
-                "Put one of them into another namespace",
+                autoscaler.at("server" if autoscaler.server else "deployment.namespace"),
+                f"{other} and {target.name} are both in namespace {target.namespace}, and the adapter selects metrics "
+                "by namespace. The load of one would scale the other",
+                "Move one of them to another namespace",
             )
 
 
 @needs("gke-ai:serving")
 def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
-    """An existing Deployment is in a cluster that exists, and in a namespace of its user's."""
-    made = settings.cluster.mode != "existing" and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for one in settings.autoscaling:
-        if one.deployment is None:
+    """An existing Deployment needs an existing cluster and a namespace that is not the cluster's own."""
+    new_cluster = settings.cluster.mode != "existing" and not settings.unparsed.overlaps("gke-ai:cluster.mode")
+    for autoscaler in settings.autoscaling:
+        if autoscaler.deployment is None:
             continue
-        if made:
-            cause = (
-                f"the stack makes the cluster, so {one.deployment.name} can't be in it yet — nothing would be scaled"
-            )
-            yield Problem(
-                one.at("deployment"), cause, "Name a server of this stack, or set gke-ai:cluster mode: existing"
-            )
-        elif is_system(one.deployment.namespace):
-            cause = (
-                f"namespace {one.deployment.namespace} belongs to the cluster, which would undo what is changed there"
-            )
-            yield Problem(one.at("deployment.namespace"), cause, "Run the server in a namespace of your own")
+        if new_cluster:
+            name = autoscaler.deployment.name
+            cause = f"the stack creates the cluster, so {name} does not exist yet. Nothing would be scaled"
+            remedy = "Name a server of this stack, or set gke-ai:cluster mode: existing"
+            yield Problem(autoscaler.at("deployment"), cause, remedy)
+        elif is_system(autoscaler.deployment.namespace):
+            cause = f"namespace {autoscaler.deployment.namespace} belongs to the cluster. It would undo the changes"
+            yield Problem(autoscaler.at("deployment.namespace"), cause, "Run the server in a namespace of your own")
 
 
 def bounds_are_in_order(settings: Settings) -> Iterator[Problem]:
-    """The minimum is no more than the maximum."""
-    for one in settings.autoscaling:
-        if one.min_replicas > one.max_replicas:
-            cause = (
-                f"at least {one.min_replicas} and at most {one.max_replicas} — Kubernetes would refuse the autoscaler"
+    """minReplicas is at most maxReplicas."""
+    for autoscaler in settings.autoscaling:
+        if autoscaler.min_replicas > autoscaler.max_replicas:
+            cause = f"minReplicas is {autoscaler.min_replicas}, and maxReplicas is only {autoscaler.max_replicas}. "
+            cause += "Kubernetes would refuse the autoscaler"
+            yield Problem(
+                autoscaler.at("minReplicas"), cause, f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
             )
-            yield Problem(one.at("minReplicas"), cause, f"Write {one.max_replicas} or less, or raise maxReplicas")
 
 
 @needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:tpuPools")
-def pools_hold_the_most(settings: Settings) -> Iterator[Problem]:
-    """The server's pool has a node for each replica: a pod takes all chips of its node."""
-    for one in settings.autoscaling:
-        server = server_of(one, settings)
+def pools_hold_max_replicas(settings: Settings) -> Iterator[Problem]:
+    """The server's pool has a node for each replica, as a pod uses all chips of its node."""
+    for autoscaler in settings.autoscaling:
+        server = server_of(autoscaler, settings)
         pools = pools_of(server, settings) if server else []
         room = sum(max_nodes(pool, settings.cluster) for pool in pools)
-        if 0 < room < one.max_replicas:
+        if 0 < room < autoscaler.max_replicas:
             names = ", ".join(pool.name for pool in pools)
             yield Problem(
-                one.at("maxReplicas"),
-                f"pool {names} has {room} node{'s' if room > 1 else ''} at its largest, and a replica takes a whole "
-                f"one — of {one.max_replicas} replicas {one.max_replicas - room} would stay pending",
+                autoscaler.at("maxReplicas"),
+                f"pool {names} has {room} node{'s' if room > 1 else ''} at its maximum, and each replica needs a whole "
+                f"node. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay pending",
                 f"Write {room}, or make the pool larger",
             )
 
 
 @needs("gke-ai:serving")
 def replicas_are_left_to_the_autoscaler(settings: Settings) -> Iterator[Problem]:
-    """A server states no replicas where an autoscaler decides them."""
-    for one in settings.autoscaling:
-        server = server_of(one, settings)
+    """An autoscaled server does not set replicas."""
+    for autoscaler in settings.autoscaling:
+        server = server_of(autoscaler, settings)
         if server is not None and "replicas" in server.model_fields_set:
-            cause = f"autoscaler {one.name} decides the replicas of {server.name} — this number would not be read"
-            yield Problem(server.at("replicas"), cause, f"Leave it out, and set {one.at('minReplicas')}")
+            cause = f"autoscaler {autoscaler.name} sets the replicas of {server.name}. This number would have no effect"
+            yield Problem(server.at("replicas"), cause, f"Remove it, and set {autoscaler.at('minReplicas')}")
 
 
 def metrics_are_named_once(settings: Settings) -> Iterator[Problem]:
-    """Each metric has one target."""
-    for one in settings.autoscaling:
-        for index, metric in enumerate(one.metrics):
-            if metric.metric in (earlier.metric for earlier in one.metrics[:index]):
-                cause = f"{metric.metric} is there twice — only the target that asks for more would ever count"
-                yield Problem(one.at(f"metrics[{index}].metric"), cause, "Leave one of them out")
+    """An autoscaler names each metric once."""
+    for autoscaler in settings.autoscaling:
+        for index, metric in enumerate(autoscaler.metrics):
+            if metric.metric in (earlier.metric for earlier in autoscaler.metrics[:index]):
+                cause = f"{metric.metric} is listed twice. Only the target that requests more replicas would count"
+                yield Problem(autoscaler.at(f"metrics[{index}].metric"), cause, "Remove one of them")
 
 
 @needs("gke-ai:cluster.mode")
 def tpu_metrics_can_be_collected(settings: Settings) -> Iterator[Problem]:
-    """TPU metrics are collected in kube-system, every 15 seconds at most."""
-    for one in settings.autoscaling:
-        if all(metric.metric != TPU_MEMORY for metric in one.metrics):
+    """TPU metrics are collected in kube-system, at intervals of 15 seconds or more."""
+    for autoscaler in settings.autoscaling:
+        if all(metric.metric != TPU_MEMORY for metric in autoscaler.metrics):
             continue
         if is_autopilot(settings.cluster):
             # https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security#managed-namespaces
-            cause = "TPU metrics are collected by an object in kube-system, where Autopilot lets nobody create any"
-            yield Problem(
-                one.at("metrics"), f"{cause} — the stack could not be made", "Use prefillBacklog or slotsUsed"
-            )
-        elif one.scrape_interval_seconds < SYSTEM_SCRAPE_SECONDS and all(
-            not METRICS[metric.metric].of_server for metric in one.metrics
+            cause = "tpuMemory needs an object in kube-system, and Autopilot refuses objects there"
+            remedy = "Use prefillBacklog or slotsUsed"
+            yield Problem(autoscaler.at("metrics"), f"{cause}. The deployment would fail", remedy)
+        elif autoscaler.scrape_interval_seconds < SYSTEM_SCRAPE_SECONDS and all(
+            not METRICS[metric.metric].of_server for metric in autoscaler.metrics
         ):
             yield Problem(
-                one.at("scrapeIntervalSeconds"),
-                f"tpuMemory is a metric of the system, collected every {SYSTEM_SCRAPE_SECONDS} seconds, and no metric "
-                f"of the server is used — {one.scrape_interval_seconds} would not be read",
-                "Leave it out, or scale by prefillBacklog or slotsUsed too",
+                autoscaler.at("scrapeIntervalSeconds"),
+                f"tpuMemory is a system metric, collected every {SYSTEM_SCRAPE_SECONDS} seconds, and the autoscaler "
+                f"uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no effect",
+                "Remove it, or scale by prefillBacklog or slotsUsed too",
             )
 
 
 @needs("gke-ai:serving", "gke-ai:tpuPools")
 def targets_can_work(settings: Settings) -> Iterator[Problem]:
-    """A target is in the metric's unit, can call for more replicas, and doesn't always call for the most."""
-    for one in settings.autoscaling:
-        for index, metric in enumerate(one.metrics):
-            path = one.at(f"metrics[{index}].target")
-            found = chain(
-                _unit(metric, one, values(metric, one, settings), path),
-                _never(metric, one, values(metric, one, settings), path),
-                _always(metric, one, values(metric, one, settings), path),
+    """A target is in the metric's unit, can call for more replicas, and does not always call for the most."""
+    for autoscaler in settings.autoscaling:
+        for index, metric in enumerate(autoscaler.metrics):
+            path = autoscaler.at(f"metrics[{index}].target")
+            problems = chain(
+                _unit(metric, autoscaler, values(metric, autoscaler, settings), path),
+                _never(metric, autoscaler, values(metric, autoscaler, settings), path),
+                _always(metric, autoscaler, values(metric, autoscaler, settings), path),
             )
-            yield from list(found)[:1]  # what is in a wrong unit breaks the others too
+            yield from list(problems)[:1]  # a wrong unit also breaks the other checks
 
 
-def _unit(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if in_bytes(metric.metric, one.adapter):
+    if in_bytes(metric.metric, autoscaler.adapter):
         if target <= _MAX_PERCENTAGE:
-            cause = f"through {one.adapter} {metric.metric} is in bytes, and {metric.target} looks like a fraction or "
-            cause += "a percentage — every replica would be over it always"
+            cause = f"with adapter {autoscaler.adapter}, {metric.metric} is in bytes, and {metric.target} looks like "
+            cause += "a fraction or a percentage. Every replica would always exceed it"
             example = _written(known.max * _SENSIBLE, True) if known.max else "100Gi"
             yield Problem(path, cause, f"Write bytes, for example {example}")
     elif known.max is not None and target > _MAX_PERCENTAGE:
-        cause = (
-            f"through {one.adapter} {metric.metric} is a fraction, from 0 to 1, and {metric.target} looks like bytes"
-        )
-        yield Problem(
-            path, f"{cause} — no replica would ever be added", f"Write a fraction, for example {_text(_SENSIBLE)}"
-        )
+        cause = f"with adapter {autoscaler.adapter}, {metric.metric} is a fraction from 0 to 1, and {metric.target} "
+        cause += "looks like bytes. No replica would ever be added"
+        yield Problem(path, cause, f"Write a fraction, for example {_text(_SENSIBLE)}")
     elif metric.metric == "prefillBacklog" and target < 1:
-        cause = f"a backlog is whole requests, and below 1 a single one that waits is more than {metric.target}"
-        cause += " — a replica would be added for each request that does not start at once"
+        cause = f"a backlog counts whole requests, and one waiting request exceeds {metric.target}"
+        cause += ". Each request that does not start at once would add a replica"
         yield Problem(path, cause, "Write 1 or more, for example 10")
 
 
-def _never(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.max is None or one.min_replicas >= one.max_replicas or replicas(1, known.max, target) > 1:
+    if known.max is None or autoscaler.min_replicas >= autoscaler.max_replicas or replicas(1, known.max, target) > 1:
         return
-    size = in_bytes(metric.metric, one.adapter)
+    size = in_bytes(metric.metric, autoscaler.adapter)
     highest, stated = _written(known.max, size), _written(target, size)
     sensible = known.max * _SENSIBLE
     if not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
         sensible = target / 100  # a percentage
     yield Problem(
         path,
-        f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)} is "
-        f"not above 1.1, where scaling out begins — no replica would ever be added",
+        f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)}. "
+        "Scaling out begins above 1.1, so no replica would ever be added",
         f"Write {_written(sensible, size)}",
     )
 
 
-def _always(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.min is None or one.min_replicas >= one.max_replicas:
+    if known.min is None or autoscaler.min_replicas >= autoscaler.max_replicas:
         return
-    wanted = replicas(one.min_replicas, known.min, target)
-    if wanted < one.max_replicas:
+    wanted = replicas(autoscaler.min_replicas, known.min, target)
+    if wanted < autoscaler.max_replicas:
         return
-    size = in_bytes(metric.metric, one.adapter)
+    size = in_bytes(metric.metric, autoscaler.adapter)
     min_phrase = {
         "prefillBacklog": "one waiting request is",
         "slotsUsed": f"one busy slot of {known.min.denominator} is",
@@ -287,8 +289,8 @@ def _always(metric: ScaledMetric, one: Autoscaler, known: Range, path: str) -> I
     sensible = f"{known.max * _SENSIBLE / GI // 1}Gi" if size and known.max else _text(_SENSIBLE)
     yield Problem(
         path,
-        f"{min_phrase} {value}, and {one.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
-        f"maxReplicas {one.max_replicas} — there would always be the most",
+        f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
+        f"maxReplicas {autoscaler.max_replicas}. The server would always have the maximum",
         f"Write {'10' if metric.metric == 'prefillBacklog' else sensible}",
     )
 
@@ -302,15 +304,15 @@ def _text(amount: Fraction) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    each_scales_one_thing,
+    autoscalers_have_one_target,
     servers_are_jetstream,
-    each_is_scaled_once,
+    targets_have_one_autoscaler,
     names_are_unique,
     one_adapter_serves_all,
     metrics_are_of_one_server,
     existing_deployments_can_be_there,
     bounds_are_in_order,
-    pools_hold_the_most,
+    pools_hold_max_replicas,
     replicas_are_left_to_the_autoscaler,
     metrics_are_named_once,
     tpu_metrics_can_be_collected,

@@ -1,4 +1,4 @@
-"""Rules of buckets and of who may use them."""
+"""Rules of buckets and of the roles on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from settings.rules.common import Rule, needs, repeated
 _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _ROLE = re.compile(r"(roles|(projects|organizations)/[^/\s]+/roles)/[A-Za-z0-9_.]+")
-# Roles that can't write a checkpoint: https://cloud.google.com/storage/docs/access-control/iam-roles
+# Roles that cannot write a checkpoint: https://cloud.google.com/storage/docs/access-control/iam-roles
 _CANNOT_WRITE = {
     "roles/storage.objectViewer",
     "roles/storage.legacyObjectReader",
@@ -27,38 +27,38 @@ _CANNOT_WRITE = {
 
 
 def names_follow_the_rules_of_cloud_storage(settings: Settings) -> Iterator[Problem]:
-    """Bucket names are unique in the stack and have the form that Cloud Storage takes."""
+    """Bucket names are unique in the stack and valid in Cloud Storage."""
     yield from repeated(
         ((b, "name", b.name) for b in settings.buckets), "bucket", "Cloud Storage would refuse the second"
     )
     for bucket in settings.buckets:
         name = bucket.name
         if "{" in name:
-            cause = f"{name} has braces left: only {{project}} stands for something — Cloud Storage would refuse it"
+            cause = f"{name} contains braces, and only {{project}} is replaced. Cloud Storage would refuse it"
             yield Problem(bucket.at("name"), cause, "Write {project} for the project's id")
         elif not _NAME.fullmatch(name) or _ADDRESS.fullmatch(name):
             yield Problem(
                 bucket.at("name"),
-                f'"{name}" is no bucket name — Cloud Storage would refuse it',
-                "Use 3 to 63 small letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+                f'"{name}" is not a valid bucket name. Cloud Storage would refuse it',
+                "Use 3 to 63 lowercase letters, digits, '-', '_' and '.'. Begin and end with a letter or digit",
             )
         elif name.startswith("goog") or "google" in name or "g00gle" in name:
-            cause = f"{name} begins with goog or contains google — Cloud Storage keeps such names to itself"
+            cause = f"{name} begins with goog or contains google. Cloud Storage reserves such names"
             yield Problem(bucket.at("name"), cause, "Choose another name")
 
 
 def locations_exist(settings: Settings) -> Iterator[Problem]:
-    """A bucket is in a region or a multi-region, not in a zone."""
+    """A bucket's location is a region or a multi-region, not a zone."""
     for bucket in settings.buckets:
         location = bucket.location
         if location is None or location.lower() in ZONES or location.upper() in BUCKET_MULTI_REGIONS:
             continue
         path = bucket.at("location")
         if is_zone(location):
-            cause = f"{location} is a zone, and a bucket is in a region — Cloud Storage would refuse it"
+            cause = f"{location} is a zone, and a bucket needs a region. Cloud Storage would refuse it"
             yield Problem(path, cause, f"Write {region_of(location)}")
         else:
-            cause = f"{location} is no location of Cloud Storage — it would refuse the bucket"
+            cause = f"{location} is not a location of Cloud Storage. It would refuse the bucket"
             yield Problem(path, cause, nearest(location, [*ZONES, *BUCKET_MULTI_REGIONS]))
 
 
@@ -68,23 +68,24 @@ def soft_delete_is_off_or_a_week(settings: Settings) -> Iterator[Problem]:
         if 0 < bucket.soft_delete_days < 7:
             yield Problem(
                 bucket.at("softDeleteDays"),
-                f"{bucket.soft_delete_days} days are too few: soft delete keeps 7 to 90 — it would be refused",
+                f"soft delete keeps objects for 7 to 90 days, not {bucket.soft_delete_days}. Cloud Storage would "
+                "refuse the bucket",
                 "Set it to 7, or to 0 to turn soft delete off",
             )
 
 
 def grants_are_roles(settings: Settings) -> Iterator[Problem]:
-    """A grant names a role, and each once."""
+    """A grant names a valid role, and no grant repeats another."""
     for bucket in settings.buckets:
         seen = set()
         for index, grant in enumerate(bucket.grants):
             path = bucket.at(f"grants[{index}].role")
             if not _ROLE.fullmatch(grant.role):
-                cause = f'"{grant.role}" does not have the form of a role — IAM would refuse the grant'
+                cause = f'"{grant.role}" is not a valid role name. IAM would refuse the grant'
                 yield Problem(path, cause, "Write for example roles/storage.objectUser")
             if (key := (grant.namespace, grant.service_account, grant.role)) in seen:
                 cause = f"{grant.role} is granted twice to {grant.namespace}/{grant.service_account}"
-                yield Problem(path, cause, "Leave one of the grants out")
+                yield Problem(path, cause, "Remove one of the grants")
             seen.add(key)
 
 
@@ -101,36 +102,38 @@ def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
 
 @needs("gke-ai:buckets", "gke-ai:tenants")
 def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
-    """The service account of a run is granted a role on its bucket: a fine-tuning run one that writes checkpoints.
+    """The service account of a run has a role on its bucket.
 
-    A run on TPUs may only read the bucket.
+    The role of a fine-tuning run must allow it to write checkpoints. A run on TPUs may only read.
     """
     for run in bucket_runs(settings):
         volume = volume_of(run)
-        for bucket in [one for one in settings.buckets if volume is not None and one.name == volume.bucket][:1]:
+        for bucket in [bucket for bucket in settings.buckets if volume is not None and bucket.name == volume.bucket][
+            :1
+        ]:
             account = (run.namespace, run.service_account)
             roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
             writes = isinstance(run, FineTune)
             if any(role not in _CANNOT_WRITE or not writes for role in roles):
                 continue
-            have = f"has only {', '.join(roles)}" if roles else "is granted nothing"
+            have = f"has only {', '.join(roles)}" if roles else "has no role"
             yield Problem(
                 run.at("volume.bucket"),
-                f"service account {run.namespace}/{run.service_account} {have} on bucket {bucket.name} — "
-                + ("the Job could not write its checkpoints" if writes else "its pods could not mount the bucket"),
+                f"service account {run.namespace}/{run.service_account} {have} on bucket {bucket.name}. "
+                + ("The Job could not write its checkpoints" if writes else "Its pods could not mount the bucket"),
                 f"Add to {bucket.at('grants')}: {{namespace: {run.namespace}, "
                 f"serviceAccount: {run.service_account}, role: roles/storage.objectUser}}",
             )
 
 
 def an_adopted_bucket_is_kept(settings: Settings) -> Iterator[Problem]:
-    """A bucket is taken over as it is; that its data may go with the stack is a decision of its own, after that."""
+    """An adopted bucket has onDestroy: keep. To delete it with the stack is a later, separate decision."""
     for bucket in settings.buckets:
         if bucket.adopt and bucket.on_destroy == "delete":
             yield Problem(
                 bucket.at("onDestroy"),
-                "a bucket that is adopted can't be one to delete — Pulumi would refuse to take it over",
-                "Set it to keep; after the next up it may be delete",
+                "an adopted bucket cannot have onDestroy: delete. Pulumi would refuse to take it over",
+                "Set it to keep. After the next up you can change it to delete",
             )
 
 

@@ -28,10 +28,10 @@ def location_exists(settings: Settings) -> Iterator[Problem]:
     region = region_of(location)
     if is_zone(location) and region in ZONES:
         if location not in ZONES[region]:
-            cause = f"{location} is no zone of {region} — GKE would refuse the cluster"
+            cause = f"{location} is not a zone of {region}. GKE would refuse the cluster"
             yield Problem(cluster.at("location"), cause, f"Write {region}, or one of {join_names(ZONES[region])}")
         return
-    cause = f"{location} is no region of Google Cloud — GKE would refuse the cluster"
+    cause = f"{location} is not a region of Google Cloud. GKE would refuse the cluster"
     yield Problem(cluster.at("location"), cause, nearest(location, ZONES))
 
 
@@ -42,33 +42,33 @@ def autopilot_is_regional(settings: Settings) -> Iterator[Problem]:
     if cluster.mode == "autopilot" and is_zone(cluster.location):
         yield Problem(
             cluster.at("location"),
-            f"{cluster.location} is a zone, and Autopilot clusters are regional — GKE would refuse the cluster",
+            f"{cluster.location} is a zone, and Autopilot clusters are regional. GKE would refuse the cluster",
             f"Write {region_of(cluster.location)}, or set mode: standard",
         )
 
 
 @needs("gke-ai:cluster.mode")
 def autopilot_has_no_system_pool(settings: Settings) -> Iterator[Problem]:
-    """Autopilot makes its own nodes."""
+    """An Autopilot cluster has no system pool."""
     cluster = settings.cluster
     if cluster.mode == "autopilot" and "system_pool" in cluster.model_fields_set:
         yield Problem(
             cluster.at("systemPool"),
-            "an Autopilot cluster has no system pool — Google makes its nodes",
-            "Leave systemPool out, or set mode: standard",
+            "an Autopilot cluster has no system pool. GKE creates its nodes",
+            "Remove systemPool, or set mode: standard",
         )
 
 
 @needs("gke-ai:cluster.mode")
 def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
-    """An existing cluster is looked up, so what only a new one can be given is refused."""
+    """Keys that change the cluster are refused for an existing cluster, which the stack only looks up."""
     cluster = settings.cluster
     if cluster.mode != "existing":
         if "existing_mode" in cluster.model_fields_set:
             yield Problem(
                 cluster.at("existingMode"),
-                f"existingMode is only read with mode: existing, and the mode is {cluster.mode}",
-                "Leave existingMode out, or set mode: existing",
+                f"existingMode has an effect only with mode: existing, and the mode is {cluster.mode}",
+                "Remove existingMode, or set mode: existing",
             )
         return
     for field in (
@@ -80,8 +80,8 @@ def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
             key = type(cluster).model_fields[field].alias or field
             yield Problem(
                 cluster.at(key),
-                f"{key} can't be set on an existing cluster — it is looked up, and not changed",
-                f"Leave {key} out, or let the stack make the cluster with mode: standard or autopilot",
+                f"{key} cannot be set on an existing cluster. The stack does not change such a cluster",
+                f"Remove {key}, or let the stack create the cluster with mode: standard or autopilot",
             )
 
 
@@ -92,7 +92,7 @@ _MAX_EXCLUSIONS = 20
 
 @needs("gke-ai:cluster")
 def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem]:
-    """Windows are long enough, exclusions are short enough, and each ends after it starts."""
+    """Maintenance windows are long enough, and exclusions are short enough."""
     maintenance = settings.cluster.maintenance
     if maintenance is None:
         return
@@ -101,28 +101,29 @@ def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem
     if maintenance.window is not None:
         length = _length(maintenance.window)
         if length is None or length < _SHORTEST_WINDOW:
-            cause = f"the window ends less than 4 hours after it starts — {refused}"
-            yield Problem(at("maintenance.window.endTime"), cause, "Write a moment 4 hours or more after startTime")
+            cause = f"the window ends less than 4 hours after it starts. {refused}"
+            yield Problem(at("maintenance.window.endTime"), cause, "Set it to 4 hours or more after startTime")
         if not maintenance.window.recurrence.startswith("FREQ="):
-            cause = f'"{maintenance.window.recurrence}" is no recurrence rule of RFC 5545 — {refused}'
+            cause = f'"{maintenance.window.recurrence}" is not a recurrence rule of RFC 5545. {refused}'
             yield Problem(at("maintenance.window.recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
     if len(maintenance.exclusions) > _MAX_EXCLUSIONS:
-        cause = f"there are {len(maintenance.exclusions)} exclusions, and a cluster has {_MAX_EXCLUSIONS} at most"
-        yield Problem(at("maintenance.exclusions"), f"{cause} — {refused}", "Leave out those that are over")
-    named = ((settings.cluster, "maintenance.exclusions", one.name) for one in maintenance.exclusions)
+        cause = f"the cluster has {len(maintenance.exclusions)} exclusions, and the maximum is {_MAX_EXCLUSIONS}"
+        remedy = f"Remove exclusions until {_MAX_EXCLUSIONS} are left"
+        yield Problem(at("maintenance.exclusions"), f"{cause}. {refused}", remedy)
+    named = ((settings.cluster, "maintenance.exclusions", exclusion.name) for exclusion in maintenance.exclusions)
     yield from repeated(named, "exclusion", refused)
-    for index, one in enumerate(maintenance.exclusions):
+    for index, exclusion in enumerate(maintenance.exclusions):
         path = at(f"maintenance.exclusions[{index}].endTime")
-        length = _length(one)
+        length = _length(exclusion)
         if length is None or length <= timedelta():
-            yield Problem(path, f"the exclusion ends before it starts — {refused}", "Write a later moment")
-        elif one.scope == "NO_UPGRADES" and length > _LONGEST_EXCLUSION:
-            cause = f"all upgrades are excluded for {length.days} days, and 30 are the most — {refused}"
+            yield Problem(path, f"the exclusion ends before it starts. {refused}", "Set a later time")
+        elif exclusion.scope == "NO_UPGRADES" and length > _LONGEST_EXCLUSION:
+            cause = f"the exclusion of all upgrades lasts {length.days} days, and the maximum is 30. {refused}"
             yield Problem(path, cause, "Shorten it, or set scope: NO_MINOR_OR_NODE_UPGRADES")
 
 
 def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None:
-    """How long it lasts; none where one of the moments isn't in the calendar."""
+    """Duration from start to end, or None if one of the times does not exist in the calendar."""
     try:
         start, end = datetime.fromisoformat(times.start_time), datetime.fromisoformat(times.end_time)
     except ValueError:
@@ -138,13 +139,13 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
         return
     machine_type = MACHINES.get(pool.machine_type)
     if machine_type is None:
-        cause = f"{pool.machine_type} is no machine type of the catalogue — GKE would refuse the pool"
+        cause = f"{pool.machine_type} is not a machine type of the catalog. GKE would refuse the pool"
         yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
     elif machine_type.gpu is not None or machine_type.tpu is not None:
         has = f"{machine_type.gpus} {machine_type.gpu}" if machine_type.gpu else f"a {machine_type.tpu}"
         noun, section = ("GPUs", "gpuPools") if machine_type.gpu else ("TPUs", "tpuPools")
-        cause = f"{machine_type.name} has {has}, and the system pool runs controllers — its {noun} would lie idle"
-        remedy = f"Use e2-standard-4, and put {noun} in gke-ai:{section}"
+        cause = f"{machine_type.name} has {has}, and the system pool runs only controllers. Its {noun} would be idle"
+        remedy = f"Use e2-standard-4, and define pools with {noun} in gke-ai:{section}"
         yield Problem(cluster.at("systemPool.machineType"), cause, remedy)
 
 
@@ -157,39 +158,39 @@ def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
     region = region_of(cluster.location)
     for index, zone in enumerate(cluster.system_pool.zones):
         if zone not in ZONES[region]:
-            cause = f"{zone} is no zone of {region}, where the cluster is — GKE would refuse the pool"
+            cause = f"{zone} is not a zone of {region}, the cluster's region. GKE would refuse the pool"
             yield Problem(cluster.at(f"systemPool.zones[{index}]"), cause, f"Choose from {join_names(ZONES[region])}")
 
 
 @needs("gke-ai:cluster.mode")
 def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
-    """Resource labels have Google Cloud's syntax, which is narrower than Kubernetes'."""
+    """Resource labels follow Google Cloud's syntax, which is stricter than that of Kubernetes."""
     cluster = settings.cluster
     for key, value in cluster.labels.items():
         if not _LABEL_KEY.fullmatch(key) or key.startswith("goog"):
             yield Problem(
                 cluster.at("labels"),
-                f"{key} is no Google Cloud label key — GKE would refuse the cluster",
-                "Use small letters, digits, '-' and '_', up to 63, beginning with a letter but not with goog",
+                f"{key} is not a valid Google Cloud label key. GKE would refuse the cluster",
+                "Use up to 63 lowercase letters, digits, '-' and '_'. Begin with a letter, but not with goog",
             )
         if not _LABEL_VALUE.fullmatch(value):
             yield Problem(
                 cluster.at("labels"),
-                f"the value of {key} is no Google Cloud label value — GKE would refuse the cluster",
-                "Use small letters, digits, '-' and '_', up to 63",
+                f"the value of {key} is not a valid Google Cloud label value. GKE would refuse the cluster",
+                "Use up to 63 lowercase letters, digits, '-' and '_'",
             )
 
 
 @needs("gke-ai:cluster.mode")
-def pools_have_a_cluster_of_their_kind(settings: Settings) -> Iterator[Problem]:
-    """Autopilot takes no node pools."""
-    instead = {"gpuPools": "an accelerator", "tpuPools": "a slice, with tpu,"}
+def autopilot_has_no_pools(settings: Settings) -> Iterator[Problem]:
+    """An Autopilot cluster has no node pools."""
+    alternatives = {"gpuPools": "accelerator", "tpuPools": "tpu"}
     for key, pools in (("gpuPools", settings.gpu_pools), ("tpuPools", settings.tpu_pools)):
         if is_autopilot(settings.cluster) and pools:
             yield Problem(
                 f"gke-ai:{key}",
-                "the cluster is Autopilot, and Google makes its nodes — GKE would refuse the pools",
-                f"Set gke-ai:cluster mode: standard, or leave {key} out and name {instead[key]} in each workload",
+                "the cluster is Autopilot, and GKE creates its nodes. GKE would refuse the pools",
+                f"Set gke-ai:cluster mode: standard, or remove {key} and set {alternatives[key]} in each workload",
             )
 
 
@@ -205,5 +206,5 @@ RULES: tuple[Rule, ...] = (
     system_pool_runs_controllers,
     system_pool_is_in_the_region,
     labels_are_google_cloud_labels,
-    pools_have_a_cluster_of_their_kind,
+    autopilot_has_no_pools,
 )

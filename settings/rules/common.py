@@ -1,4 +1,4 @@
-"""What several rules share."""
+"""Helpers that several rules share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from settings.model import Section, Settings
-from settings.problems import Problem
+from settings.problems import Problem, sentence
 
 Rule = Callable[[Settings], Iterator[Problem]]
 
@@ -20,7 +20,7 @@ _LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 
 
 def needs(*sections: str) -> Callable[[Rule], Rule]:
-    """A rule that says nothing where one of these sections could not be read in whole."""
+    """Decorates a rule to skip it if one of these sections could not be parsed completely."""
 
     def decorate(rule: Rule) -> Rule:
         @functools.wraps(rule)
@@ -33,33 +33,34 @@ def needs(*sections: str) -> Callable[[Rule], Rule]:
     return decorate
 
 
-def repeated(named: Iterable[tuple[Section, str, str]], what: str, consequence: str) -> Iterator[Problem]:
-    """A problem for each further section of one name; `named` has section, key and name."""
+def repeated(named: Iterable[tuple[Section, str, str]], noun: str, consequence: str) -> Iterator[Problem]:
+    """A problem for each name that occurs more than once; `named` has section, key and name."""
     seen: Counter[str] = Counter()
     for section, key, name in named:
         seen[name] += 1
         if seen[name] == 2:
-            yield Problem(section.at(key), f"{what} {name} is there twice — {consequence}", "Give one another name")
+            cause = f"{noun} {name} is defined twice. {sentence(consequence)}"
+            yield Problem(section.at(key), cause, "Rename one of them")
 
 
 def kubernetes_labels(section: Section, key: str, labels: Mapping[str, str]) -> Iterator[Problem]:
-    """Keys and values that Kubernetes would not take as labels."""
+    """Problems of label keys and values that Kubernetes would refuse."""
     for label, value in labels.items():
         prefix, slash, name = label.rpartition("/")
         if not _LABEL_NAME.fullmatch(name) or (slash and not _LABEL_PREFIX.fullmatch(prefix)) or (len(prefix) > 253):
             yield Problem(
                 section.at(key),
-                f"{label} is no Kubernetes label key — the objects would be refused",
+                f"{label} is not a valid label key. Kubernetes would refuse the objects",
                 "Use up to 63 letters, digits, '-', '_' and '.', after an optional DNS prefix and '/'",
             )
         if value and not _LABEL_NAME.fullmatch(value):
             yield Problem(
                 section.at(key),
-                f"the value of {label} is no Kubernetes label value — the objects would be refused",
+                f"the value of {label} is not a valid label value. Kubernetes would refuse the objects",
                 "Use up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
             )
 
 
 def join_names(values: Iterable[object]) -> str:
-    """Values as a list in a sentence."""
+    """Joins values with commas, for use in a sentence."""
     return ", ".join(str(value) for value in values)

@@ -1,4 +1,4 @@
-"""Rules of compute classes, and of what asks for nodes by one."""
+"""Rules of compute classes, and of the workloads that use them."""
 
 from __future__ import annotations
 
@@ -11,117 +11,122 @@ from settings.plan import gpu_workloads, is_autopilot
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
 from settings.rules.pools import RESERVATION, not_built, offered
-from settings.rules.workloads import noun_of
 
-# GKE's own classes, and the prefixes that it keeps for them:
+# Prefixes that GKE reserves for its own classes:
 # https://cloud.google.com/kubernetes-engine/docs/concepts/about-built-in-compute-classes
-_KEPT = ("autopilot", "gke")
+_RESERVED = ("autopilot", "gke")
 
 
 def names_are_unique_and_free(settings: Settings) -> Iterator[Problem]:
-    """No two classes of one name, and none of a name that GKE keeps for its own."""
-    named = ((one, "name", one.name) for one in settings.compute_classes)
+    """Class names are unique, and GKE does not reserve them."""
+    named = ((compute_class, "name", compute_class.name) for compute_class in settings.compute_classes)
     yield from repeated(named, "compute class", "the second could not be created")
-    for one in settings.compute_classes:
-        if one.name.startswith(_KEPT):
-            cause = f"{one.name} is a name that GKE keeps for its own classes — the class would be refused"
-            yield Problem(one.at("name"), cause, f"Choose one that does not begin with {' or '.join(_KEPT)}")
+    for compute_class in settings.compute_classes:
+        if compute_class.name.startswith(_RESERVED):
+            cause = f"GKE reserves the name {compute_class.name} for its own classes. It would refuse the class"
+            yield Problem(
+                compute_class.at("name"), cause, f"Choose a name that does not begin with {' or '.join(_RESERVED)}"
+            )
 
 
 def machines_are_known(settings: Settings) -> Iterator[Problem]:
-    """Each choice names a machine of the catalogue that is no TPU machine, and a driver only where it has GPUs."""
-    for one in settings.compute_classes:
-        for index, priority in enumerate(one.priorities):
-            path = one.at(f"priorities[{index}]")
+    """Each choice names a known machine type without TPUs, and a driver only for a machine with GPUs."""
+    for compute_class in settings.compute_classes:
+        for index, priority in enumerate(compute_class.priorities):
+            path = compute_class.at(f"priorities[{index}]")
             machine_type = MACHINES.get(priority.machine_type)
             if machine_type is None:
-                cause = f"{priority.machine_type} is no machine type of the catalogue — GKE would make no node for it"
+                cause = f"{priority.machine_type} is not a machine type of the catalog. GKE would create no node"
                 candidates = [name for name, other in MACHINES.items() if other.tpu is None]
                 yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
             elif machine_type.tpu is not None:
-                cause = f"{machine_type.name} has TPUs, and the choices of a class have GPUs or none — "
-                cause += "GKE would make no node"
+                cause = f"{machine_type.name} has TPUs, and compute classes support only GPUs or no accelerator. "
+                cause += "GKE would create no node"
                 yield Problem(f"{path}.machineType", cause, "Use a pool of gke-ai:tpuPools, or another machine")
             elif machine_type.name in NOT_BUILT:
                 yield not_built(f"{path}.machineType", machine_type)
             elif priority.driver is not None and machine_type.gpu is None:
-                cause = f"{machine_type.name} has no GPU, and driver is that of a GPU — the class would be refused"
-                yield Problem(f"{path}.driver", cause, "Leave driver out, or choose a machine with GPUs")
+                cause = f"{machine_type.name} has no GPU, and driver is for GPUs. GKE would refuse the class"
+                yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
 
 
 def capacity_is_offered(settings: Settings) -> Iterator[Problem]:
-    """Google offers the machine of each choice in the choice's capacity mode."""
-    for one in settings.compute_classes:
-        for index, priority in enumerate(one.priorities):
+    """Google offers the machine of each choice in its capacity mode."""
+    for compute_class in settings.compute_classes:
+        for index, priority in enumerate(compute_class.priorities):
             machine_type = MACHINES.get(priority.machine_type)
             if machine_type is not None and machine_type.name not in NOT_BUILT and machine_type.tpu is None:
-                path = one.at(f"priorities[{index}].capacity.mode")
+                path = compute_class.at(f"priorities[{index}].capacity.mode")
                 yield from offered(path, machine_type, priority.capacity.mode)
 
 
 def choices_differ(settings: Settings) -> Iterator[Problem]:
-    """A choice that stands further up already can add nothing."""
-    for one in settings.compute_classes:
-        for index, priority in enumerate(one.priorities):
-            if priority in one.priorities[:index]:
-                first = one.priorities.index(priority)
-                cause = f"it is the same choice as priorities[{first}] — GKE would try in vain what it just tried"
-                yield Problem(one.at(f"priorities[{index}]"), cause, "Leave it out, or change its machine or capacity")
+    """No choice repeats an earlier one."""
+    for compute_class in settings.compute_classes:
+        for index, priority in enumerate(compute_class.priorities):
+            if priority in compute_class.priorities[:index]:
+                first = compute_class.priorities.index(priority)
+                cause = f"it is the same choice as priorities[{first}]. GKE would try the same capacity again"
+                yield Problem(
+                    compute_class.at(f"priorities[{index}]"), cause, "Remove it, or change its machine type or capacity"
+                )
 
 
 def nodes_are_recycled_while_they_live(settings: Settings) -> Iterator[Problem]:
-    """A flex-start node is older than nothing when its successor is looked for."""
-    for one in settings.compute_classes:
-        for index, priority in enumerate(one.priorities):
+    """The lead time for recycling a flex-start node is shorter than its lifetime."""
+    for compute_class in settings.compute_classes:
+        for index, priority in enumerate(compute_class.priorities):
             capacity = priority.capacity
             if not isinstance(capacity, ClassFlexStart) or capacity.recycle_lead_time_seconds is None:
                 continue
             lives = capacity.max_run_duration_seconds or MAX_RUN_SECONDS
             if capacity.recycle_lead_time_seconds >= lives:
                 yield Problem(
-                    one.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
-                    f"a node lives for {lives} seconds, and {capacity.recycle_lead_time_seconds} before that is before "
-                    "it is there — each would be replaced at once",
+                    compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
+                    f"a node lives for {lives} seconds, and its recycling would begin "
+                    f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once",
                     f"Set it below {lives}, for example 3600",
                 )
 
 
 def reservations_are_named(settings: Settings) -> Iterator[Problem]:
-    """A reservation has the form of its name, or of its full path in another project."""
-    for one in settings.compute_classes:
-        for index, priority in enumerate(one.priorities):
+    """A reservation is a valid name, or its full path in another project."""
+    for compute_class in settings.compute_classes:
+        for index, priority in enumerate(compute_class.priorities):
             capacity = priority.capacity
             if isinstance(capacity, Reservation) and not RESERVATION.fullmatch(capacity.reservation):
                 yield Problem(
-                    one.at(f"priorities[{index}].capacity.reservation"),
-                    f'"{capacity.reservation}" is no name of a reservation — GKE would make no node of it',
+                    compute_class.at(f"priorities[{index}].capacity.reservation"),
+                    f'"{capacity.reservation}" is not a valid reservation name. GKE would create no node',
                     "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
                 )
 
 
 @needs("gke-ai:cluster.mode")
-def pools_are_made_by_someone(settings: Settings) -> Iterator[Problem]:
-    """Without auto-creation a class needs pools with its label, which only an existing Standard cluster can have."""
+def classes_without_auto_creation_have_pools(settings: Settings) -> Iterator[Problem]:
+    """A class without auto-creation needs pools with its label, which only an existing Standard cluster has."""
     cluster = settings.cluster
-    for one in settings.compute_classes:
-        if not one.auto_create_pools and (cluster.mode != "existing" or is_autopilot(cluster)):
-            cause = "no pool of the cluster belongs to the class, and GKE makes none — its pods would stay pending"
-            yield Problem(one.at("autoCreatePools"), cause, "Leave it out, or use gke-ai:gpuPools without a class")
+    for compute_class in settings.compute_classes:
+        if not compute_class.auto_create_pools and (cluster.mode != "existing" or is_autopilot(cluster)):
+            cause = "no pool of the cluster belongs to the class, and GKE creates none. Its pods would stay pending"
+            yield Problem(
+                compute_class.at("autoCreatePools"), cause, "Remove it, or use gke-ai:gpuPools without a class"
+            )
 
 
 def classes_exist(settings: Settings) -> Iterator[Problem]:
-    """The class that a workload names is one of this stack, and the only word on its nodes."""
-    names = [one.name for one in settings.compute_classes]
+    """A workload's compute class exists, and the workload names no pool or accelerator beside it."""
+    names = [compute_class.name for compute_class in settings.compute_classes]
     for workload in gpu_workloads(settings):
         if workload.compute_class is None:
             continue
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
             if other is not None:
                 cause = (
-                    f"the {noun_of(workload)} names a compute class and {key} {other} — the class says which nodes it "
-                    "gets, and the two could disagree"
+                    f"the {workload.noun} names a compute class and {key} {other}. The class already decides "
+                    "which nodes it gets"
                 )
-                yield Problem(workload.at(key), cause, f"Leave out {key} or computeClass")
+                yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
         yield from unknown(
             settings,
             workload.at("computeClass"),
@@ -140,6 +145,6 @@ RULES: tuple[Rule, ...] = (
     choices_differ,
     nodes_are_recycled_while_they_live,
     reservations_are_named,
-    pools_are_made_by_someone,
+    classes_without_auto_creation_have_pools,
     classes_exist,
 )

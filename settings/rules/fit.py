@@ -1,6 +1,6 @@
-"""Rules of size: what a workload asks for exists on some node, fits its pool at once and fits its queue.
+"""Rules of size: a workload's pods fit a node, its pools and its queue.
 
-A workload that breaks one of these would be accepted by everything and then wait for ever.
+Kubernetes would accept a workload that breaks one of these rules, and it would then wait forever.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _key(workload: Workload, resource: str) -> str:
     return {"cpu": "resources.cpu", "memory": "resources.memory"}.get(resource, "resources.ephemeralStorage")
 
 
-def _said(resource: str, amount: Fraction) -> str:
+def _amount(resource: str, amount: Fraction) -> str:
     text = readable(resource, amount)
     if resource == NVIDIA_GPU:
         return f"{text} GPU{'' if text == '1' else 's'}"
@@ -66,7 +66,7 @@ def _missing(request: Amounts, left: Amounts) -> list[str]:
 
 
 def _larger(request: Amounts, gpu: str | None) -> str:
-    """A machine type that would do, as the end of a sentence; empty if there is none."""
+    """Suggests a machine type that is large enough, as the end of a sentence; empty if none is."""
     if gpu is None:
         return ""
     try:
@@ -80,7 +80,7 @@ def _larger(request: Amounts, gpu: str | None) -> str:
 
 @needs("gke-ai:cluster")
 def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
-    """One pod fits one node of a pool that it may run on, the FUSE sidecar of a run included."""
+    """One pod, including its FUSE sidecar, fits one node of a pool that it may run on."""
     for workload in workloads(settings):
         pools = pools_of(workload, settings)
         request = node_request(workload, settings)
@@ -96,16 +96,16 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
             larger = _larger(request, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(
                 workload.at(_key(workload, resource)),
-                f"{noun}{extra} takes {_said(resource, request[resource])}, and a node of pool {pool.name} "
-                f"({shape(pool, '').machine_type}) has {_said(resource, left.get(resource, Fraction(0)))} for pods — "
-                "it would stay pending",
-                f"Ask for less{larger}",
+                f"{noun}{extra} requests {_amount(resource, request[resource])}, and a node of pool {pool.name} "
+                f"({shape(pool, '').machine_type}) has {_amount(resource, left.get(resource, Fraction(0)))} for pods. "
+                "It would stay pending",
+                f"Request less{larger}",
             )
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
-    """Where the nodes are not this stack's, some machine of that GPU type could hold the pod."""
+    """Where the stack has no pools, some machine with the GPU type holds the pod."""
     for workload in gpu_workloads(settings):
         if workload.accelerator not in GPUS or workload.pool is not None or pools_of(workload, settings):
             continue
@@ -119,19 +119,19 @@ def pods_fit_a_machine(settings: Settings) -> Iterator[Problem]:
         except LookupError as error:
             key = _key(workload, NVIDIA_GPU)
             yield Problem(
-                workload.at(key), f"{error} — the pods would stay pending", "Ask for less, or another accelerator"
+                workload.at(key), f"{error}. The pods would stay pending", "Request less, or another accelerator"
             )
 
 
 @needs("gke-ai:computeClasses")
 def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
-    """One pod fits a machine of its compute class, and each choice is one for some pod.
+    """Each pod fits some machine of its compute class, and each machine fits some pod.
 
-    The boot disk of such a node is GKE's choice, so ephemeral storage is not compared.
+    GKE chooses the boot disk of such a node, so ephemeral storage is not compared.
     """
-    for one in settings.compute_classes:
-        users = [workload for workload in gpu_workloads(settings) if workload.compute_class == one.name]
-        machine_types = [MACHINES.get(priority.machine_type) for priority in one.priorities]
+    for compute_class in settings.compute_classes:
+        users = [workload for workload in gpu_workloads(settings) if workload.compute_class == compute_class.name]
+        machine_types = [MACHINES.get(priority.machine_type) for priority in compute_class.priorities]
         if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
             continue
         left = [_free_of(machine_type, settings) for machine_type in machine_types if machine_type is not None]
@@ -141,26 +141,26 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
                 nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
                 resource = of_choices[nearest][0]
                 noun = "a replica of the server" if isinstance(workload, Server) else "a pod of the Job"
-                amount = _said(resource, node_request(workload, settings)[resource])
-                has = _said(resource, left[nearest].get(resource, Fraction(0)))
+                amount = _amount(resource, node_request(workload, settings)[resource])
+                has = _amount(resource, left[nearest].get(resource, Fraction(0)))
                 yield Problem(
                     workload.at(_key(workload, resource)),
-                    f"{noun} takes {amount}, and no choice of compute class {one.name} holds it: "
-                    f"{one.priorities[nearest].machine_type} has {has} for pods — it would stay pending",
-                    f"Ask for less, or add a larger machine to {one.at('priorities')}",
+                    f"{noun} requests {amount}, and no choice of compute class {compute_class.name} has as much: "
+                    f"{compute_class.priorities[nearest].machine_type} has {has} for pods. It would stay pending",
+                    f"Request less, or add a larger machine to {compute_class.at('priorities')}",
                 )
         if any(all(of_choices) for of_choices in gaps):
             continue
-        for index, priority in enumerate(one.priorities):
+        for index, priority in enumerate(compute_class.priorities):
             short = [of_choices[index] for of_choices in gaps]
             if all(short):
                 resource = short[0][0]
-                has = _said(resource, left[index].get(resource, Fraction(0)))
+                has = _amount(resource, left[index].get(resource, Fraction(0)))
                 yield Problem(
-                    one.at(f"priorities[{index}].machineType"),
-                    f"{priority.machine_type} has {has} for pods, less than any workload of the class asks for — "
-                    "GKE could never take this choice",
-                    "Leave it out, or choose a larger machine",
+                    compute_class.at(f"priorities[{index}].machineType"),
+                    f"{priority.machine_type} has {has} for pods, less than any workload of the class requests. "
+                    "GKE would never use this choice",
+                    "Remove it, or choose a larger machine",
                 )
 
 
@@ -178,11 +178,11 @@ def _free_of(machine_type: Machine, settings: Settings) -> Amounts:
 
 @needs("gke-ai:cluster")
 def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
-    """All pods of a run, or one replica of a server, find room in the pool at its largest.
+    """All pods of a run, or one replica of a server, fit the pool at its maximum size.
 
-    Whether there is a pool for each slice of a Multislice run stands in `tpu_workloads`.
+    `tpu_workloads` checks that a Multislice run has a pool for each slice.
     """
-    for workload in (one for one in workloads(settings) if not isinstance(one, Multislice)):
+    for workload in (workload for workload in workloads(settings) if not isinstance(workload, Multislice)):
         pools = pools_of(workload, settings)
         request = node_request(workload, settings)
         fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
@@ -191,14 +191,14 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         room = sum(count * max_nodes(pool, settings.cluster) for pool, count in fits)
         wanted = pods_at_once(workload, settings)
         if room < wanted:
-            nodes = join_names(f"{pool.name}: {max_nodes(pool, settings.cluster)} nodes at most" for pool in pools)
+            nodes = join_names(f"{pool.name}: at most {max_nodes(pool, settings.cluster)} nodes" for pool in pools)
             path = workload.at(_pods_key(workload))
             noun = "the server needs" if isinstance(workload, Server) else "the Job runs"
             yield Problem(
                 path,
-                f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and there is room for {room} ({nodes}) — "
-                "it would wait for ever",
-                "Make the pool larger, or ask for fewer pods" if wanted > 1 else "Give the pool a node",
+                f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
+                "It would wait forever",
+                "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool",
             )
 
 
@@ -220,7 +220,7 @@ def _pods_per_node(request: Amounts, left: Amounts) -> int:
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues")
 def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
-    """Some flavor that the workload may run on has quota for all pods of a run, or for one replica of a server."""
+    """Some flavor of the queue has quota for all pods of a run, or for one replica of a server."""
     if not _queues_are_sound(settings):
         return
     for workload in workloads(settings):
@@ -233,15 +233,15 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         usable = {flavor.name for flavor in usable_flavors(queue, workload, settings)}
         quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
         if isinstance(workload, Multislice) and pool_of_slice(workload, settings):
-            quotas = [_sum(quotas)] if quotas else []  # Kueue finds a flavor for each slice by itself
+            quotas = [_sum(quotas)] if quotas else []  # Kueue assigns a flavor to each slice separately
         noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
         if not quotas:
             where = f"pool {join_names(pool.name for pool in pools)}" if pools else "the nodes"
             yield Problem(
                 workload.at("queue"),
-                f"cluster queue {queue.name} gives quota on no flavor of {where}, where {noun} runs — "
+                f"cluster queue {queue.name} has no quota for a flavor of {where}, where {noun} runs. "
                 "Kueue would never admit it",
-                f"Add the pool to a flavor of cluster queue {queue.name}, or run on a pool that is in one",
+                f"Add the pool to a flavor of cluster queue {queue.name}, or choose a pool of such a flavor",
             )
             continue
         pods = pods_at_once(workload, settings)
@@ -253,35 +253,41 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
             if resource not in best:
                 yield Problem(
                     queue.at("flavors[0].quota"),
-                    f"cluster queue {queue.name} gives no quota for {resource}, which {noun} asks for — "
+                    f"cluster queue {queue.name} has no quota for {resource}, which {noun} requests. "
                     "Kueue would never admit it",
-                    f"Add {resource} to the quota, or quota: derive",
+                    f"Add {resource} to the quota, or write quota: derive",
                 )
                 continue
-            together = f"the {pods} pods of {noun} together ask" if pods > 1 else f"one pod of {noun} asks"
+            together = f"the {pods} pods of {noun} together request" if pods > 1 else f"one pod of {noun} requests"
             yield Problem(
                 workload.at(_pods_key(workload) if pods > 1 else _key(workload, resource)),
-                f"{together} for {_said(resource, request[resource])}, more than all of cluster queue {queue.name}, "
-                f"{_said(resource, best[resource])} — Kueue would never admit it",
-                f"Ask for less, or raise the quota at {queue.at('flavors')}",
+                f"{together} {_amount(resource, request[resource])}, and cluster queue {queue.name} has at most "
+                f"{_amount(resource, best[resource])}. Kueue would never admit it",
+                f"Request less, or raise the quota at {queue.at('flavors')}",
             )
 
 
 def _sum(quotas: list[Amounts]) -> Amounts:
-    return {resource: sum((one.get(resource, Fraction(0)) for one in quotas), Fraction(0)) for resource in quotas[0]}
+    return {
+        resource: sum((amounts.get(resource, Fraction(0)) for amounts in quotas), Fraction(0)) for resource in quotas[0]
+    }
 
 
 def _queues_are_sound(settings: Settings) -> bool:
-    """Whether the queue's flavors and quotas are such that sums can be made; other rules tell what is wrong."""
+    """Whether quotas can be added up. If not, other rules report why."""
     queues = settings.queues
     if queues is None:
         return False
     flavors = {flavor.name: flavor for flavor in queues.flavors}
     names = {pool.name for pool in all_pools(settings) if _sized(pool)}
     for queue in queues.cluster_queues:
-        for one in queue.flavors:
-            flavor = flavors.get(one.flavor)
-            if flavor is None or not set(flavor.pools) <= names or (one.quota == "derive" and not flavor.pools):
+        for flavor_quota in queue.flavors:
+            flavor = flavors.get(flavor_quota.flavor)
+            if (
+                flavor is None
+                or not set(flavor.pools) <= names
+                or (flavor_quota.quota == "derive" and not flavor.pools)
+            ):
                 return False
     return True
 

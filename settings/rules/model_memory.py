@@ -1,6 +1,6 @@
-"""Rules of models: each fits the accelerators of its server, and its engine has kernels for them.
+"""Rules of models: each fits the accelerators of its server, and its engine supports them.
 
-A server that breaks one of these would be created, restart until its timeout, and keep its nodes billed meanwhile.
+A server that breaks one of these rules would restart until its timeout, and its nodes would be billed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from settings.plan import workload_slice
 from settings.problems import Problem
 from settings.rules.common import Rule
 
-# No one serves with less; below it another remedy is needed.
+# Shorter sequences are not useful; the remedy is then another one.
 _MIN_USEFUL_TOKENS = 1024
 # Most machines have no more.
 _MAX_GPUS_SUGGESTED = 8
 
 
 def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
-    """A described model has as many sliding layers as layers at most, and heads that share key-value heads evenly."""
+    """The dimensions of a model do not contradict each other."""
     for server in settings.serving:
         shape = server.model_shape
         if shape is None:
@@ -40,11 +40,11 @@ def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
         if bool(shape.sliding_layers) != (shape.sliding_window is not None):
             missing = "slidingWindow" if shape.sliding_layers else "slidingLayers"
             cause = f"{missing} is missing, and a sliding window needs its length and its layers"
-            yield Problem(server.at(f"modelShape.{missing}"), cause, "State both, or neither")
+            yield Problem(server.at(f"modelShape.{missing}"), cause, "Set both, or neither")
 
 
 def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
-    """The GPUs of a replica divide the heads of its model."""
+    """The number of GPUs of a replica divides the heads of its model evenly."""
     for server, load in _gpu_loads(settings):
         possible = _divisors(server, load)
         if server.gpus not in possible and places(server, settings):
@@ -64,7 +64,7 @@ def models_fit(settings: Settings) -> Iterator[Problem]:
         if isinstance(load, Unchecked):
             continue
         if isinstance(server, GpuServer) and server.gpus not in _divisors(server, load):
-            continue  # Told already.
+            continue  # heads_are_shared_evenly reports it
         short = [place for place in places(server, settings) if not load.fits(place)]
         if short:
             yield _does_not_fit(server, load, short[0], settings)
@@ -94,29 +94,29 @@ def _does_not_fit(server: GpuServer | JetStream, load: Load, place: Place, setti
 
 
 def _more_accelerators(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> list[str]:
-    """More accelerators of the same type, or as many of a larger type; else the smallest number of any type."""
+    """Suggests more accelerators of the same type or a larger type; else the smallest number of any type."""
     if isinstance(server, JetStream):
         own = workload_slice(server, settings)
-        larger = (kind for kind in slices(own.version) if not kind.multi_host and kind.chips > load.shards)
-        fitting = next((kind for kind in larger if load.on(kind.chips).fits(place)), None)
+        larger = (other for other in slices(own.version) if not other.multi_host and other.chips > load.shards)
+        fitting = next((other for other in larger if load.on(other.chips).fits(place)), None)
         return [f"use a {fitting.topology} slice"] if fitting else []
-    usable = [kind for kind in GPU_TYPES.values() if _has_kernels(server, kind)]
-    found = []
+    usable = [gpu for gpu in GPU_TYPES.values() if _has_kernels(server, gpu)]
+    remedies = []
     if more := _count_that_fits(server, load, place, load.shards + 1):
-        found.append(f"set gpus to {more}")
-    for kind in sorted(usable, key=lambda kind: kind.memory_gib):
-        if _count_that_fits(server, load, _place(kind), load.shards) == load.shards:
-            found.append(f"use {kind.name}")
+        remedies.append(f"set gpus to {more}")
+    for gpu in sorted(usable, key=lambda gpu: gpu.memory_gib):
+        if _count_that_fits(server, load, _place(gpu), load.shards) == load.shards:
+            remedies.append(f"use {gpu.name}")
             break
-    if found:
-        return found
-    pairs = [(count, kind.name) for kind in usable if (count := _count_that_fits(server, load, _place(kind), 1))]
+    if remedies:
+        return remedies
+    pairs = [(count, gpu.name) for gpu in usable if (count := _count_that_fits(server, load, _place(gpu), 1))]
     return [f"use {count} {name}" for count, name in sorted(pairs, key=lambda pair: pair[0])[:1]]
 
 
-def _count_that_fits(server: Server, load: Load, place: Place, least: int) -> int | None:
-    """The smallest number of GPUs that some machine has and that holds the model."""
-    counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= least}
+def _count_that_fits(server: Server, load: Load, place: Place, min_gpus: int) -> int | None:
+    """The smallest number of GPUs of a machine that holds the model."""
+    counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= min_gpus}
     possible = _divisors(server, load)
     return next((count for count in sorted(counts) if count in possible and load.on(count).fits(place)), None)
 
@@ -125,12 +125,12 @@ def _divisors(server: Server, load: Load) -> list[int]:
     return shards_that_divide(load.model, split_kv_heads=isinstance(server, Tgi))
 
 
-def _place(kind: Gpu) -> Place:
-    return Place(kind.name, kind.memory_gib * GI)
+def _place(gpu: Gpu) -> Place:
+    return Place(gpu.name, gpu.memory_gib * GI)
 
 
 def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
-    """The image of the engine was built for the GPU type; an image of one's own may be for others."""
+    """The engine's pinned image supports the GPU type; the user's own image is not checked."""
     for server in settings.serving:
         if not isinstance(server, GpuServer) or server.image is not None:
             continue
@@ -144,9 +144,9 @@ def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
                 break
 
 
-def _has_kernels(server: Server, kind: Gpu) -> bool:
+def _has_kernels(server: Server, gpu: Gpu) -> bool:
     newest = ENGINES[server.engine].newest_kernels
-    return newest is None or server.image is not None or kind.compute_capability <= newest
+    return newest is None or server.image is not None or gpu.compute_capability <= newest
 
 
 def _gpu_loads(settings: Settings) -> Iterator[tuple[GpuServer, Load]]:

@@ -1,4 +1,4 @@
-"""Rules of monitoring: what is asked for can be seen, and whom to tell is somebody."""
+"""Rules of dashboards, alerts and notification channels."""
 
 from __future__ import annotations
 
@@ -24,73 +24,73 @@ _FIELDS = {
 
 
 def channels_are_named_in_full(settings: Settings) -> Iterator[Problem]:
-    """Each channel is what Google calls it, once, and there are no more than Google tells."""
-    watch = settings.monitoring
-    if watch is None:
+    """Channels have their full resource names, occur once, and are no more than Google allows."""
+    monitoring = settings.monitoring
+    if monitoring is None:
         return
-    for index, channel in enumerate(watch.channels):
-        path = watch.at(f"channels[{index}]")
+    for index, channel in enumerate(monitoring.channels):
+        path = monitoring.at(f"channels[{index}]")
         if not _CHANNEL.fullmatch(channel):
             yield Problem(
                 path,
-                f"{channel} is no notification channel — Google would refuse the alerts",
+                f"{channel} is not a notification channel. Google would refuse the alerts",
                 "Write projects/PROJECT/notificationChannels/NUMBER, as gcloud beta monitoring channels list "
                 "--format='value(name)' prints it",
             )
-        elif channel in watch.channels[:index]:
-            yield Problem(path, f"{channel} is there twice — it would be told once", "Leave one of them out")
-    if len(watch.channels) > _MAX_CHANNELS:
-        cause = f"{len(watch.channels)} channels, and Google tells at most {_MAX_CHANNELS} of an alert"
-        yield Problem(watch.at("channels"), f"{cause} — the alerts would be refused", "Make one channel of several")
+        elif channel in monitoring.channels[:index]:
+            yield Problem(path, f"{channel} is listed twice. It would be notified once", "Remove one of them")
+    if len(monitoring.channels) > _MAX_CHANNELS:
+        cause = f"there are {len(monitoring.channels)} channels, and Google allows {_MAX_CHANNELS} per alert"
+        yield Problem(monitoring.at("channels"), f"{cause}. It would refuse the alerts", "Combine channels")
 
 
-def something_is_made(settings: Settings) -> Iterator[Problem]:
-    """Monitoring without dashboards and without alerts is nothing."""
-    watch = settings.monitoring
-    if watch is not None and not watch.dashboards and not watch.alerts:
-        cause = "neither dashboards nor alerts are wanted — this section would do next to nothing"
-        yield Problem(watch.at("dashboards"), cause, "Leave gke-ai:monitoring out, or set one of them to true")
+def section_creates_something(settings: Settings) -> Iterator[Problem]:
+    """Monitoring creates dashboards, alerts or both."""
+    monitoring = settings.monitoring
+    if monitoring is not None and not monitoring.dashboards and not monitoring.alerts:
+        cause = "dashboards and alerts are both false. This section would create nothing"
+        yield Problem(monitoring.at("dashboards"), cause, "Remove gke-ai:monitoring, or set one of them to true")
 
 
-def alerts_are_on_where_they_are_described(settings: Settings) -> Iterator[Problem]:
-    """Where alerts are off, nothing is said of them."""
-    watch = settings.monitoring
-    if watch is None or watch.alerts or not watch.dashboards:
+def alert_keys_need_alerts(settings: Settings) -> Iterator[Problem]:
+    """With alerts: false, no key of an alert is set."""
+    monitoring = settings.monitoring
+    if monitoring is None or monitoring.alerts or not monitoring.dashboards:
         return
     for key in _OF_ALERTS:
-        if _FIELDS[key] in watch.model_fields_set:
-            cause = f"alerts is false, so {key} would not be read — nobody would be told of anything"
-            yield Problem(watch.at(key), cause, "Leave it out, or leave alerts: false out")
+        if _FIELDS[key] in monitoring.model_fields_set:
+            cause = f"{key} needs alerts, and alerts is false. There would be no alert"
+            yield Problem(monitoring.at(key), cause, "Remove it, or remove alerts: false")
 
 
 @needs("gke-ai:queues", "gke-ai:serving", "gke-ai:autoscaling", "gke-ai:training", "gke-ai:batch", "gke-ai:tenants")
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def there_is_something_to_watch(settings: Settings) -> Iterator[Problem]:
-    """The stack has what dashboards and alerts are made of, and what a limit of an alert is of."""
-    watch = settings.monitoring
-    if watch is None:
+def stack_has_something_to_monitor(settings: Settings) -> Iterator[Problem]:
+    """The stack has something to monitor, and something for each configured alert."""
+    monitoring = settings.monitoring
+    if monitoring is None:
         return
     if not monitoring_targets.anything(settings):
-        cause = "the stack has no queue, no server, no Job and no accelerator — there would be nothing to see"
-        yield Problem("gke-ai:monitoring", cause, "Leave gke-ai:monitoring out until there is something to watch")
+        cause = "the stack has no queue, no server, no Job and no accelerator. There would be nothing to monitor"
+        yield Problem("gke-ai:monitoring", cause, "Remove gke-ai:monitoring until there is something to monitor")
         return
-    if not watch.alerts:
+    if not monitoring.alerts:
         return
     queues = settings.queues and settings.queues.cluster_queues
     servers = monitoring_targets.servers(settings)
-    for key, there, what in (
+    for key, items, noun in (
         ("queueStuckMinutes", queues, "cluster queue"),
         ("preemptionsPerHour", queues, "cluster queue"),
         ("serverDownMinutes", servers, "server"),
     ):
-        if _FIELDS[key] in watch.model_fields_set and not there:
-            cause = f"the stack has no {what} — there would be no such alert"
-            yield Problem(watch.at(key), cause, "Leave it out")
+        if _FIELDS[key] in monitoring.model_fields_set and not items:
+            cause = f"the stack has no {noun}. There would be no such alert"
+            yield Problem(monitoring.at(key), cause, "Remove it")
 
 
 RULES: tuple[Rule, ...] = (
     channels_are_named_in_full,
-    something_is_made,
-    alerts_are_on_where_they_are_described,
-    there_is_something_to_watch,
+    section_creates_something,
+    alert_keys_need_alerts,
+    stack_has_something_to_monitor,
 )

@@ -1,4 +1,4 @@
-"""Rules of the cluster's network: its addresses, the ways to its control plane, and whom its nodes run as."""
+"""Rules of the cluster's network: address ranges, control plane access and the nodes' service account."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RANGES = ("nodesCidr", "podsCidr", "servicesCidr")
 
 
 def of_new_clusters(rule: Rule) -> Rule:
-    """A rule of what only a new cluster is given; an existing one is looked up, and another rule refuses all that."""
+    """Decorates a rule of keys for new clusters. Another rule refuses such keys for an existing cluster."""
 
     @functools.wraps(rule)
     def guarded(settings: Settings) -> Iterator[Problem]:
@@ -42,14 +42,14 @@ def of_new_clusters(rule: Rule) -> Rule:
 
 
 def _cidrs(cluster: Cluster) -> list[tuple[str, str]]:
-    """Each range of the cluster's own network, by its key."""
+    """Key and range of each CIDR of the cluster's own VPC."""
     own = cluster.vpc
     return list(zip(_RANGES, (own.nodes_cidr, own.pods_cidr, own.services_cidr), strict=True)) if own else []
 
 
 @of_new_clusters
-def network_is_made_or_named(settings: Settings) -> Iterator[Problem]:
-    """A cluster has a network of its own or one that is there."""
+def network_is_created_or_named(settings: Settings) -> Iterator[Problem]:
+    """A cluster has a VPC of its own, or names an existing network."""
     cluster = settings.cluster
     named = [
         type(cluster).model_fields[field].alias or field
@@ -59,15 +59,15 @@ def network_is_made_or_named(settings: Settings) -> Iterator[Problem]:
     if cluster.vpc is not None and named:
         yield Problem(
             cluster.at("vpc"),
-            f"vpc makes a network, and {join_names(named)} {'names' if len(named) == 1 else 'name'} what is in one "
-            "that is there — a cluster can't be in both",
-            f"Leave vpc out, or {join_names(named)}",
+            f"vpc creates a network, and {join_names(named)} {'refers' if len(named) == 1 else 'refer'} to an existing "
+            "one. A cluster cannot be in both",
+            f"Remove vpc, or {join_names(named)}",
         )
 
 
 @of_new_clusters
 def network_names_are_of_compute_engine(settings: Settings) -> Iterator[Problem]:
-    """Network, subnetwork and ranges are named as Compute Engine names them, and are in the cluster's region."""
+    """Names of networks and ranges are valid in Compute Engine, and the subnetwork is in the cluster's region."""
     cluster = settings.cluster
     forms = {"network": _NETWORK, "subnetwork": _SUBNETWORK, "podsRange": re.compile(_NAME)}
     forms["servicesRange"] = forms["podsRange"]
@@ -76,85 +76,86 @@ def network_names_are_of_compute_engine(settings: Settings) -> Iterator[Problem]
         if value is not None and not form.fullmatch(value):
             yield Problem(
                 cluster.at(key),
-                f'"{value}" is no name of Compute Engine — GKE would not find it',
-                "Write its name: small letters, digits and '-', up to 63, beginning with a letter"
-                + ("; or its path from projects/ on" if key.endswith("etwork") else ""),
+                f'"{value}" is not a valid Compute Engine name. GKE would not find it',
+                "Use up to 63 lowercase letters, digits and '-', and begin with a letter"
+                + (", or write the path from projects/" if key.endswith("etwork") else ""),
             )
     region = region_of(cluster.location)
     found = _SUBNETWORK.fullmatch(cluster.subnetwork or "")
     if found and found["region"] not in (None, region):
         yield Problem(
             cluster.at("subnetwork"),
-            f"the subnetwork is in {found['region']}, and the cluster is in {region} — GKE would refuse the cluster",
-            f"Name a subnetwork of {region}, or move the cluster",
+            f"the subnetwork is in {found['region']}, and the cluster is in {region}. GKE would refuse the cluster",
+            f"Name a subnetwork in {region}, or move the cluster",
         )
 
 
 @of_new_clusters
 def ranges_are_of_a_subnetwork(settings: Settings) -> Iterator[Problem]:
-    """Ranges of pods and Services are two of a named subnetwork."""
+    """Ranges of pods and Services are two different ranges of a named subnetwork."""
     cluster = settings.cluster
     for key, value in (("podsRange", cluster.pods_range), ("servicesRange", cluster.services_range)):
         if value is not None and cluster.subnetwork is None and cluster.vpc is None:
             yield Problem(
                 cluster.at(key),
-                f"{value} is a range of a subnetwork, and none is named — GKE would look for it in the default one",
-                "Name the subnetwork, and its network, beside it",
+                f"{value} is a range of a subnetwork, and no subnetwork is set. GKE would look in the default one",
+                "Set subnetwork and network too",
             )
     if cluster.pods_range is not None and cluster.pods_range == cluster.services_range:
         yield Problem(
             cluster.at("servicesRange"),
-            f"pods and Services both get their addresses of {cluster.pods_range} — GKE would refuse the cluster",
+            f"pods and Services would both use range {cluster.pods_range}. GKE would refuse the cluster",
             "Name another range of the subnetwork for one of them",
         )
 
 
 @of_new_clusters
-def own_network_is_not_the_default_one(settings: Settings) -> Iterator[Problem]:
-    """A project has a network called default."""
+def vpc_is_not_called_default(settings: Settings) -> Iterator[Problem]:
+    """A new VPC is not called default, as a project already has a network of this name."""
     cluster = settings.cluster
     if cluster.vpc is not None and (cluster.vpc.name or cluster.name) == "default":
         key = "vpc.name" if cluster.vpc.name else "name"
-        cause = "default is the network that a project comes with — the name is taken"
-        yield Problem(cluster.at(key), cause, "Give vpc another name, or leave vpc out to be in that network")
+        cause = "the project already has a network called default. The VPC could not be created"
+        yield Problem(cluster.at(key), cause, "Set another vpc.name, or remove vpc to use the default network")
 
 
 @of_new_clusters
-def ranges_are_addresses_of_networks(settings: Settings) -> Iterator[Problem]:
-    """No range has addresses that Google or IP keep for something else."""
+def ranges_are_usable(settings: Settings) -> Iterator[Problem]:
+    """No range contains addresses that are reserved by Google or by the Internet Protocol."""
     for key, cidr in _cidrs(settings.cluster):
         if not can_be_had(cidr):
-            cause = f"{cidr} has addresses that no subnetwork can have — Google Cloud would refuse it"
-            remedy = "Take a private range: of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+            cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
+            remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
             yield Problem(settings.cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 @of_new_clusters
 def ranges_are_apart(settings: Settings) -> Iterator[Problem]:
-    """Nodes, pods and Services have addresses of their own."""
+    """The ranges of nodes, pods and Services do not overlap."""
     for (key, cidr), (other, taken) in combinations(_cidrs(settings.cluster), 2):
         if IPv4Network(cidr).overlaps(IPv4Network(taken)):
             yield Problem(
                 settings.cluster.at(f"vpc.{other}"),
-                f"{taken} overlaps with {key}, {cidr} — an address would be of two things, and Google Cloud refuses "
-                "the subnetwork",
-                "Move one of them, for example next to the other",
+                f"{taken} overlaps with {key}, {cidr}. Google Cloud would refuse the subnetwork",
+                "Move one of the ranges, for example next to the other",
             )
 
 
 @of_new_clusters
 def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
-    """Nodes and their pods have addresses when every pool of the stack is at its largest."""
+    """The ranges have addresses for all nodes and pods with every pool at its maximum size."""
     cluster, own = settings.cluster, settings.cluster.vpc
     if own is None:
         return
     min_prefix, max_prefix = SERVICES_PREFIXES
     if not min_prefix <= IPv4Network(own.services_cidr).prefixlen <= max_prefix:
-        cause = f"{own.services_cidr} is no range for Services, which has a prefix from /{min_prefix} to /{max_prefix}"
-        yield Problem(cluster.at("vpc.servicesCidr"), f"{cause} — GKE would refuse the cluster", "Write a /20")
+        cause = (
+            f"{own.services_cidr} does not suit Services, whose range has a prefix from /{min_prefix} to /{max_prefix}"
+        )
+        yield Problem(cluster.at("vpc.servicesCidr"), f"{cause}. GKE would refuse the cluster", "Write a /20")
     if IPv4Network(own.nodes_cidr).prefixlen > LONGEST_PREFIX:
-        cause = f"{own.nodes_cidr} is smaller than a subnetwork can be, a /{LONGEST_PREFIX}"
-        yield Problem(cluster.at("vpc.nodesCidr"), f"{cause} — Google Cloud would refuse it", "Write a /20")
+        cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{LONGEST_PREFIX}"
+        yield Problem(cluster.at("vpc.nodesCidr"), f"{cause}. Google Cloud would refuse it", "Write a /20")
         return
     if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
@@ -164,18 +165,18 @@ def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
         ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
     ):
         if room < nodes:
-            what = "addresses for" if key == "nodesCidr" else "addresses for the pods of"
+            noun = "addresses for" if key == "nodesCidr" else "addresses for the pods of"
             yield Problem(
                 cluster.at(f"vpc.{key}"),
-                f"{cidr} has {what} {room} nodes, and the stack has {nodes} with each pool at its largest — the others "
-                "would never come, and a range can't be changed later",
-                "Write a shorter prefix: each one less holds twice as many" if room else "Write a shorter prefix",
+                f"{cidr} has {noun} {room} nodes, and the stack has up to {nodes} nodes. The others could not start, "
+                "and a range cannot be changed later",
+                "Write a shorter prefix. Each step holds twice as many nodes" if room else "Write a shorter prefix",
             )
 
 
 @of_new_clusters
 def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
-    """Without NAT private nodes reach Google's own registries and nothing else."""
+    """Without NAT, private nodes reach only Google's registries."""
     cluster = settings.cluster
     if not cluster.private_nodes or cluster.vpc is None or cluster.vpc.nat:
         return
@@ -183,65 +184,63 @@ def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
         return
     needed = internet(settings)
     if needed:
-        hosts = join_names(f"{host} ({whose})" for host, whose in needed.items())
+        hosts = join_names(f"{host} ({user})" for host, user in needed.items())
         yield Problem(
             cluster.at("vpc.nat"),
-            f"private nodes reach the Internet by NAT alone, and the stack needs {hosts} — its pods would wait in "
-            "ImagePullBackOff, or fail to get their model",
-            "Leave nat out, or take images of Artifact Registry",
+            f"private nodes reach the Internet only through NAT, and the stack needs {hosts}. Its pods would wait in "
+            "ImagePullBackOff, or fail to download their model",
+            "Remove nat: false, or use images in Artifact Registry",
         )
 
 
 @of_new_clusters
 def control_plane_can_be_reached(settings: Settings) -> Iterator[Problem]:
-    """There is a way to the control plane, for this program too."""
+    """The control plane has an IP address or a DNS name by which this program reaches it."""
     cluster = settings.cluster
     if not cluster.public_endpoint and not cluster.dns_endpoint:
         yield Problem(
             cluster.at("publicEndpoint"),
-            "the control plane would have neither an address on the Internet nor a DNS name — this program could make "
-            "nothing in the cluster",
-            "Set dnsEndpoint: true: IAM then says who gets in, from within the VPC and from elsewhere",
+            "the control plane would have neither an IP address on the Internet nor a DNS name. This program could "
+            "create nothing in the cluster",
+            "Set dnsEndpoint: true. IAM then decides who can reach it, from inside and outside the VPC",
         )
 
 
 @of_new_clusters
 def authorized_networks_are_on_the_internet(settings: Settings) -> Iterator[Problem]:
-    """Authorized networks say who on the Internet reaches a public address."""
+    """Authorized networks are public ranges, and restrict a public endpoint."""
     cluster = settings.cluster
     if not cluster.authorized_networks:
         return
     if not cluster.public_endpoint:
         yield Problem(
             cluster.at("authorizedNetworks"),
-            "they say who reaches the control plane by its address, and publicEndpoint is false — nobody would be held "
-            "to them",
-            "Leave them out, where IAM decides alone, or set publicEndpoint: true",
+            "authorizedNetworks restricts access to the public IP address, and publicEndpoint is false. It would have "
+            "no effect",
+            "Remove authorizedNetworks, as IAM decides about the DNS name, or set publicEndpoint: true",
         )
         return
     if len(cluster.authorized_networks) > MAX_AUTHORIZED_NETWORKS:
-        cause = (
-            f"{len(cluster.authorized_networks)} networks are more than the {MAX_AUTHORIZED_NETWORKS} that GKE takes"
-        )
-        remedy = "Join neighbours into shorter prefixes, or use dnsEndpoint, where IAM decides"
-        yield Problem(cluster.at("authorizedNetworks"), f"{cause} — GKE would refuse the cluster", remedy)
+        cause = f"there are {len(cluster.authorized_networks)} networks, and GKE allows {MAX_AUTHORIZED_NETWORKS}"
+        remedy = "Merge adjacent networks into shorter prefixes, or use dnsEndpoint with IAM"
+        yield Problem(cluster.at("authorizedNetworks"), f"{cause}. GKE would refuse the cluster", remedy)
     for index, cidr in enumerate(cluster.authorized_networks):
         path, network = cluster.at(f"authorizedNetworks[{index}]"), IPv4Network(cidr)
         if network.prefixlen == 0:
-            cause = f"{cidr} is the whole Internet — the list would keep nobody out"
-            yield Problem(path, cause, "Name the networks of those who deploy and operate, or leave the list out")
+            cause = f"{cidr} is the whole Internet. The list would restrict nobody"
+            yield Problem(path, cause, "List the networks of the people and systems that deploy, or remove the list")
         elif network.is_private:
             cause = (
-                f"{cidr} is a private range, and nobody on the Internet has such an address — nobody is let in by it"
+                f"{cidr} is a private range, and no client on the Internet has such an address. It would admit nobody"
             )
-            yield Problem(path, cause, "Name the addresses that they have outside, such as those of their NAT")
+            yield Problem(path, cause, "List the clients' public addresses, for example those of their NAT")
         elif cidr in cluster.authorized_networks[:index]:
-            yield Problem(path, f"{cidr} is there twice — GKE would refuse the cluster", "Leave one out")
+            yield Problem(path, f"{cidr} is listed twice. GKE would refuse the cluster", "Remove one of them")
 
 
 @needs("gke-ai:cluster")
 def nodes_run_as_a_service_account(settings: Settings) -> Iterator[Problem]:
-    """The nodes' account is one that can be made, or the address of one."""
+    """The nodes' service account is a valid account name, or the e-mail address of an account."""
     cluster, account = settings.cluster, settings.cluster.node_service_account
     if account is None:
         return
@@ -249,29 +248,29 @@ def nodes_run_as_a_service_account(settings: Settings) -> Iterator[Problem]:
     if cluster.mode == "existing" and is_autopilot(cluster):
         yield Problem(
             path,
-            "Google makes the nodes of an Autopilot cluster, and this one is there already — nothing would run as it",
-            "Leave nodeServiceAccount out",
+            "GKE creates the nodes of an existing Autopilot cluster. nodeServiceAccount would have no effect",
+            "Remove nodeServiceAccount",
         )
     elif "@" in account and not is_account_email(account):
         yield Problem(
             path,
-            f"{account} is no service account — nodes can't run as a person or a group",
-            "Write NAME@PROJECT.iam.gserviceaccount.com, or a name alone to have the account made",
+            f"{account} is not a service account. Nodes cannot run as a person or a group",
+            "Write NAME@PROJECT.iam.gserviceaccount.com, or only a name for an account that the stack creates",
         )
     elif "@" not in account and not is_account_id(account):
         yield Problem(
             path,
-            f'"{account}" is no name of a service account — Google Cloud would refuse to make it',
-            "Use 6 to 30 small letters, digits and '-', beginning with a letter, no '-' at the end",
+            f'"{account}" is not a valid service account name. Google Cloud would refuse it',
+            "Use 6 to 30 lowercase letters, digits and '-'. Begin with a letter, and do not end with '-'",
         )
 
 
 RULES: tuple[Rule, ...] = (
-    network_is_made_or_named,
+    network_is_created_or_named,
     network_names_are_of_compute_engine,
     ranges_are_of_a_subnetwork,
-    own_network_is_not_the_default_one,
-    ranges_are_addresses_of_networks,
+    vpc_is_not_called_default,
+    ranges_are_usable,
     ranges_are_apart,
     ranges_hold_the_stack,
     private_nodes_reach_what_they_need,

@@ -1,4 +1,4 @@
-"""Rules of GPU pools, and those that TPU pools are held to as well."""
+"""Rules of GPU pools, and rules that GPU and TPU pools share."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from settings.rules.common import Rule, join_names, kubernetes_labels, needs, re
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
 _DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
-# Reservations of AI machines get zones of their own, which the catalogue doesn't list.
+# Reservations of AI machines have zones of their own, which the catalog does not list.
 _AI_ZONE = re.compile(r"ai[0-9][a-z]")
 RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
-    """The machine type exists, and has the GPUs that the pool asks for."""
+    """The machine type exists, and has the GPUs that the pool requests."""
     machine_type = MACHINES.get(pool.machine_type)
     if machine_type is None:
-        cause = f"{pool.machine_type} is no machine type of the catalogue — the pool would be refused by GKE"
-        candidates = [name for name, one in MACHINES.items() if one.gpu or name in ATTACHABLE]
+        cause = f"{pool.machine_type} is not a machine type of the catalog. GKE would refuse the pool"
+        candidates = [name for name, machine_type in MACHINES.items() if machine_type.gpu or name in ATTACHABLE]
         yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
         return
     if machine_type.name in NOT_BUILT:
         yield not_built(pool.at("machineType"), machine_type)
         return
     if pool.accelerator is not None and pool.accelerator not in GPUS:
-        cause = f"{pool.accelerator} is no GPU type of the catalogue — the pool would be refused by GKE"
+        cause = f"{pool.accelerator} is not a GPU type of the catalog. GKE would refuse the pool"
         yield Problem(pool.at("accelerator"), cause, nearest(pool.accelerator, GPUS))
         return
     if machine_type.gpu is not None:
@@ -41,34 +41,35 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     elif machine_type.name in ATTACHABLE:
         yield from _attached(pool)
     else:
-        like = pool.accelerator or "nvidia-l4"
+        gpu = pool.accelerator or "nvidia-l4"
+        names = join_names(sorted({other.name for other in machines_with(gpu)}))
         yield Problem(
             pool.at("machineType"),
-            f"{machine_type.name} has no GPU and takes none — the pool would be refused by GKE",
-            f"Choose a machine with GPUs; with {like}: {join_names(sorted({one.name for one in machines_with(like)}))}",
+            f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool",
+            f"Choose a machine with GPUs; with {gpu}: {names}",
         )
 
 
 def not_built(path: str, machine_type: Machine) -> Problem:
-    """A machine that needs what this program does not make yet."""
+    """A problem for a machine type that this program does not support yet."""
     return Problem(
         path,
-        f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet — its GPUs would not "
+        f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet. Its GPUs would not "
         "reach each other",
         "Choose another machine, such as a4-highgpu-8g",
     )
 
 
 def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
-    """A problem where Google does not offer the machine in that capacity mode."""
+    """A problem if Google does not offer the machine in that capacity mode."""
     if mode in machine_type.modes:
         return
     possible = [name for name in MODES if name in machine_type.modes]
-    alike = [one.name for one in machines_with(machine_type.gpu or "") if mode in one.modes]
+    alike = [other.name for other in machines_with(machine_type.gpu or "") if mode in other.modes]
     larger = f", or choose {alike[0]}" if alike else ""
     yield Problem(
         path,
-        f"Google does not offer {machine_type.name} with capacity mode {mode} — no node would ever come",
+        f"Google does not offer {machine_type.name} with capacity mode {mode}. No node would ever start",
         f"Set the mode to {' or '.join(possible)}{larger}",
     )
 
@@ -82,22 +83,21 @@ def capacity_is_offered(settings: Settings) -> Iterator[Problem]:
 def _built_in(pool: GpuPool) -> Iterator[Problem]:
     machine_type = MACHINES[pool.machine_type]
     if pool.accelerator not in (None, machine_type.gpu):
-        others = join_names(sorted({one.name for one in machines_with(pool.accelerator or "")}))
+        others = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator or "")}))
         yield Problem(
             pool.at("accelerator"),
-            f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator} — the pool would be refused by GKE",
+            f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator}. GKE would refuse the pool",
             f"Write {machine_type.gpu}, or choose a machine with {pool.accelerator}: {others}",
         )
     elif pool.gpus_per_node not in (None, machine_type.gpus):
-        like = [one for one in machines_with(machine_type.gpu or "") if one.gpus == pool.gpus_per_node]
+        alike = [other for other in machines_with(machine_type.gpu or "") if other.gpus == pool.gpus_per_node]
         larger = next(
-            (one for one in machines_with(machine_type.gpu or "") if one.gpus > (pool.gpus_per_node or 0)), None
+            (other for other in machines_with(machine_type.gpu or "") if other.gpus > (pool.gpus_per_node or 0)), None
         )
-        choice = like[0] if like else larger
+        choice = alike[0] if alike else larger
         yield Problem(
             pool.at("gpusPerNode"),
-            f"{pool.gpus_per_node} GPUs do not fit {machine_type.name}, which has {machine_type.gpus} — "
-            "the pool would be refused by GKE",
+            f"{machine_type.name} has {machine_type.gpus} GPUs, not {pool.gpus_per_node}. GKE would refuse the pool",
             f"Set it to {machine_type.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
         )
 
@@ -107,22 +107,22 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
     if pool.accelerator is None or pool.gpus_per_node is None:
         yield Problem(
             pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
-            f"{pool.machine_type} has no GPU of its own, and the pool does not say which to attach and how many",
+            f"{pool.machine_type} has no built-in GPUs, and the pool does not set which GPUs to attach, and how many",
             f"Set accelerator ({join_names(possible)}) and gpusPerNode",
         )
     elif pool.accelerator not in possible:
-        own = join_names(sorted({one.name for one in machines_with(pool.accelerator)}))
+        own = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator)}))
         yield Problem(
             pool.at("accelerator"),
-            f"{pool.accelerator} can't be attached to {pool.machine_type} — the pool would be refused by GKE",
+            f"{pool.accelerator} cannot be attached to {pool.machine_type}. GKE would refuse the pool",
             f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}",
         )
     elif pool.gpus_per_node not in possible[pool.accelerator]:
         yield Problem(
             pool.at("gpusPerNode"),
-            f"{pool.gpus_per_node} {pool.accelerator} can't be attached to {pool.machine_type} — "
-            "the pool would be refused by GKE",
-            f"Set it to one of {join_names(possible[pool.accelerator])}",
+            f"{pool.gpus_per_node} {pool.accelerator} cannot be attached to {pool.machine_type}. "
+            "GKE would refuse the pool",
+            f"Write one of: {join_names(possible[pool.accelerator])}",
         )
 
 
@@ -135,41 +135,41 @@ def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iter
     for index, zone in enumerate(pool.zones):
         path = pool.at(f"zones[{index}]")
         if zone in ZONES:
-            cause = f"{zone} is a region, and a pool has zones — the pool would be refused by GKE"
+            cause = f"{zone} is a region, not a zone. GKE would refuse the pool"
             yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif region_of(zone) != region:
-            cause = f"{zone} is not in {region}, where the cluster is — the pool would be refused by GKE"
+            cause = f"{zone} is not in {region}, the cluster's region. GKE would refuse the pool"
             yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}, or move the cluster")
         elif zone not in ZONES[region] and not _AI_ZONE.fullmatch(zone.rpartition("-")[2]):
-            cause = f"{zone} is no zone of {region} — the pool would be refused by GKE"
+            cause = f"{zone} is not a zone of {region}. GKE would refuse the pool"
             yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif zone in pool.zones[:index]:
-            yield Problem(path, f"{zone} is there twice — the pool would be refused by GKE", "Write it once")
+            yield Problem(path, f"{zone} is listed twice. GKE would refuse the pool", "Write it once")
 
 
 @needs("gke-ai:cluster.mode")
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
-    """No two pools of one name, the system pool included."""
+    """Pool names are unique, including that of the system pool."""
     yield from repeated(((pool, "name", pool.name) for pool in pools(settings)), "pool", "GKE would refuse the second")
     for pool in pools(settings):
         if settings.cluster.mode == "standard" and pool.name == settings.cluster.system_pool.name:
-            cause = f"{pool.name} is the name of the system pool — GKE would refuse the second"
-            yield Problem(pool.at("name"), cause, "Give the pool another name, or set gke-ai:cluster systemPool.name")
+            cause = f"{pool.name} is also the name of the system pool. GKE would refuse the second"
+            yield Problem(pool.at("name"), cause, "Rename the pool, or set gke-ai:cluster systemPool.name")
 
 
-def size_is_said_once(settings: Settings) -> Iterator[Problem]:
-    """A pool has a fixed size or bounds, and the bounds are in order."""
+def pools_have_one_size(settings: Settings) -> Iterator[Problem]:
+    """A pool has a fixed size or autoscaling, and minNodes is at most maxNodes."""
     for pool in pools(settings):
         bounds = pool.autoscaling
         if bounds is not None and pool.nodes_per_zone is not None:
-            cause = "the pool has a fixed size and autoscaling — the two would undo each other"
-            yield Problem(pool.at("nodesPerZone"), cause, "Leave out nodesPerZone or autoscaling")
+            cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
+            yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
         elif not _has_a_size(pool):
-            cause = "the pool has no size — it is not said how many nodes it should have"
+            cause = "the pool has no size. Its number of nodes would be unknown"
             yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
         if bounds is not None and bounds.min_nodes > bounds.max_nodes:
             cause = (
-                f"minNodes is {bounds.min_nodes}, more than maxNodes, {bounds.max_nodes} — GKE would refuse the pool"
+                f"minNodes is {bounds.min_nodes}, and maxNodes is only {bounds.max_nodes}. GKE would refuse the pool"
             )
             yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
 
@@ -177,11 +177,11 @@ def size_is_said_once(settings: Settings) -> Iterator[Problem]:
 def _has_a_size(pool: GpuPool | TpuPool) -> bool:
     if MODES[pool.capacity.mode].elastic or pool.autoscaling is not None or pool.nodes_per_zone is not None:
         return True
-    return isinstance(pool, TpuPool) and pool_slice(pool).multi_host  # its slice says how many nodes there are
+    return isinstance(pool, TpuPool) and pool_slice(pool).multi_host  # its slice sets the number of nodes
 
 
 def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
-    """Flex-start pools start at zero nodes and are sized by the autoscaler alone.
+    """Flex-start pools start with no nodes, and only the autoscaler sizes them.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws
     """
@@ -190,28 +190,28 @@ def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
         if not MODES[mode].elastic:
             continue
         if pool.nodes_per_zone is not None and pool.autoscaling is None:
-            cause = f"a {mode} pool can't have a fixed size: it starts empty and nodes come as there is capacity"
+            cause = f"a {mode} pool cannot have a fixed size, as its nodes start only when capacity is free"
             remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
             if isinstance(pool, TpuPool) and pool_slice(pool).multi_host:
-                remedy = "Leave nodesPerZone out: its slice says how many come"
-            yield Problem(pool.at("nodesPerZone"), f"{cause} — GKE would refuse the pool", remedy)
-        elif pool.autoscaling is None and isinstance(pool, GpuPool):  # of TPUs there are as many as a slice has
-            cause = f"a {mode} pool needs autoscaling — GKE would refuse the pool"
+                remedy = "Remove nodesPerZone. The slice sets the number of nodes"
+            yield Problem(pool.at("nodesPerZone"), f"{cause}. GKE would refuse the pool", remedy)
+        elif pool.autoscaling is None and isinstance(pool, GpuPool):  # a TPU pool defaults to one slice
+            cause = f"a {mode} pool needs autoscaling. GKE would refuse the pool"
             yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
 
 
 def reservation_is_named(settings: Settings) -> Iterator[Problem]:
-    """A reservation has the form of its name, or of its full path in another project."""
+    """A reservation is a valid name, or its full path in another project."""
     for pool in pools(settings):
         if isinstance(pool.capacity, Reservation) and not RESERVATION.fullmatch(pool.capacity.reservation):
             yield Problem(
                 pool.at("capacity.reservation"),
-                f'"{pool.capacity.reservation}" is no name of a reservation — the pool would be refused by GKE',
+                f'"{pool.capacity.reservation}" is not a valid reservation name. GKE would refuse the pool',
                 "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
             )
 
 
-# The longest name that GKE takes, less the suffix that createBeforeDelete adds.
+# GKE's maximum, minus the suffix that createBeforeDelete adds.
 _MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
@@ -222,63 +222,63 @@ def create_before_delete_is_possible(settings: Settings) -> Iterator[Problem]:
             continue
         if len(pool.name) > _MAX_NAME_LENGTH:
             cause = (
-                f"with createBeforeDelete {pool.name} gets seven characters more in Google Cloud, "
-                f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} in all — GKE would refuse the pool"
+                f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
+                f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
             )
             yield Problem(
-                pool.at("name"), cause, f"Use {_MAX_NAME_LENGTH} characters or fewer, or leave createBeforeDelete out"
+                pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
             )
         if MODES[pool.capacity.mode].elastic:
             cause = (
-                f"a {pool.capacity.mode} pool has no nodes to move to until Google has capacity, and its runs can't be "
-                "moved — the old nodes would be emptied with none in their place"
+                f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
+                "The old nodes would be drained without a replacement"
             )
             yield Problem(
                 pool.at("createBeforeDelete"),
                 cause,
-                "Leave createBeforeDelete out: let the runs end, then change the pool",
+                "Remove createBeforeDelete. Let the runs finish, then change the pool",
             )
 
 
 def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
-    """The boot disk's type exists and suits the machine's family."""
+    """The type of the boot disk exists and suits the machine family."""
     for pool in pools(settings):
         machine_type = shape(pool, "").machine_type
         wanted = boot_disk_type(machine_type)
         if pool.disk_type is None or pool.disk_type == wanted:
             continue
         if pool.disk_type not in _DISK_TYPES:
-            cause = f"{pool.disk_type} is no type of boot disk — the pool would be refused by GKE"
+            cause = f"{pool.disk_type} is not a boot disk type. GKE would refuse the pool"
             yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, _DISK_TYPES))
         elif wanted == "hyperdisk-balanced":
-            cause = f"{machine_type} boots from {wanted} only, not from {pool.disk_type} — GKE would refuse the pool"
-            yield Problem(pool.at("diskType"), cause, f"Leave diskType out, or write {wanted}")
+            cause = f"{machine_type} boots only from {wanted}, not from {pool.disk_type}. GKE would refuse the pool"
+            yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {wanted}")
 
 
-def labels_are_the_users_own(settings: Settings) -> Iterator[Problem]:
-    """Node labels are well-formed and not of the prefixes that Kubernetes and GKE keep to themselves."""
+def labels_are_not_reserved(settings: Settings) -> Iterator[Problem]:
+    """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
     for pool in pools(settings):
         yield from kubernetes_labels(pool, "labels", pool.labels)
         for key in pool.labels:
             if key == POOL:
-                cause = f"{key} is this program's own label — a pool with createBeforeDelete would not be found by it"
+                cause = f"{key} is a label of this program, which finds pools with createBeforeDelete by it"
                 yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
             prefix = key.rpartition("/")[0]
             if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
                 yield Problem(
                     pool.at("labels"),
-                    f"{key} has a prefix that only Kubernetes and GKE may use — the pool would be refused by GKE",
+                    f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
                     "Use a prefix of your own, or none",
                 )
 
 
 RULES: tuple[Rule, ...] = (
     names_are_unique,
-    size_is_said_once,
+    pools_have_one_size,
     elastic_capacity_is_autoscaled,
     reservation_is_named,
     capacity_is_offered,
     create_before_delete_is_possible,
     disks_suit_the_machine,
-    labels_are_the_users_own,
+    labels_are_not_reserved,
 )

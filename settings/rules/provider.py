@@ -13,8 +13,8 @@ from settings.problems import Problem, nearest
 _ID = "[a-z][-a-z0-9]{4,28}[a-z0-9]"
 # Older projects of an organization carry its domain, as in `example.com:my-project`:
 # https://github.com/hashicorp/terraform-provider-google (verify.ProjectRegex). Service accounts of such a project end
-# in @my-project.example.com.iam.gserviceaccount.com, as public scripts of Google's skia-buildbots have it. How its
-# identity pool is called was found in no documentation of Google: bindings made of a wrong name would grant nothing.
+# in @my-project.example.com.iam.gserviceaccount.com, as in public scripts of Google's skia-buildbots. Google documents
+# no name for its identity pool. Bindings with a wrong name would grant nothing.
 _DOMAIN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)+"
 _OF_DOMAIN = re.compile(f"{_DOMAIN}:{_ID}")
 
@@ -23,31 +23,31 @@ def project_problems(project: str) -> Iterator[Problem]:
     """A project is set, and its id can exist."""
     path, command = "gcp:project", "pulumi config set gcp:project PROJECT_ID"
     if not project:
-        yield Problem(path, "no project is set — nothing could be created", f"Run {command}")
+        yield Problem(path, "no project is set. Pulumi could create nothing", f"Run {command}")
     elif project.isdigit():
-        cause = f"{project} is the number of a project — names and identities are made of its id"
+        cause = f"{project} is the number of a project. Names and identities need its id"
         yield Problem(path, cause, f"Run {command}; gcloud projects describe {project} shows the id")
     elif _OF_DOMAIN.fullmatch(project):
         cause = (
-            f"{project} is an id with a domain, and the name of its identity pool is not known — grants to the "
-            "stack's service accounts could have no effect"
+            f"{project} is an id with a domain, and the name of its identity pool is unknown. Grants to the "
+            "stack's service accounts might have no effect"
         )
         yield Problem(path, cause, f"Use a project without a domain: {command}")
     elif re.fullmatch(_ID, project) is None:
         cause = (
-            f"{project} can't be the id of a project: an id has 6 to 30 lowercase letters, digits and hyphens, starts "
-            "with a letter and does not end with a hyphen — Google Cloud would refuse every request"
+            f"{project} is not a valid project id. An id has 6 to 30 lowercase letters, digits and hyphens, starts "
+            "with a letter and does not end with a hyphen"
         )
         yield Problem(path, cause, f"Run {command}; gcloud projects list shows the ids")
 
 
 def region_problems(region: str) -> Iterator[Problem]:
-    """The default region exists; it may be left out, as every resource of this program states its own."""
+    """The default region exists. It is optional, as every resource of this program sets its own."""
     if not region or region in ZONES:
         return
     if is_zone(region) and region_of(region) in ZONES:
-        cause = f"{region} is a zone, and a region is needed — regional requests would be refused"
+        cause = f"{region} is a zone, not a region. Google Cloud would refuse regional requests"
         yield Problem("gcp:region", cause, f"Write {region_of(region)}")
         return
-    cause = f"{region} is no region of Google Cloud — regional requests would be refused"
+    cause = f"{region} is not a region of Google Cloud. It would refuse regional requests"
     yield Problem("gcp:region", cause, nearest(region, ZONES))

@@ -1,4 +1,4 @@
-"""Rules of tenants: who they are, what they may use, and what of the stack runs in their namespaces."""
+"""Rules of tenants: their members, what they may use, and the stack's workloads in their namespaces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from settings.plan import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, workloads
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, join_names, needs, repeated
 
-_KINDS = ("user", "group", "serviceAccount")
+_MEMBER_TYPES = ("user", "group", "serviceAccount")
 _ADDRESS = re.compile(r"[^@\s:]+@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+")
 # https://cloud.google.com/iam/docs/service-account-types
-_ROBOT = ".gserviceaccount.com"
-_ROBOT_DOMAIN = "PROJECT.iam.gserviceaccount.com"
+_ACCOUNT_SUFFIX = ".gserviceaccount.com"
+_ACCOUNT_DOMAIN = "PROJECT.iam.gserviceaccount.com"
 
-# What a quota can be of: https://kubernetes.io/docs/concepts/policy/resource-quotas/#types-of-resource-quota
+# Resources that a ResourceQuota can limit: https://kubernetes.io/docs/concepts/policy/resource-quotas/#types-of-resource-quota
 _COMPUTE = (
     *(f"{side}{resource}" for side in ("", "requests.", "limits.") for resource in ("cpu", "memory")),
     *(f"{side}ephemeral-storage" for side in ("", "requests.", "limits.")),
@@ -44,93 +44,91 @@ _HUGE_PAGES = re.compile(r"(requests\.|limits\.)?hugepages-[0-9]+[KMG]i")
 
 
 def names_are_namespaces_of_their_own(settings: Settings) -> Iterator[Problem]:
-    """Each tenant has a namespace to itself, which the stack makes."""
-    consequence = "a namespace has one team"
-    yield from repeated(((one, "name", one.name) for one in settings.tenants), "tenant", consequence)
-    for one in settings.tenants:
-        if one.name == DEFAULT_NAMESPACE:
-            cause = "namespace default is in every cluster and bounded by nobody — it can't be a tenant's"
-            yield Problem(one.at("name"), cause, "Choose another name")
-        elif is_system(one.name):
-            cause = f"namespace {one.name} belongs to the cluster — a team there could take it over"
-            yield Problem(one.at("name"), cause, "Choose another name")
+    """Each tenant has its own namespace, which the stack creates."""
+    consequence = "a namespace can have only one tenant"
+    yield from repeated(((tenant, "name", tenant.name) for tenant in settings.tenants), "tenant", consequence)
+    for tenant in settings.tenants:
+        if tenant.name == DEFAULT_NAMESPACE:
+            cause = "the stack does not manage the namespace default. It cannot belong to a tenant"
+            yield Problem(tenant.at("name"), cause, "Choose another name")
+        elif is_system(tenant.name):
+            cause = f"namespace {tenant.name} belongs to the cluster. A team in it could take over the cluster"
+            yield Problem(tenant.at("name"), cause, "Choose another name")
 
 
 def members_can_be_known(settings: Settings) -> Iterator[Problem]:
-    """A member is a kind and an e-mail address, each once."""
-    for one in settings.tenants:
-        for index, member in enumerate(one.members):
-            path = one.at(f"members[{index}]")
+    """A member is a type and an e-mail address, and occurs once."""
+    for tenant in settings.tenants:
+        for index, member in enumerate(tenant.members):
+            path = tenant.at(f"members[{index}]")
             member_type, colon, address = member.partition(":")
-            robot = address.endswith(_ROBOT)
+            is_account = address.endswith(_ACCOUNT_SUFFIX)
             if not colon:
-                cause = f"{member} does not say whether it is a user, a group or a service account"
-                yield Problem(
-                    path, f"{cause} — nobody would be given anything", "Write for example user:ada@example.com"
-                )
-            elif member_type not in _KINDS:
-                cause = f"{member_type} is no kind of member — nobody would be given anything"
-                yield Problem(path, cause, nearest(member_type, _KINDS))
+                cause = f"{member} has no type: user, group or serviceAccount. It would get no access"
+                yield Problem(path, cause, "Write for example user:ada@example.com")
+            elif member_type not in _MEMBER_TYPES:
+                cause = f"{member_type} is not a type of member. It would get no access"
+                yield Problem(path, cause, nearest(member_type, _MEMBER_TYPES))
             elif not _ADDRESS.fullmatch(address):
-                cause = f'"{address}" is no e-mail address, by which GKE knows members — nobody would be given anything'
+                cause = f'"{address}" is not an e-mail address, by which GKE identifies members. It would get no access'
                 yield Problem(
                     path,
                     cause,
-                    f"Write {member_type}:NAME@{_ROBOT_DOMAIN if member_type == _KINDS[2] else 'example.com'}",
+                    f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}",
                 )
-            elif (member_type == _KINDS[2]) != robot:
-                cause = f"{address} is no {member_type}: addresses of Google service accounts, and no others, "
-                cause += f"end in {_ROBOT}"
+            elif (member_type == _MEMBER_TYPES[2]) != is_account:
+                cause = f"{address} is not a {member_type}. Only addresses of Google service accounts end in "
+                cause += _ACCOUNT_SUFFIX
                 yield Problem(
-                    path, cause, f"Write {'serviceAccount' if robot else 'user or group'}, or another address"
+                    path, cause, f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
                 )
-        yield from _twice(one, "members", one.members, "member")
+        yield from _twice(tenant, "members", tenant.members, "member")
 
 
 def groups_are_of_one_domain(settings: Settings) -> Iterator[Problem]:
-    """A cluster knows groups through one group, which is of one domain.
+    """All groups are of one domain, as a cluster finds them through one parent group.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
     """
     first, *others = tenancy.group_domains(settings) or [""]
-    for one in settings.tenants:
-        for index, member in enumerate(one.members):
+    for tenant in settings.tenants:
+        for index, member in enumerate(tenant.members):
             if member.startswith("group:") and member.rpartition("@")[2] in others:
-                cause = f"{member} is of another domain than groups of {first}, and a cluster knows groups of one"
-                remedy = "Name a group of that domain, or users"
-                yield Problem(one.at(f"members[{index}]"), f"{cause} — it would be given nothing", remedy)
+                cause = f"{member} is not a group of {first}, and a cluster supports groups of one domain"
+                remedy = "Use a group of that domain, or users"
+                yield Problem(tenant.at(f"members[{index}]"), f"{cause}. It would get no access", remedy)
 
 
-def _twice(tenant: Tenant, key: str, values: Iterable[str], what: str) -> Iterator[Problem]:
+def _twice(tenant: Tenant, key: str, values: Iterable[str], noun: str) -> Iterator[Problem]:
     for value, count in Counter(values).items():
         if count > 1:
-            cause = f"{what} {value} is there {count} times — one is enough, and another may have been meant"
-            yield Problem(tenant.at(key), cause, "Leave the others out")
+            cause = f"{noun} {value} is listed {count} times. Another {noun} may be missing"
+            yield Problem(tenant.at(key), cause, "List it once")
 
 
-def accounts_are_two(settings: Settings) -> Iterator[Problem]:
-    """Workloads don't run as the account that may submit, and neither account is one that Kubernetes makes."""
-    for one in settings.tenants:
-        if one.service_account == one.deployer:
+def service_accounts_differ(settings: Settings) -> Iterator[Problem]:
+    """Workloads do not run as the deployer, and neither account is Kubernetes' default account."""
+    for tenant in settings.tenants:
+        if tenant.service_account == tenant.deployer:
             yield Problem(
-                one.at("deployer"),
-                f"{one.deployer} is also the service account of the workloads — "
-                "whatever runs in a pod could submit, change and delete work",
-                "Give one of them another name",
+                tenant.at("deployer"),
+                f"{tenant.deployer} is also the service account of the workloads. "
+                "Any pod could submit, change and delete workloads",
+                "Rename one of them",
             )
-        for key, account in (("serviceAccount", one.service_account), ("deployer", one.deployer)):
+        for key, account in (("serviceAccount", tenant.service_account), ("deployer", tenant.deployer)):
             if account == "default":
-                cause = "Kubernetes makes the service account default in every namespace — it could not be created"
-                yield Problem(one.at(key), cause, "Choose another name")
+                cause = "Kubernetes creates a service account default in every namespace. A second could not be created"
+                yield Problem(tenant.at(key), cause, "Choose another name")
 
 
 @needs("gke-ai:queues.priorityClasses")
 def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
-    """A tenant's priority classes are of this stack, and none is the system's."""
-    known = [one.name for one in settings.queues.priority_classes] if settings.queues else []
-    for one in settings.tenants:
-        for index, name in enumerate(one.priority_classes):
-            path = one.at(f"priorityClasses[{index}]")
+    """A tenant's priority classes are in this stack, and none is a system class."""
+    known = [priority_class.name for priority_class in settings.queues.priority_classes] if settings.queues else []
+    for tenant in settings.tenants:
+        for index, name in enumerate(tenant.priority_classes):
+            path = tenant.at(f"priorityClasses[{index}]")
             if name in BUILT_IN_PRIORITIES:
                 cause = f"with {name} the team could evict the cluster's own controllers"
                 yield Problem(path, cause, "Choose a class of gke-ai:queues.priorityClasses")
@@ -138,42 +136,42 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
                 section = "gke-ai:queues.priorityClasses"
                 consequence = "the API server would refuse the pods"
                 yield from unknown(settings, path, section, "priority class", name, known, consequence)
-        yield from _twice(one, "priorityClasses", one.priority_classes, "priority class")
+        yield from _twice(tenant, "priorityClasses", tenant.priority_classes, "priority class")
 
 
 def buckets_exist(settings: Settings) -> Iterator[Problem]:
-    """A tenant's buckets are of this stack, and nobody grants a second time what that gives."""
-    known = {one.name: one for one in settings.buckets}
-    for one in settings.tenants:
-        for index, name in enumerate(one.buckets):
-            path = one.at(f"buckets[{index}]")
-            yield from unknown(settings, path, "gke-ai:buckets", "bucket", name, known, "nothing could be granted")
+    """A tenant's buckets are in this stack, and no bucket repeats the tenant's grant."""
+    known = {bucket.name: bucket for bucket in settings.buckets}
+    for tenant in settings.tenants:
+        for index, name in enumerate(tenant.buckets):
+            path = tenant.at(f"buckets[{index}]")
+            yield from unknown(settings, path, "gke-ai:buckets", "bucket", name, known, "no role could be granted")
             grants = known[name].grants if name in known else []
-            given = tenancy.grant(one)
-            if given in grants:
+            grant = tenancy.grant(tenant)
+            if grant in grants:
                 yield Problem(
                     path,
-                    f"{given.role} on {name} is also granted to {one.name}/{one.service_account} by the bucket — "
-                    "the same grant can't be made twice",
-                    f"Leave it out of {known[name].at(f'grants[{grants.index(given)}]')}",
+                    f"the bucket {name} also grants {grant.role} to {tenant.name}/{tenant.service_account}. "
+                    "The same grant cannot be created twice",
+                    f"Remove {known[name].at(f'grants[{grants.index(grant)}]')}",
                 )
-        yield from _twice(one, "buckets", one.buckets, "bucket")
+        yield from _twice(tenant, "buckets", tenant.buckets, "bucket")
 
 
 def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
-    """A quota is of what Kubernetes counts in a namespace; of objects and devices in whole numbers."""
-    for one in settings.tenants:
-        for resource, text in one.quota.items():
-            path = f'{one.at("quota")}["{resource}"]'
+    """A quota limits resources that Kubernetes counts; objects and devices are whole numbers."""
+    for tenant in settings.tenants:
+        for resource, text in tenant.quota.items():
+            path = f'{tenant.at("quota")}["{resource}"]'
             if _is_counted(resource):
                 whole = resource in _COUNTS or resource.startswith("count/") or _DEVICES.fullmatch(resource)
                 if whole and parse_quantity(text).denominator != 1:
                     yield Problem(path, f"{text} of {resource} is not a whole number", "Write a whole number")
                 continue
-            cause = f"{resource} is nothing that Kubernetes counts in a namespace — the quota would be refused"
+            cause = f"{resource} is not a resource that a quota can limit. Kubernetes would refuse the quota"
             if "/" in resource and not resource.startswith("count/"):
                 device = resource.removeprefix("limits.").removeprefix("requests.")
-                yield Problem(path, cause, f"Of devices only requests are counted: write requests.{device}")
+                yield Problem(path, cause, f"Kubernetes counts only requests of devices. Write requests.{device}")
             elif "gpu" in resource.lower():
                 yield Problem(path, cause, "Did you mean requests.nvidia.com/gpu?")
             else:
@@ -185,14 +183,14 @@ def _is_counted(resource: str) -> bool:
     return resource in (*_COMPUTE, *_COUNTS) or any(pattern.fullmatch(resource) for pattern in patterns)
 
 
-def callers_are_others(settings: Settings) -> Iterator[Problem]:
-    """Pods of the tenant's own namespace may call it anyway."""
-    for one in settings.tenants:
-        if one.name in one.ingress_from:
-            cause = f"{one.name} is the tenant's own namespace, whose pods may call each other anyway"
-            remedy = "Leave it out, or name the namespace that you meant"
-            yield Problem(one.at(f"ingressFrom[{one.ingress_from.index(one.name)}]"), cause, remedy)
-        yield from _twice(one, "ingressFrom", one.ingress_from, "namespace")
+def ingress_is_from_other_namespaces(settings: Settings) -> Iterator[Problem]:
+    """ingressFrom does not list the tenant's own namespace, which is always allowed."""
+    for tenant in settings.tenants:
+        if tenant.name in tenant.ingress_from:
+            cause = f"{tenant.name} is the tenant's own namespace, whose pods may always connect to each other"
+            remedy = "Remove it, or name another namespace"
+            yield Problem(tenant.at(f"ingressFrom[{tenant.ingress_from.index(tenant.name)}]"), cause, remedy)
+        yield from _twice(tenant, "ingressFrom", tenant.ingress_from, "namespace")
 
 
 def _inside(settings: Settings) -> Iterator[tuple[Tenant, Workload]]:
@@ -204,62 +202,67 @@ def _inside(settings: Settings) -> Iterator[tuple[Tenant, Workload]]:
 
 
 def workloads_keep_to_the_tenants_bounds(settings: Settings) -> Iterator[Problem]:
-    """What the stack runs in a tenant's namespace is held to the same as what the team submits."""
-    classes = [one.name for one in settings.queues.priority_classes] if settings.queues else []
-    for tenant, one in _inside(settings):
-        if one.queue is None:
-            mine = tenancy.queues(tenant, settings)
+    """The stack's workloads in a tenant's namespace meet the same policies as the team's own."""
+    classes = [priority_class.name for priority_class in settings.queues.priority_classes] if settings.queues else []
+    for tenant, workload in _inside(settings):
+        if workload.queue is None:
+            queues = tenancy.queues(tenant, settings)
             entry = f"{{name: …, namespace: {tenant.name}, clusterQueue: …}}"
             remedy = (
-                f"Set it to {' or '.join(mine)}" if mine else f"Add {entry} to gke-ai:queues.localQueues, and name it"
+                f"Set it to {' or '.join(queues)}"
+                if queues
+                else f"Add {entry} to gke-ai:queues.localQueues, and name it"
             )
-            cause = f"namespace {tenant.name} is a tenant's, where accelerators are only under a queue"
-            yield Problem(one.at("queue"), f"{cause} — the API server would refuse the pods", remedy)
+            cause = f"namespace {tenant.name} belongs to a tenant, where pods with accelerators need a queue"
+            yield Problem(workload.at("queue"), f"{cause}. The API server would refuse the pods", remedy)
         allowed = tenancy.priority_classes(tenant, settings)
-        if one.priority_class in classes and one.priority_class not in allowed:
-            cause = f"priority class {one.priority_class} is not for tenant {tenant.name}"
-            remedy = f"Add it to {tenant.at('priorityClasses')}, or choose another"
-            yield Problem(one.at("priorityClass"), f"{cause} — the API server would refuse the pods", remedy)
-        if one.service_account == tenant.deployer:
-            cause = f"{tenant.deployer} is the account by which tenant {tenant.name} submits, and no pod may run as it"
-            yield Problem(one.at("serviceAccount"), cause, f"Set it to {tenant.service_account}")
+        if workload.priority_class in classes and workload.priority_class not in allowed:
+            cause = f"priority class {workload.priority_class} is not allowed for tenant {tenant.name}"
+            remedy = f"Add it to {tenant.at('priorityClasses')}, or choose another class"
+            yield Problem(workload.at("priorityClass"), f"{cause}. The API server would refuse the pods", remedy)
+        if workload.service_account == tenant.deployer:
+            cause = f"{tenant.deployer} is the deployer of tenant {tenant.name}, and no pod may run as it"
+            yield Problem(workload.at("serviceAccount"), cause, f"Set it to {tenant.service_account}")
 
 
 def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Problem]:
-    """Baseline has no privileged containers and no network of nodes; restricted nothing of what this program makes.
+    """Baseline allows no privileged containers and no host network; restricted allows none of this program's pods.
 
     https://kubernetes.io/docs/concepts/security/pod-security-standards/
     """
     restricted: dict[str, list[str]] = {}
-    for tenant, one in _inside(settings):
+    for tenant, workload in _inside(settings):
         if tenant.pod_security == "restricted":
-            restricted.setdefault(tenant.name, []).append(one.name)
+            restricted.setdefault(tenant.name, []).append(workload.name)
         elif tenant.pod_security == "baseline":
             wanted = []
-            if isinstance(one, Multislice | TpuBatch) and one.privileged:
+            if isinstance(workload, Multislice | TpuBatch) and workload.privileged:
                 wanted.append(("privileged", "privileged containers"))
-            if isinstance(one, Multislice) and one.host_network:
-                wanted.append(("hostNetwork", "pods on the network of their node"))
-            for key, what in wanted:
-                cause = f"tenant {tenant.name} has Pod Security level baseline, which has no {what}"
-                remedy = f"Leave it out, or set {tenant.at('podSecurity')} to privileged"
-                yield Problem(one.at(key), f"{cause} — the pods would be refused", remedy)
+            if isinstance(workload, Multislice) and workload.host_network:
+                wanted.append(("hostNetwork", "pods on the host network"))
+            for key, noun in wanted:
+                cause = f"tenant {tenant.name} has Pod Security level baseline, which allows no {noun}"
+                remedy = f"Remove it, or set {tenant.at('podSecurity')} to privileged"
+                yield Problem(workload.at(key), f"{cause}. Kubernetes would refuse the pods", remedy)
     for name, names in restricted.items():
-        tenant = next(one for one in settings.tenants if one.name == name)
-        cause = f"{join_names(names)} of this stack run in the namespace as their images do, which may be as root"
-        consequence = "at the level restricted the pods would be refused"
-        yield Problem(tenant.at("podSecurity"), f"{cause} — {consequence}", "Set it to baseline, or run them elsewhere")
+        tenant = next(tenant for tenant in settings.tenants if tenant.name == name)
+        cause = (
+            f"{join_names(names)} of this stack may run as root in the namespace. Kubernetes would refuse such pods "
+        )
+        cause += "at the level restricted"
+        remedy = "Set it to baseline, or run them in another namespace"
+        yield Problem(tenant.at("podSecurity"), cause, remedy)
 
 
 RULES: tuple[Rule, ...] = (
     names_are_namespaces_of_their_own,
     members_can_be_known,
     groups_are_of_one_domain,
-    accounts_are_two,
+    service_accounts_differ,
     priority_classes_exist,
     buckets_exist,
     quotas_are_of_resources,
-    callers_are_others,
+    ingress_is_from_other_namespaces,
     workloads_keep_to_the_tenants_bounds,
     workloads_meet_the_pod_security_level,
 )

@@ -1,4 +1,4 @@
-"""Rules of batch Jobs and Multislice runs on TPUs, and of any Job on nodes that queued provisioning brings.
+"""Rules of batch Jobs and Multislice runs on TPUs, and of Jobs on nodes from queued provisioning.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (slices, Multislice),
 https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest (queued provisioning),
@@ -29,7 +29,6 @@ from settings.plan import (
 )
 from settings.problems import Problem
 from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs
-from settings.rules.workloads import noun_of
 
 TpuRun = TpuBatch | Multislice
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
@@ -38,151 +37,149 @@ _MAX_NAME_LENGTH = 63
 
 
 def _runs(settings: Settings) -> list[TpuRun]:
-    return [one for one in workloads(settings) if isinstance(one, TpuBatch | Multislice)]
+    return [workload for workload in workloads(settings) if isinstance(workload, TpuBatch | Multislice)]
 
 
 def _own_pools(run: TpuRun, settings: Settings) -> list[TpuPool]:
     return [pool for pool in pools_of(run, settings) if isinstance(pool, TpuPool)]
 
 
-def slices_are_named_once(settings: Settings) -> Iterator[Problem]:
+def pools_and_slices_are_named_once(settings: Settings) -> Iterator[Problem]:
     """A flavor names pools or describes a slice, and a run names each of its pools once."""
     for flavor in settings.queues.flavors if settings.queues else []:
         if flavor.tpu is not None and flavor.pools:
-            cause = (
-                f"flavor {flavor.name} names pools and describes a slice — pools have theirs, and they could disagree"
-            )
-            yield Problem(flavor.at("tpu"), cause, "Leave out tpu, or pools")
+            cause = f"flavor {flavor.name} names pools and a slice. The slice could contradict those of the pools"
+            yield Problem(flavor.at("tpu"), cause, "Remove tpu or pools")
     for run in multislices(settings):
         for index, name in enumerate(run.pools):
             if name in run.pools[:index]:
-                cause = f"{name} is there twice — it is one slice, and no two child Jobs can have it"
-                yield Problem(run.at(f"pools[{index}]"), cause, "Write it once")
+                cause = f"{name} is listed twice. It has one slice, which two child Jobs cannot share"
+                yield Problem(run.at(f"pools[{index}]"), cause, "List it once")
 
 
 def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
-    """Multislice is over multi-host slices of one version, topology and machine."""
+    """All slices of a Multislice run are multi-host, of one version, topology and machine type."""
     for run in multislices(settings):
         own = _own_pools(run, settings)
         slices = dict.fromkeys(pool_slice(pool) for pool in own)
         if len(slices) > 1 and run.tpu is None:
-            each = join_names(
+            descriptions = join_names(
                 f"{pool.name}: {pool.version} {pool.topology} of {pool_slice(pool).machine_type}" for pool in own
             )
-            cause = (
-                f"the pools of {run.name} differ ({each}) — Multislice is over equal slices, and GKE would refuse it"
-            )
+            cause = f"the pools of {run.name} differ ({descriptions}). GKE would refuse Multislice over unequal slices"
             yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
             continue
         tpu_slice = workload_slice(run, settings)
         if not tpu_slice.multi_host:
             yield Problem(
                 run.at("tpu" if run.tpu is not None else "pools"),
-                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice is over "
-                "multi-host slices — GKE would refuse it",
-                "Take a larger topology, or a machine with 4 chips; or write a Job of gke-ai:batch for each slice",
+                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
+                "multi-host slices. GKE would refuse it",
+                "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice",
             )
             continue
         modes = {pool.capacity.mode for pool in own}
         if "queuedFlexStart" in modes and len(modes) > 1:
             cause = (
-                f"some pools of {run.name} come by queued provisioning and some don't — a request is for all of them"
+                f"some pools of {run.name} use queued provisioning and some do not. A request must cover all of them"
             )
             yield Problem(run.at("pools"), cause, "Name pools of one capacity mode")
 
 
 @needs("gke-ai:tpuPools")
-def there_is_a_pool_for_each_slice(settings: Settings) -> Iterator[Problem]:
-    """A multi-host pool is one slice."""
+def each_slice_has_a_pool(settings: Settings) -> Iterator[Problem]:
+    """A Multislice run has a pool for each slice, as a multi-host pool is one slice."""
     for run in multislices(settings):
         own = _own_pools(run, settings)
         if own and all(pool_slice(pool).multi_host for pool in own) and run.slices > len(own):
-            cause = f"{run.slices} slices need as many pools, and {run.name} has {len(own)}: a multi-host pool is one "
-            cause += "slice — it would wait for ever"
+            cause = f"{run.slices} slices need {run.slices} multi-host pools, and {run.name} has {len(own)}. "
+            cause += "It would wait forever"
             yield Problem(run.at("slices"), cause, f"Set it to {len(own)} or less, or name more pools")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:cluster.existingMode")
-def autopilot_lets_in_what_it_does(settings: Settings) -> Iterator[Problem]:
-    """Autopilot refuses privileged containers and the network of its nodes."""
+def autopilot_pods_are_not_privileged(settings: Settings) -> Iterator[Problem]:
+    """Autopilot refuses privileged containers and the host network."""
     for run in _runs(settings) if is_autopilot(settings.cluster) else []:
         if run.privileged:
-            cause = "the cluster is Autopilot, which has no privileged containers — the pods would be refused"
-            yield Problem(run.at("privileged"), cause, "Leave it out: TPUs need none on GKE since 1.28")
+            cause = "the cluster is Autopilot, which refuses privileged containers. The run could not start"
+            yield Problem(run.at("privileged"), cause, "Remove it. TPUs have not needed it since GKE 1.28")
         if isinstance(run, Multislice) and run.host_network:
-            cause = "the cluster is Autopilot, whose pods don't get the network of their node — they would be refused"
-            yield Problem(run.at("hostNetwork"), cause, "Leave it out")
+            cause = "the cluster is Autopilot, which refuses pods on the host network. The run could not start"
+            yield Problem(run.at("hostNetwork"), cause, "Remove it")
 
 
 def host_network_has_no_identity(settings: Settings) -> Iterator[Problem]:
-    """Pods on the network of their node get the node's identity, whatever their service account."""
+    """Pods on the host network have the node's identity, not that of their service account."""
     for run in multislices(settings):
         if run.host_network and run.service_account != "default":
-            cause = f"the pods have the network of their node, where service account {run.service_account} has no "
-            cause += "workload identity — they would act as the node, and its grants would do nothing"
-            yield Problem(run.at("serviceAccount"), cause, "Leave out hostNetwork, or serviceAccount")
+            cause = f"the pods are on the host network, where service account {run.service_account} has no "
+            cause += "workload identity. They would have the node's identity, and the grants would have no effect"
+            yield Problem(run.at("serviceAccount"), cause, "Remove hostNetwork or serviceAccount")
         elif run.host_network and run.volume is not None:
-            cause = "the pods have the network of their node, where they have no workload identity — "
-            cause += "they could not mount the bucket"
-            yield Problem(run.at("volume"), cause, "Leave out hostNetwork, or volume")
+            cause = "the pods are on the host network, where they have no workload identity. "
+            cause += "They could not mount the bucket"
+            yield Problem(run.at("volume"), cause, "Remove hostNetwork or volume")
 
 
 def services_are_for_several_pods(settings: Settings) -> Iterator[Problem]:
-    """A headless Service is what the pods of a multi-host Job meet by; a single pod has none to meet."""
+    """Only a multi-host Job has a headless Service, by which its pods find each other."""
     for run in settings.batch:
         if run.service is not None and not workload_slice(run, settings).multi_host:
-            cause = f"the Job runs one pod, on a single-host slice, and service {run.service} — would not be made"
-            yield Problem(run.at("service"), cause, "Leave it out, or choose a multi-host slice")
+            cause = f"the Job runs one pod on a single-host slice. Service {run.service} would not be created"
+            yield Problem(run.at("service"), cause, "Remove it, or choose a multi-host slice")
 
 
 def names_do_not_collide(settings: Settings) -> Iterator[Problem]:
-    """Jobs and Services that are named by the program have names that no other has."""
+    """Names of Jobs and Services that the program derives do not collide with others."""
     jobs: dict[tuple[str, str], str] = {
-        (one.namespace, run_name(one)): "training" for one in settings.training if isinstance(one, FineTune)
+        (run.namespace, run_name(run)): "training" for run in settings.training if isinstance(run, FineTune)
     }
-    named = [one for one in workloads(settings) if not isinstance(one, TpuBatch | Multislice)]
-    services = {(one.namespace, service_name(one)): one.name for one in named}
-    services |= {(one.namespace, one.service): one.name for one in settings.batch if one.service is not None}
+    named = [workload for workload in workloads(settings) if not isinstance(workload, TpuBatch | Multislice)]
+    services = {(workload.namespace, service_name(workload)): workload.name for workload in named}
+    services |= {(run.namespace, run.service): run.name for run in settings.batch if run.service is not None}
     for run in _runs(settings):
         if isinstance(run, TpuBatch) and (run.namespace, run_name(run)) in jobs:
-            cause = f"a fine-tuning run and a batch Job are called {run_name(run)} — the second could not be created"
-            yield Problem(run.at("name"), cause, "Give one another name")
+            cause = (
+                f"a fine-tuning run and a batch Job are both called {run_name(run)}. The second could not be created"
+            )
+            yield Problem(run.at("name"), cause, "Rename one of them")
             continue
-        meets = isinstance(run, Multislice) or (run.service is None and workload_slice(run, settings).multi_host)
-        # The Service is the JobSet's, or has the same hash in its name as the Job.
+        has_service = isinstance(run, Multislice) or (run.service is None and workload_slice(run, settings).multi_host)
+        # A JobSet's Service has its name; a Job's Service has the same hash in its name as the Job.
         service = run_name(run)
-        if meets and (run.namespace, service) in services:
+        if has_service and (run.namespace, service) in services:
             owner = services[run.namespace, service]
-            cause = f"the Service by which its pods meet would be called {service}, as that of {owner} is — "
+            cause = f"the headless Service of the run would be called {service}, like that of {owner}. "
             key = "name" if isinstance(run, Multislice) else "service"
-            yield Problem(run.at(key), f"{cause}the second could not be created", f"Set another {key}")
+            yield Problem(run.at(key), f"{cause}The second could not be created", f"Set another {key}")
 
 
 def names_leave_room(settings: Settings) -> Iterator[Problem]:
-    """Names of pods, which follow from that of their run, are DNS names: 63 characters, beginning with a letter."""
+    """Names of pods, derived from that of their run, have at most 63 characters and begin with a letter."""
     for run in _runs(settings):
         last = workload_slice(run, settings).hosts - 1
         if isinstance(run, Multislice):
             index = f"{run.slices - 1}-0" if pool_of_slice(run, settings) else f"{run.slices - 1}"
             longest = len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX
             if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
-                cause = f"{run.name} begins with a digit — JobSet would refuse it"
+                cause = f"{run.name} begins with a digit. JobSet would refuse it"
                 yield Problem(run.at("name"), cause, "Begin with a letter")
         else:
             longest = len(f"{run_name(run)}-{last}")
             service = service_name(run)
             if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and run.service is None:
-                cause = f"{service} begins with a digit — Kubernetes would refuse the Service of that name"
+                cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
                 yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
         if longest > _MAX_NAME_LENGTH:
             cause = (
-                f"names of the {noun_of(run)}'s pods would have {longest} characters — {_MAX_NAME_LENGTH} are allowed"
+                f"names of the {run.noun}'s pods would have {longest} characters, and the maximum is {_MAX_NAME_LENGTH}"
             )
             yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
 
 
 def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
-    """What is written to /dev/shm counts as memory of the container.
+    """/dev/shm is not larger than the memory of the container, of which it is a part.
 
     https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
     """
@@ -191,77 +188,77 @@ def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Pro
         if run.shared_memory is None or memory is None:
             continue
         if parse_quantity(run.shared_memory) > parse_quantity(memory):
-            cause = f"/dev/shm of {run.shared_memory} counts as memory of the container, which has {memory} — "
-            cause += "a container that filled it would be killed"
+            cause = f"/dev/shm of {run.shared_memory} counts toward the memory of the container, which has {memory}. "
+            cause += "Kubernetes would kill a container that fills it"
             yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")
 
 
-def ports_are_ports(settings: Settings) -> Iterator[Problem]:
+def ports_are_valid(settings: Settings) -> Iterator[Problem]:
     """Ports are numbers from 1 to 65535, each once."""
     for run in _runs(settings):
         for index, port in enumerate(run.ports):
             if not 1 <= port <= 65535:
-                cause = f"{port} is no port — Kubernetes would refuse the pods"
+                cause = f"{port} is not a port number. Kubernetes would refuse the pods"
                 yield Problem(run.at(f"ports[{index}]"), cause, "Write a number from 1 to 65535")
             elif port in run.ports[:index]:
-                cause = f"port {port} is there twice — Kubernetes would refuse the pods"
-                yield Problem(run.at(f"ports[{index}]"), cause, "Write it once")
+                cause = f"port {port} is listed twice. Kubernetes would refuse the pods"
+                yield Problem(run.at(f"ports[{index}]"), cause, "List it once")
 
 
 def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterator[Problem]:
-    """Runs that were replaced stay until their namespace goes, and the default namespace never does."""
+    """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
     for run in [*settings.training, *settings.batch]:
         if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
-            cause = "a changed run is made beside the old, which stays until its namespace goes, and namespace "
-            cause += f"{DEFAULT_NAMESPACE} never does — old runs could not be told from those of others"
+            cause = "an old version of a run stays until its namespace is deleted, and namespace "
+            cause += f"{DEFAULT_NAMESPACE} is never deleted. Nobody could tell old runs from those of others"
             remedy = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
             yield Problem(run.at("namespace"), cause, remedy)
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")
 def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
-    """Nodes of a queued pool come for a request, which Kueue makes for what it admits by a flavor of such pools."""
-    for one in workloads(settings):
-        queued = [pool for pool in pools_of(one, settings) if isinstance(pool.capacity, QueuedFlexStart)]
-        named = isinstance(one, Multislice) or getattr(one, "pool", None) is not None
+    """Workloads on a queued pool are runs in a queue with quota for the pool's flavor."""
+    for workload in workloads(settings):
+        queued = [pool for pool in pools_of(workload, settings) if isinstance(pool.capacity, QueuedFlexStart)]
+        named = isinstance(workload, Multislice) or getattr(workload, "pool", None) is not None
         if not queued or not named:
             continue
         pool = queued[0]
-        path = one.at("pools" if isinstance(one, Multislice) else "pool")
-        cause = f"the nodes of pool {pool.name} come only for a ProvisioningRequest, for all pods of a Job at once"
-        if not isinstance(one, FineTune | Multislice | TpuBatch):
+        path = workload.at("pools" if isinstance(workload, Multislice) else "pool")
+        cause = f"the nodes of pool {pool.name} start only for a ProvisioningRequest for a whole Job"
+        if not isinstance(workload, FineTune | Multislice | TpuBatch):
             remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
-            yield Problem(path, f"{cause}, and this is a server — its pods would stay pending", remedy)
+            yield Problem(path, f"{cause}, and this is a server. Its pods would stay pending", remedy)
             continue
-        queue = cluster_queue_of(one, settings)
+        queue = cluster_queue_of(workload, settings)
         flavors = settings.queues.flavors if settings.queues else []
-        given = {each.flavor for each in queue.flavors} if queue else set()
-        own = [flavor for flavor in flavors if flavor.name in given and pool.name in flavor.pools]
-        if one.queue is None or (queue is not None and not own):
-            missing = "it is under no queue" if one.queue is None else "no flavor of its queue is of that pool"
+        quota_flavors = {flavor_quota.flavor for flavor_quota in queue.flavors} if queue else set()
+        own = [flavor for flavor in flavors if flavor.name in quota_flavors and pool.name in flavor.pools]
+        if workload.queue is None or (queue is not None and not own):
+            missing = "the run has no queue" if workload.queue is None else "its queue has no flavor with that pool"
             yield Problem(
                 path,
-                f"{cause}, which Kueue makes, and {missing} — its pods would stay pending",
-                f"Run it under a queue that gives quota of a flavor with pools: [{pool.name}], "
+                f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending",
+                f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
                 f"or set {pool.at('capacity')} to {{mode: flexStart}}",
             )
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools")
 def flavors_are_queued_or_not(settings: Settings) -> Iterator[Problem]:
-    """All pools of a flavor come by queued provisioning, or none: its admission check is for all of its nodes."""
+    """All pools of a flavor use queued provisioning, or none, as its admission check covers all of its nodes."""
     for flavor in settings.queues.flavors if settings.queues else []:
         own = flavor_pools(flavor, settings)
         queued = [pool.name for pool in own if isinstance(pool.capacity, QueuedFlexStart)]
         if queued and len(queued) < len(own):
-            cause = f"of the pools of flavor {flavor.name}, {join_names(queued)} come by queued provisioning and the "
-            cause += "others don't — Kueue would ask for nodes of all of them, or of none"
-            yield Problem(flavor.at("pools"), cause, "Make a flavor of each kind")
+            cause = f"in flavor {flavor.name} only {join_names(queued)} use queued provisioning. "
+            cause += "Kueue would request nodes of all pools of the flavor, or of none"
+            yield Problem(flavor.at("pools"), cause, "Define a flavor for each capacity mode")
 
 
 @needs("gke-ai:tpuPools")
 def bounds_of_runs_fit_their_pools(settings: Settings) -> Iterator[Problem]:
-    """A bound of the run is for queued provisioning, and no longer than the nodes live."""
+    """A run's maximum duration is for queued provisioning, and not longer than the nodes' lifetime."""
     for run in settings.batch:
         if run.max_run_duration_seconds is None:
             continue
@@ -269,23 +266,23 @@ def bounds_of_runs_fit_their_pools(settings: Settings) -> Iterator[Problem]:
         queued = [mode for mode in modes if isinstance(mode, QueuedFlexStart)]
         path = run.at("maxRunDurationSeconds")
         if not queued:
-            cause = "only queued provisioning asks how long a run takes — on these nodes nothing would read it"
-            yield Problem(path, cause, "Leave it out, or run on a pool with capacity: {mode: queuedFlexStart}")
+            cause = "only queued provisioning uses the maximum duration. On these nodes it would have no effect"
+            yield Problem(path, cause, "Remove it, or use a pool with capacity: {mode: queuedFlexStart}")
             continue
         longest = min(mode.max_run_duration_seconds for mode in queued)
         if run.max_run_duration_seconds > longest:
             cause = (
-                f"the run may take {run.max_run_duration_seconds} s, and the nodes of its pool live for {longest} s — "
+                f"the run may take {run.max_run_duration_seconds} s, and the nodes of its pool live for {longest} s. "
             )
-            yield Problem(path, f"{cause}the request would be refused", f"Set it to {longest} or less")
+            yield Problem(path, f"{cause}GKE would refuse the request", f"Set it to {longest} or less")
 
 
 @needs("gke-ai:queues", "gke-ai:tpuPools")
-def shared_growing_pools_are_counted_each(settings: Settings) -> Iterator[Problem]:
-    """Runs that share pools which grow from zero have quota of each pool by itself.
+def shared_growing_pools_have_their_own_flavors(settings: Settings) -> Iterator[Problem]:
+    """Runs that share pools which grow from zero have separate quota for each pool.
 
-    Such a run names the pool of each slice, and a flavor of several pools can't say which of them is free: two runs
-    would be let in for pools that each has one of, and wait for the other's.
+    Such a run names the pool of each slice, and a flavor of several pools does not show which pool is free. Kueue could
+    admit two runs that each hold a pool and wait for the other's.
     """
     seen: dict[str, Multislice] = {}
     for run in multislices(settings):
@@ -296,38 +293,36 @@ def shared_growing_pools_are_counted_each(settings: Settings) -> Iterator[Proble
             seen.setdefault(pool.name, run)
         if not shared or queue is None or settings.queues is None:
             continue
-        given = {each.flavor for each in queue.flavors}
+        quota_flavors = {flavor_quota.flavor for flavor_quota in queue.flavors}
         several = [
             flavor
             for flavor in settings.queues.flavors
-            if flavor.name in given and (len(flavor.pools) > 1) and set(flavor.pools) & set(shared)
+            if flavor.name in quota_flavors and (len(flavor.pools) > 1) and set(flavor.pools) & set(shared)
         ]
         if several:
             cause = (
-                f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, each slice has its pool by "
+                f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, and flavor {several[0].name} "
             )
-            cause += (
-                f"name, and flavor {several[0].name} counts {join_names(several[0].pools)} as one — both could be let "
-            )
-            cause += "in and wait for a pool that the other has"
-            yield Problem(run.at("pools"), cause, "Make a flavor of each pool, or give the runs pools of their own")
+            cause += f"counts {join_names(several[0].pools)} as one. Kueue could admit both, and each would wait for "
+            cause += "a pool that the other holds"
+            yield Problem(run.at("pools"), cause, "Define a flavor for each pool, or use different pools for the runs")
             return
 
 
 RULES: tuple[Rule, ...] = (
-    slices_are_named_once,
+    pools_and_slices_are_named_once,
     slices_of_a_run_are_alike,
-    there_is_a_pool_for_each_slice,
-    autopilot_lets_in_what_it_does,
+    each_slice_has_a_pool,
+    autopilot_pods_are_not_privileged,
     host_network_has_no_identity,
     services_are_for_several_pods,
     names_do_not_collide,
     names_leave_room,
     shared_memory_is_memory_of_the_container,
-    ports_are_ports,
+    ports_are_valid,
     runs_in_the_default_namespace_have_fixed_names,
     queued_pools_take_queued_runs,
     flavors_are_queued_or_not,
     bounds_of_runs_fit_their_pools,
-    shared_growing_pools_are_counted_each,
+    shared_growing_pools_have_their_own_flavors,
 )

@@ -1,4 +1,4 @@
-"""Rules of the versions that a configuration holds."""
+"""Rules of the chart versions in a configuration."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from settings.model import Settings
 from settings.problems import Problem
 from settings.rules.common import Rule
 
-# The first version of Kueue that stores the API that this program writes: https://github.com/kubernetes-sigs/kueue/releases
+# First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
 OLDEST_KUEUE = (0, 16)
 
 
 def kueue_knows_the_objects(settings: Settings) -> Iterator[Problem]:
-    """Kueue is held at no version that would refuse, or lose, what this program writes."""
-    held = settings.queues.kueue_version if settings.queues else None
-    if held and tuple(map(int, held.split(".")[:2])) < OLDEST_KUEUE:
+    """Kueue is not older than the API version of this program's objects."""
+    pinned = settings.queues.kueue_version if settings.queues else None
+    if pinned and tuple(map(int, pinned.split(".")[:2])) < OLDEST_KUEUE:
         oldest = ".".join(map(str, OLDEST_KUEUE))
         yield Problem(
             "gke-ai:queues.kueueVersion",
-            f"Kueue {held} doesn't store {KUEUE_API} — its queues would not be what is configured",
-            f"Hold {oldest} or newer, or leave kueueVersion out; see docs/upgrading.md",
+            f"Kueue {pinned} does not store {KUEUE_API}. Its queues would differ from the configuration",
+            f"Set {oldest} or newer, or remove kueueVersion (docs/upgrading.md)",
         )
 
 

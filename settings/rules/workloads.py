@@ -1,4 +1,4 @@
-"""Rules of servers and runs, each on its own and among themselves."""
+"""Rules of servers and runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubern
 from settings.rules.pools import not_built
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
-# By which the slices of a run find each other; set by GKE, or by this program.
+# Variables by which the slices of a run find each other. GKE or this program sets them.
 MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
@@ -51,73 +51,71 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?"
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
-def noun_of(workload: Workload) -> str:
-    if isinstance(workload, Server):
-        return "server"
-    return "batch Job" if isinstance(workload, TpuBatch) else "training"
-
-
 def _has_service(workload: Workload) -> bool:
     return not isinstance(workload, Multislice) and not (isinstance(workload, TpuBatch) and workload.service is None)
 
 
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
-    """No two servers, no two runs and no two Services of one name in a namespace."""
+    """Names of servers, runs and Services are unique in a namespace."""
     consequence = "the second could not be created"
-    servers = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.serving)
+    servers = ((server, "name", f"{server.namespace}/{server.name}") for server in settings.serving)
     yield from repeated(servers, "server", consequence)
-    jobs = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.training)
+    jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in settings.training)
     yield from repeated(jobs, "training", consequence)
-    batch = ((one, "name", f"{one.namespace}/{one.name}") for one in settings.batch)
+    batch = ((run, "name", f"{run.namespace}/{run.name}") for run in settings.batch)
     yield from repeated(batch, "batch Job", consequence)
-    # Two of a kind and name are told once.
+    # Report a repeated name once.
     distinct = {
-        (noun_of(one), one.namespace, one.name): one for one in reversed(workloads(settings)) if _has_service(one)
+        (workload.noun, workload.namespace, workload.name): workload
+        for workload in reversed(workloads(settings))
+        if _has_service(workload)
     }.values()
-    services = ((one, "service", f"{one.namespace}/{service_name(one)}") for one in reversed(list(distinct)))
-    yield from repeated(services, "Service", f"{consequence}; it is named after the workload unless service says")
+    services = (
+        (workload, "service", f"{workload.namespace}/{service_name(workload)}") for workload in reversed(list(distinct))
+    )
+    yield from repeated(
+        services, "Service", f"{consequence}. A Service has the name of its workload, or that in service"
+    )
 
 
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
-    """Services begin with a letter and leave Kubernetes its own; pods of a run have names of 63 characters at most."""
+    """Names of Services begin with a letter, and names of pods have at most 63 characters."""
     for workload in workloads(settings):
         if _has_service(workload) and (workload.namespace, service_name(workload)) == (DEFAULT_NAMESPACE, "kubernetes"):
-            cause = "Service kubernetes of namespace default is the API server's — the second could not be created"
+            cause = "Service kubernetes in namespace default belongs to the API server. A second could not be created"
             yield Problem(workload.at("service"), cause, "Choose another name")
         if _has_service(workload) and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
-            cause = f"{service_name(workload)} begins with a digit — Kubernetes would refuse the Service"
+            cause = f"{service_name(workload)} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if service_name(workload) == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
     for job in fine_tunes(settings):
         longest = f"{run_name(job)}-{job.pods - 1}"
         if len(longest) > 63:
-            cause = f"the pods of the Job would be called {longest}, {len(longest)} characters — 63 are allowed"
+            cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
             yield Problem(job.at("name"), cause, f"Shorten the name by {len(longest) - 63} characters")
 
 
 def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
-    """The stack makes its namespaces, so none that the cluster's own controllers live in.
+    """Workloads are not in system namespaces, and queued ones not in the default namespace.
 
-    What Kueue holds by a finalizer (pods of a server, Workloads of a Job) is awaited with its namespace when a stack
-    goes; so in the default namespace, which stays, there may be none. A JobSet's deletion is awaited itself.
+    Kueue holds pods of a server and Workloads of a Job by a finalizer. The program waits for their deletion by deleting
+    their namespace, which is impossible for the default namespace. It waits for a JobSet's deletion directly.
     """
     queues = settings.queues.local_queues if settings.queues else []
-    every: list[Workload | LocalQueue] = [*workloads(settings), *queues]
-    for one in every:
-        if isinstance(one, Workload) and one.namespace == DEFAULT_NAMESPACE:
-            if one.queue is not None and not isinstance(one, Multislice):
-                cause = (
-                    f"the {noun_of(one)} is under a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted — "
-                )
-                cause += "pods that Kueue still holds when the stack goes would stay for ever"
-                yield Problem(one.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
-        elif is_system(one.namespace):
-            cause = f"namespace {one.namespace} belongs to the cluster, and the stack makes its namespaces — "
-            yield Problem(one.at("namespace"), f"{cause}it could not be created", "Choose another namespace")
+    items: list[Workload | LocalQueue] = [*workloads(settings), *queues]
+    for item in items:
+        if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
+            if item.queue is not None and not isinstance(item, Multislice):
+                cause = f"the {item.noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
+                cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
+                yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
+        elif is_system(item.namespace):
+            cause = f"namespace {item.namespace} belongs to the cluster. The stack could not create it"
+            yield Problem(item.at("namespace"), cause, "Choose another namespace")
 
 
 def queues_exist(settings: Settings) -> Iterator[Problem]:
-    """A workload's queue is a local queue of its own namespace."""
+    """A workload's queue is a local queue in its namespace."""
     local = settings.queues.local_queues if settings.queues else []
     for workload in workloads(settings):
         here = [queue.name for queue in local if queue.namespace == workload.namespace]
@@ -128,21 +126,21 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, not in {workload.namespace}, "
-                f"where the {noun_of(workload)} is — Kueue looks in the pod's own namespace and would never admit it",
+                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.noun} is "
+                f"in {workload.namespace}. Kueue would never admit it",
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
             consequence = "Kueue would never admit the pods"
-            what = f"in namespace {workload.namespace}, local queue"
+            noun = f"in namespace {workload.namespace}, local queue"
             path = workload.at("queue")
             section = "gke-ai:queues.localQueues"
-            yield from unknown(settings, path, section, what, workload.queue, here, consequence)
+            yield from unknown(settings, path, section, noun, workload.queue, here, consequence)
 
 
 def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
-    """A workload's priority class is one of this stack, or built in."""
-    own = [one.name for one in settings.queues.priority_classes] if settings.queues else []
+    """A workload's priority class is in this stack, or built in."""
+    own = [priority_class.name for priority_class in settings.queues.priority_classes] if settings.queues else []
     for workload in workloads(settings):
         if workload.priority_class is not None:
             yield from unknown(
@@ -157,7 +155,7 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
 
 
 def pools_exist(settings: Settings) -> Iterator[Problem]:
-    """The pool that a workload names is one of this stack."""
+    """The pool of a workload is in this stack."""
     pools = [pool.name for pool in settings.gpu_pools]
     autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for workload in gpu_workloads(settings):
@@ -165,39 +163,41 @@ def pools_exist(settings: Settings) -> Iterator[Problem]:
             continue
         path = workload.at("pool")
         if autopilot:
-            cause = f"the cluster is Autopilot and has no pools, so no {workload.pool} — the pods would stay pending"
-            yield Problem(path, cause, "Write accelerator: nvidia-l4, or another type, instead of pool")
+            cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
+            yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
         else:
             consequence = "the pods would stay pending"
             yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
 
 
-def each_says_where_it_runs(settings: Settings) -> Iterator[Problem]:
-    """A workload names a pool of the stack, or a GPU type where Google or an existing cluster has the nodes."""
+def workloads_have_a_pool_or_an_accelerator(settings: Settings) -> Iterator[Problem]:
+    """A GPU workload names a pool of the stack or a GPU type, not both."""
     pools = [pool.name for pool in settings.gpu_pools]
     for workload in gpu_workloads(settings):
-        noun = noun_of(workload)
+        noun = workload.noun
         if workload.compute_class is not None:
             continue
         if workload.pool is not None and workload.accelerator is not None:
-            cause = f"the {noun} names a pool and an accelerator — the pool has its own, and the two could disagree"
-            yield Problem(workload.at("accelerator"), cause, "Leave one of them out")
+            cause = f"the {noun} names a pool and an accelerator. The accelerator could contradict that of the pool"
+            yield Problem(workload.at("accelerator"), cause, "Remove one of them")
         elif workload.pool is None and workload.accelerator is None:
-            cause = f"the {noun} asks for GPUs and does not say of which nodes — it would be put on any"
+            cause = f"the {noun} requests GPUs and names no pool or GPU type. It would run on any node"
             names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
             yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
         elif workload.accelerator is not None and workload.accelerator not in GPUS:
-            cause = f"{workload.accelerator} is no GPU type of the catalogue — the pods would stay pending"
+            cause = f"{workload.accelerator} is not a GPU type of the catalog. The pods would stay pending"
             yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
         elif workload.accelerator is not None:
-            for unbuilt in (one for one in machines_with(workload.accelerator) if one.name in NOT_BUILT):
+            for unbuilt in (
+                machine_type for machine_type in machines_with(workload.accelerator) if machine_type.name in NOT_BUILT
+            ):
                 yield not_built(workload.at("accelerator"), unbuilt)
 
 
-def runs_stay_where_nodes_reach_each_other(settings: Settings) -> Iterator[Problem]:
-    """A run whose pods need several nodes gets no machine whose GPUs reach other nodes over a network of their own.
+def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Problem]:
+    """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
-    This program sets up no such network yet, and over a node's own the GPUs would wait for each other most of the time.
+    This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
     for run in fine_tunes(settings):
         for machine_type in _machines_of(run, settings):
@@ -205,8 +205,8 @@ def runs_stay_where_nodes_reach_each_other(settings: Settings) -> Iterator[Probl
                 yield Problem(
                     run.at("pods"),
                     f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
-                    f"reach each other by {machine_type.fabric}; this program does not set it up yet — the GPUs would "
-                    "be paid for and wait for the network",
+                    f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
+                    "wait for the network",
                     f"Use up to {machine_type.gpus} GPUs in all, on one node, or machines such as g2-standard-96 or "
                     "a2-ultragpu-8g",
                 )
@@ -214,19 +214,23 @@ def runs_stay_where_nodes_reach_each_other(settings: Settings) -> Iterator[Probl
 
 
 def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
-    """The machine types that a run may get, of its pools, its compute class or its GPU type."""
+    """The machine types that a run may use, by its pools, its compute class or its GPU type."""
     if run.compute_class is not None:
-        priorities = [one.priorities for one in settings.compute_classes if one.name == run.compute_class]
+        priorities = [
+            compute_class.priorities
+            for compute_class in settings.compute_classes
+            if compute_class.name == run.compute_class
+        ]
         names = [priority.machine_type for of_class in priorities for priority in of_class]
         return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
     if pools := [pool for pool in pools_of(run, settings) if isinstance(pool, GpuPool)]:
         return [machine(pool.machine_type) for pool in pools]
-    return [one for one in machines_with(run.accelerator or "") if one.name not in NOT_BUILT]
+    return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
-    """A new Standard cluster has the GPUs of its pools and no others."""
+    """A new Standard cluster has only the GPUs of its pools."""
     for workload in gpu_workloads(settings):
         if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
@@ -235,13 +239,13 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
             have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
-                f"no pool of the cluster has {workload.accelerator}: {have} — the pods would stay pending",
-                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name one that is there",
+                f"no pool of the cluster has {workload.accelerator}: {have}. The pods would stay pending",
+                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name another GPU type",
             )
 
 
 def pools_can_serve(settings: Settings) -> Iterator[Problem]:
-    """Pools on whose nodes this stack's workloads could not run."""
+    """The default image runs on the processors of the workload's pool."""
     for workload in gpu_workloads(settings):
         for pool in pools_of(workload, settings) if workload.pool is not None else ():
             assert isinstance(pool, GpuPool)
@@ -249,13 +253,13 @@ def pools_can_serve(settings: Settings) -> Iterator[Problem]:
             if machine(pool.machine_type).arch == "arm64" and pinned:
                 yield Problem(
                     workload.at("image"),
-                    f"{pool.machine_type} has Arm processors, and the default image is for amd64 — it could not start",
+                    f"{pool.machine_type} has Arm processors, and the default image is for amd64. It could not start",
                     "Choose a pool with another machine type",
                 )
 
 
 def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
-    """No token in the environment, no variable that a key of the workload already sets, and names that are names."""
+    """Environment variables have valid names, repeat no key of the workload and contain no token."""
     for workload in workloads(settings):
         set_by = _variables(workload)
         for name, value in workload.env.items():
@@ -263,15 +267,16 @@ def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
             if name in _TOKEN_VARIABLES or TOKEN.search(value):
                 yield Problem(
                     path,
-                    "a token stands in plain text — everyone who can read this file or the cluster could read it",
-                    "Leave it out: run pulumi config set --secret gke-ai:hfToken, and revoke this token",
+                    "the variable contains a token in plain text. Everyone who can read this file or the cluster could "
+                    "read it",
+                    "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken",
                 )
             elif name in set_by:
-                cause = f"{name} is set by {set_by[name]} — the container would have it twice"
-                yield Problem(path, cause, f"Leave it out and set {workload.at(set_by[name])}")
+                cause = f"{set_by[name]} sets {name}. The container would have it twice"
+                yield Problem(path, cause, f"Remove it and set {workload.at(set_by[name])}")
             elif not _ENV_NAME.fullmatch(name):
-                cause = f'"{name}" is no name of an environment variable — no shell could read it'
-                yield Problem(workload.at("env"), cause, "Use letters, digits and '_', not beginning with a digit")
+                cause = f'"{name}" is not a valid name of an environment variable. No shell could read it'
+                yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
 
 
 def _variables(workload: Workload) -> Mapping[str, str]:
@@ -297,70 +302,72 @@ def _variables(workload: Workload) -> Mapping[str, str]:
 
 
 def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
-    """Labels are well-formed, and not those that a key of the workload already sets."""
+    """Labels are valid, and repeat no key of the workload."""
     for workload in workloads(settings):
         yield from kubernetes_labels(workload, "labels", workload.labels)
         taken = {QUEUE_LABEL: "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
         for label in taken.keys() & workload.labels.keys():
-            cause = f"label {label} is set by {taken[label]} — the pods would have it twice"
-            yield Problem(workload.at("labels"), cause, f"Leave it out and set {workload.at(taken[label])}")
+            cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
+            yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
     for server in settings.serving:
         yield from kubernetes_labels(server, "app", {"app": server.app or server.name})
 
 
 def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
-    """Models and data sets are named as on Hugging Face, not by URL."""
+    """Models and datasets are ids on Hugging Face, not URLs."""
     ids: list[tuple[Workload, str, str]] = [
-        (one, "model", one.model) for one in settings.serving if isinstance(one, GpuServer)
+        (server, "model", server.model) for server in settings.serving if isinstance(server, GpuServer)
     ]
     ids += [(job, "baseModel", job.base_model) for job in fine_tunes(settings)]
     ids += [(job, "dataset.name", job.dataset.name) for job in fine_tunes(settings)]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
-            cause = f'"{name}" is no id on Hugging Face — the download would fail'
+            cause = f'"{name}" is not an id on Hugging Face. The download would fail'
             yield Problem(workload.at(key), cause, "Write OWNER/NAME, for example google/gemma-2-9b-it")
 
 
-def variables_and_keys_are_names(settings: Settings) -> Iterator[Problem]:
-    """The port's variable and the Secret's key have the form that Kubernetes takes."""
+def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]:
+    """The port variable and the key of the Secret are valid names."""
     for server in settings.serving:
         if isinstance(server, Tgi) and not _ENV_NAME.fullmatch(server.port_variable):
-            cause = (
-                f'"{server.port_variable}" is no name of an environment variable — the server would not get its port'
+            cause = f'"{server.port_variable}" is not a valid name of an environment variable. '
+            cause += "The server would not get its port"
+            yield Problem(
+                server.at("portVariable"), cause, "Use letters, digits and '_', and do not begin with a digit"
             )
-            yield Problem(server.at("portVariable"), cause, "Use letters, digits and '_', not beginning with a digit")
     keys: dict[tuple[str, str], str] = {}
     for workload in workloads(settings):
         secret = token_secret_of(workload)
         if secret is None:
             continue
         if not _SECRET_KEY.fullmatch(secret.key):
-            cause = f'"{secret.key}" is no key of a Secret — Kubernetes would refuse it'
+            cause = f'"{secret.key}" is not a valid key of a Secret. Kubernetes would refuse it'
             yield Problem(workload.at("tokenSecret.key"), cause, "Use letters, digits, '-', '_' and '.'")
         first = keys.setdefault((workload.namespace, secret.name), secret.key)
         if first != secret.key:
-            cause = f"Secret {workload.namespace}/{secret.name} has key {first} for another workload, here {secret.key}"
-            yield Problem(workload.at("tokenSecret.key"), cause, f"Write {first}, or give tokenSecret another name")
+            cause = f"another workload uses key {first} of Secret {workload.namespace}/{secret.name}, not {secret.key}"
+            yield Problem(workload.at("tokenSecret.key"), cause, f"Write {first}, or set another tokenSecret.name")
 
 
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
-    """The bucket is mounted at an absolute path, and checkpoints of fine-tuning runs are written below it."""
+    """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
     for run in bucket_runs(settings):
         volume = volume_of(run)
         assert volume is not None
         mount = PurePosixPath(volume.mount_path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
-            cause = f"{mount} can't hold the bucket — it takes an absolute path other than / and /dev/shm"
+            cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
             yield Problem(run.at("volume.mountPath"), cause, "Write for example /model-data")
         elif isinstance(run, FineTune):
             target = PurePosixPath(model_path(run))
             if not target.is_relative_to(mount) or ".." in target.parts:
-                cause = f"{target} is not below {mount}, where the bucket is — checkpoints would be lost with the pod"
+                cause = f"{target} is not below {mount}, the mount path of the bucket. The checkpoints would be lost "
+                cause += "with the pod"
                 yield Problem(run.at("modelPath"), cause, f"Write a path below {mount}")
 
 
-def checkpoints_have_a_folder_each(settings: Settings) -> Iterator[Problem]:
-    """No two runs write checkpoints to one folder: each would delete the other's, or go on from them."""
+def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Problem]:
+    """No two runs write checkpoints to the same folder."""
     seen: dict[tuple[str, PurePosixPath], FineTune] = {}
     for job in fine_tunes(settings):
         mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(model_path(job))
@@ -369,9 +376,9 @@ def checkpoints_have_a_folder_each(settings: Settings) -> Iterator[Problem]:
         first = seen.setdefault((job.volume.bucket, target.relative_to(mount)), job)
         if first is not job:
             cause = f"{first.name} writes its checkpoints to the same folder of bucket {job.volume.bucket}. "
-            cause += "Each run would delete the other's, or go on from them"
+            cause += "Each run would delete the other's, or continue from them"
             remedy = f"Write another folder below {mount}"
-            remedy += "" if job.fixed_name else ", or leave it out"
+            remedy += "" if job.fixed_name else ", or remove it"
             yield Problem(job.at("modelPath"), cause, remedy)
 
 
@@ -382,14 +389,14 @@ RULES: tuple[Rule, ...] = (
     queues_exist,
     priority_classes_exist,
     pools_exist,
-    each_says_where_it_runs,
-    runs_stay_where_nodes_reach_each_other,
+    workloads_have_a_pool_or_an_accelerator,
+    runs_over_several_nodes_have_a_network,
     accelerators_are_in_a_pool,
     pools_can_serve,
     environment_is_free_to_set,
     labels_are_free_to_set,
     models_are_hub_ids,
-    variables_and_keys_are_names,
+    variables_and_secret_keys_are_valid,
     paths_are_on_the_volume,
-    checkpoints_have_a_folder_each,
+    runs_have_separate_checkpoint_folders,
 )

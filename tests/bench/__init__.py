@@ -1,1 +1,1 @@
-"""`make bench`: speeds, each a ratio of two things measured in one run."""
+"""`make bench`: measures speed, mostly as ratios of two actions in the same run."""

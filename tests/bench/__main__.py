@@ -1,4 +1,4 @@
-"""Measures the program against what it can't be faster than, and prints one table."""
+"""Measures the program against lower bounds and prints a table."""
 
 from __future__ import annotations
 
@@ -30,20 +30,23 @@ BARE = Path(__file__).parent / "bare"
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long an action takes."""
-    began = time.perf_counter()
+    """Returns the duration of an action in seconds."""
+    started = time.perf_counter()
     action()
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def pairs(ours: Callable[[], object], theirs: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Medians of two actions, run in turn so that a noisy machine disturbs both alike; one round to warm up."""
+    """Medians of two actions after a warm-up round.
+
+    They alternate, so a noisy machine slows down both.
+    """
     times = [(seconds(ours), seconds(theirs)) for _ in range(rounds + 1)][1:]
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
 def previews(emulator: Emulator) -> tuple[float, float]:
-    """A preview of the example, and one of a bare program that registers as many resources through the same plugins."""
+    """A preview of the example, and of a bare program that registers as many resources with the same plugins."""
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
     resources = [
@@ -57,7 +60,7 @@ def previews(emulator: Emulator) -> tuple[float, float]:
     ]
     file = emulator.state / "resources.json"
     file.write_text(json.dumps(resources))
-    emulator.make("preview", config)  # makes the stack
+    emulator.make("preview", config)  # creates the stack
     bare = Emulator(emulator.state, stack="bare", extra=(("BENCH_RESOURCES", str(file)),))
     folder = emulator.state / "bare"
     shutil.copytree(BARE, folder)
@@ -66,14 +69,15 @@ def previews(emulator: Emulator) -> tuple[float, float]:
     bare.run("pulumi", "stack", "init", *chosen)
 
     def preview_bare() -> None:
-        said = bare.run("pulumi", "preview", *chosen)
-        assert re.search(rf"\+ {len(resources) + 2} to create", said), said  # and the stack and its provider
+        output = bare.run("pulumi", "preview", *chosen)
+        # The two more are the stack and its provider.
+        assert re.search(rf"\+ {len(resources) + 2} to create", output), output
 
     return pairs(lambda: emulator.pulumi("preview"), preview_bare)
 
 
-def of_any_size(emulator: Emulator) -> tuple[float, float]:
-    """Seconds a resource of a preview of the generated stack at its full size, and at half of it."""
+def large_stack(emulator: Emulator) -> tuple[float, float]:
+    """Seconds per resource of a preview, for the generated stack at full size and at half size."""
     half = Emulator(emulator.state, stack="half")
     counts = [generated(emulator, TEAMS), generated(half, TEAMS // 2)]
     times = pairs(lambda: emulator.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
@@ -81,22 +85,22 @@ def of_any_size(emulator: Emulator) -> tuple[float, float]:
 
 
 def generated(emulator: Emulator, teams: int) -> int:
-    """Makes the stack of so many teams, and returns how many resources it has."""
-    said = emulator.make("preview", emulator.configure(EMPTY, **sections(teams)))
-    found = re.search(r"\+ (\d+) to create", said)
-    assert found, said
-    return int(found[1])
+    """Creates the stack for this number of teams and returns its number of resources."""
+    output = emulator.make("preview", emulator.configure(EMPTY, **sections(teams)))
+    match = re.search(r"\+ (\d+) to create", output)
+    assert match, output
+    return int(match[1])
 
 
 def no_op(emulator: Emulator) -> tuple[float, float]:
-    """An up that changes nothing, and a preview of the same stack."""
+    """An update without changes, and a preview of the same stack."""
     emulator.make("up", emulator.configure(EXAMPLE))
     up = ("up", "--yes", "--skip-preview", "--suppress-outputs")
     return pairs(lambda: emulator.pulumi(*up), lambda: emulator.pulumi("preview", "--suppress-outputs"))
 
 
 def in_cluster(emulator: Emulator) -> tuple[float, float]:
-    """The in-cluster part of an up, and helm and kubectl applying the same chart and objects to the same readiness."""
+    """The in-cluster part of an update, and helm and kubectl with the same chart, objects and readiness."""
     cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
     existing = {
         "name": cluster["name"],
@@ -118,10 +122,10 @@ def in_cluster(emulator: Emulator) -> tuple[float, float]:
             for r in recorded
             if r["type"].startswith("kubernetes:") and r["inputs"] is not release and "kind" in r["inputs"]
         ]
-        for found in objects:
-            if found["kind"] == "Secret":
-                found.pop("data", None)
-                found["stringData"] = {"hf_api_token": "none"}
+        for obj in objects:
+            if obj["kind"] == "Secret":
+                obj.pop("data", None)
+                obj["stringData"] = {"hf_api_token": "none"}
         order = {
             "Namespace": 0,
             "PriorityClass": 0,
@@ -132,25 +136,25 @@ def in_cluster(emulator: Emulator) -> tuple[float, float]:
         }
         return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
 
-    def idle() -> None:  # both begin with a cluster that has no nodes yet
-        until_none(lambda: emulator.get("nodes"), "no node is left of the round before")
+    def wait_until_empty() -> None:  # both start with a cluster without nodes
+        until_none(lambda: emulator.get("nodes"), "the nodes of the previous round are deleted")
 
     times: list[tuple[float, float]] = []
     for _ in range(3):
-        emulator.make("preview", config)  # makes the stack
+        emulator.make("preview", config)  # creates the stack
         own = seconds(ours)
         emulator.kubeconfig()
         applied = manifests()
         emulator.make("down")
-        idle()
+        wait_until_empty()
         times.append((own, seconds(partial(by_hand, emulator, *applied))))
         clean_by_hand(emulator, *applied)
-        idle()
+        wait_until_empty()
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
 def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
-    """What a person would run: apply, helm install --wait, apply until the webhook answers, wait for one replica."""
+    """The commands of a person: apply, helm install --wait, apply until the webhook answers, wait for one replica."""
     kubeconfig = emulator.kubeconfig()
 
     def apply(stage: list[dict[str, Any]]) -> None:
@@ -168,7 +172,7 @@ def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[
         ]
         eventually(
             lambda: subprocess.run(command, env=emulator.environment, capture_output=True).returncode == 0,
-            "kubectl apply goes through",
+            "kubectl apply succeeds",
         )
 
     values = emulator.state / "values.yaml"
@@ -184,50 +188,55 @@ def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[
 
 
 def clean_by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
-    """Undoes `by_hand`: Kueue while its namespace is still there, and after all that it manages."""
+    """Undoes `by_hand`.
+
+    Kueue goes after the objects that it manages, and before its namespace.
+    """
     first, queues, workloads = stages
 
     def delete(stage: list[dict[str, Any]]) -> None:
-        for found in reversed(stage):
-            named = found["metadata"]
-            where = ["-n", named["namespace"]] if "namespace" in named else []
-            emulator.kubectl("delete", found["kind"], named["name"], *where, "--ignore-not-found")
+        for obj in reversed(stage):
+            metadata = obj["metadata"]
+            namespace = ["-n", metadata["namespace"]] if "namespace" in metadata else []
+            emulator.kubectl("delete", obj["kind"], metadata["name"], *namespace, "--ignore-not-found")
 
     delete(workloads)
     delete(queues)
-    uninstall = f"helm uninstall {release['name']} -n {release['namespace']}"  # with --wait it would hang at times
+    uninstall = f"helm uninstall {release['name']} -n {release['namespace']}"  # with --wait it sometimes hangs
     emulator.run("sh", "-c", f"KUBECONFIG={emulator.kubeconfig()} {uninstall}")
     emulator.kubectl("wait", "--for=delete", "crd", "clusterqueues.kueue.x-k8s.io", "--timeout=60s")
     delete(first)
 
 
 def first_registration(emulator: Emulator) -> float:
-    """Seconds from the start of the program, its imports included, to its first registration."""
+    """Seconds from the start of the program, including imports, to its first registration."""
     probe = (
-        "import time; began = time.perf_counter()\n"
+        "import time; started = time.perf_counter()\n"
         "import os, runpy, pulumi.resource\n"
-        "def first(*_, **__): print(time.perf_counter() - began, flush=True); os._exit(0)\n"
+        "def first(*_, **__): print(time.perf_counter() - started, flush=True); os._exit(0)\n"
         "pulumi.resource.register_resource = first\n"
         "runpy.run_path('__main__.py', run_name='__main__')"
     )
-    found = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
-    config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
+    values = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
+    config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
     os.environ |= {"PULUMI_CONFIG": json.dumps({**config, "gcp:project": "bench"})}
     return statistics.median(float(emulator.run("python", "-c", probe).split()[-1]) for _ in range(ROUNDS))
 
 
 def main() -> None:
     """Measures everything and prints the table."""
-    table = Table("what", "ours", "against", "ratio", "goal", title="Speed", title_justify="left", box=None)
+    table = Table(
+        "measurement", "ours", "compared with", "ratio", "goal", title="Speed", title_justify="left", box=None
+    )
     progress = Console(stderr=True)
 
-    def row(what: str, measured: tuple[float, float], goal: str) -> None:
-        ours, theirs = measured
-        table.add_row(what, f"{ours:.2f} s", f"{theirs:.2f} s", f"{ours / theirs:.2f}×", goal)
+    def row(title: str, medians: tuple[float, float], goal: str) -> None:
+        ours, theirs = medians
+        table.add_row(title, f"{ours:.2f} s", f"{theirs:.2f} s", f"{ours / theirs:.2f}×", goal)
 
     with fresh() as emulator:
         progress.print("preview against a bare program …")
-        row("preview; a bare program of as many resources", previews(emulator), "1.15×, at most 2×")
+        row("preview; a bare program with as many resources", previews(emulator), "1.15×, at most 2×")
         progress.print("time until the first registration …")
         table.add_row(
             "start of the program to its first registration",
@@ -237,10 +246,10 @@ def main() -> None:
             "at most 1 s",
         )
     with fresh() as emulator:
-        progress.print(f"a stack of {TEAMS * POOLS} pools and {TEAMS * WORKLOADS} workloads, and half of it …")
-        full, half = of_any_size(emulator)
+        progress.print(f"a stack of {TEAMS * POOLS} pools and {TEAMS * WORKLOADS} workloads, and half as large …")
+        full, half = large_stack(emulator)
         table.add_row(
-            f"preview of {TEAMS * POOLS} pools, {TEAMS} queues, {TEAMS * WORKLOADS} workloads; of half, a resource",
+            f"preview per resource: {TEAMS * POOLS} pools, {TEAMS} queues, {TEAMS * WORKLOADS} workloads; half as many",
             f"{full * 1000:.1f} ms",
             f"{half * 1000:.1f} ms",
             f"{full / half:.2f}×",
@@ -248,15 +257,15 @@ def main() -> None:
         )
     with fresh() as emulator:
         progress.print("in-cluster part of up against helm and kubectl …")
-        row("up in a cluster that exists; helm and kubectl", in_cluster(emulator), "at most 1.25×")
+        row("up in an existing cluster; helm and kubectl", in_cluster(emulator), "at most 1.25×")
     with fresh() as emulator:
-        progress.print("up that changes nothing against a preview …")
-        row("up that changes nothing; a preview", no_op(emulator), "at most 1.15×")
+        progress.print("up without changes against a preview …")
+        row("up without changes; a preview", no_op(emulator), "at most 1.15×")
     with fresh() as emulator:
-        progress.print("from nothing to a server that is admitted …")
+        progress.print("up of a new stack until the server is admitted …")
         config = emulator.configure("Pulumi.dev.yaml")
         table.add_row(
-            "make up, from nothing to the server admitted",
+            "make up of a new stack until the server is admitted",
             f"{seconds(lambda: emulator.make('up', config)):.1f} s",
             "–",
             "–",

@@ -1,15 +1,15 @@
-"""A generated stack of any size: teams, each with pools, a queue and workloads of its own."""
+"""Generates a stack of any size: teams with pools, a queue and workloads."""
 
 from __future__ import annotations
 
 from typing import Any
 
 TEAMS = 50
-POOLS, WORKLOADS = 2, 10  # of each team, which has one queue
+POOLS, WORKLOADS = 2, 10  # per team; each team has one queue
 
 
 def sections(teams: int) -> dict[str, Any]:
-    """The `gke-ai:` sections of a stack of so many teams; at 50, 100 pools, 50 queues and 500 workloads."""
+    """The `gke-ai:` sections of a stack with this number of teams: 50 have 100 pools, 50 queues and 500 workloads."""
     found: dict[str, list[Any]] = {
         key: [] for key in ("gpuPools", "tpuPools", "flavors", "clusterQueues", "localQueues", "serving", "training")
     }
@@ -18,7 +18,7 @@ def sections(teams: int) -> dict[str, Any]:
         team, gpu, tpu = f"team-{number}", f"gpu-{number}", f"tpu-{number}"
         machine = {"machineType": "g2-standard-24", "zones": ["us-west4-a"], "nodesPerZone": 4}
         found["gpuPools"].append({"name": gpu, **machine})
-        # Its nodes come with its Jobs, so those need no queue.
+        # GKE creates its nodes for its Jobs, so the Jobs need no queue.
         slices = {"version": "v5e", "topology": "4x4", "zones": ["us-west4-a"], "capacity": {"mode": "flexStart"}}
         found["tpuPools"].append({"name": tpu, **slices})
         found["flavors"].append({"name": gpu, "pools": [gpu]})

@@ -1,7 +1,8 @@
-"""What earlier versions of this project left in their stacks' state, and what of it is kept.
+"""Recorded states of stacks that earlier versions of this project deployed.
 
-`VERSION/SYSTEM.json` has the configuration of a stack and its resources, one a line: what Pulumi's engine and providers
-compare a program with, and nothing of the machine or the moment. Secrets are there as placeholders.
+`VERSION/SYSTEM.json` has the configuration of a stack and its resources, one per line. A resource has the values that
+Pulumi's engine and providers compare a program with, and nothing about the machine or the time. Secrets are
+placeholders.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from emulator.kubernetes_plugin import objects
 FOLDER = Path(__file__).resolve().parent
 Resource = dict[str, Any]
 
-# What decides whether a resource stays: its place, what was asked for, what came of it, and how it may go.
+# Fields that decide what an update does with a resource.
 KEPT = (
     "urn",
     "custom",
@@ -33,22 +34,22 @@ KEPT = (
     "retainOnDelete",
     "external",
 )
-# Where nothing answers, and who it would be: a certificate of the tests' own, whose key is nowhere.
+# An address without a listener, and a certificate of the tests whose key was discarded.
 NOWHERE = "127.0.0.1:1"
 CERTIFICATE = base64.b64encode((FOLDER / "certificate.pem").read_bytes()).decode()
-# The token that emulator/run gives; a record has the one of its time.
+# The token that emulator/run sets. A record has the token of its version.
 DUMMY_TOKEN = "hf_emulator"
 FORMER_DUMMY_TOKEN = "hf_stand-in"
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _CERTIFICATE = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]+")
 RELEASE = "kubernetes:helm.sh/v3:Release"
 SECRETS = "kubernetes:core/v1:Secret"
-# How a state marks a secret (sdk/go/common/resource of Pulumi: SigKey, SecretSig); imports encrypt the plain text.
+# Marks of a secret in a state (sdk/go/common/resource of Pulumi: SigKey, SecretSig). An import encrypts the plain text.
 SIGNATURE, SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 
 
 def recorded(deployment: Mapping[str, Any], stack: str, config: Mapping[str, Any]) -> str:
-    """The text of a record: of an exported deployment whose secrets are shown, and of the stack's configuration."""
+    """Formats a record of an exported deployment with plain secrets, and of the stack's configuration."""
     lines = [json.dumps(_trimmed(resource), sort_keys=True) for resource in deployment["resources"]]
     text = ",\n".join(lines).replace(f"urn:pulumi:{stack}::", "urn:pulumi:STACK::").replace(f"gke-ai-{stack}", "STACK")
     text = _CERTIFICATE.sub("CERTIFICATE", _ADDRESS.sub(NOWHERE, text))
@@ -56,7 +57,7 @@ def recorded(deployment: Mapping[str, Any], stack: str, config: Mapping[str, Any
 
 
 def systems(version: str) -> list[str]:
-    """The names of the systems that a version has records of."""
+    """Names of the systems with a record of a version."""
     return sorted(file.stem for file in (FOLDER / version).glob("*.json"))
 
 
@@ -66,22 +67,22 @@ def versions() -> list[str]:
 
 
 def read(version: str, system: str, stack: str) -> tuple[dict[str, Any], list[Resource]]:
-    """Configuration and resources of a record, as those of the stack of this name."""
+    """Returns configuration and resources of a record, for a stack of this name."""
     text = (FOLDER / version / f"{system}.json").read_text()
     text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::").replace("::STACK", f"::gke-ai-{stack}")
     text = text.replace(FORMER_DUMMY_TOKEN, os.environ.get("HF_TOKEN") or DUMMY_TOKEN)
-    found = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
-    resources: list[Resource] = found["resources"]
-    # A configuration may omit the project; then the record has the default of the emulator of that version.
-    (project,) = {one["inputs"]["project"] for one in resources if one["type"] == "pulumi:providers:gcp"}
-    return {"gcp:project": project, **found["config"]}, [_whole(resource) for resource in resources]
+    record = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
+    resources: list[Resource] = record["resources"]
+    # A configuration may omit the project. Then the record has the default of that version's emulator.
+    (project,) = {resource["inputs"]["project"] for resource in resources if resource["type"] == "pulumi:providers:gcp"}
+    return {"gcp:project": project, **record["config"]}, [_restored(resource) for resource in resources]
 
 
 def _trimmed(resource: Resource) -> Resource:
     kept = {key: resource[key] for key in KEPT if resource.get(key) not in (None, False)}
     outputs = kept.pop("outputs", {})
     if not resource.get("custom"):
-        return kept  # what a component gives says nothing that its children don't
+        return kept  # a component's outputs only repeat those of its children
     inputs = kept.get("inputs", {})
     if resource["type"] == RELEASE:
         outputs = {"status": {key: outputs["status"][key] for key in ("status", "version")}}
@@ -92,10 +93,10 @@ def _trimmed(resource: Resource) -> Resource:
     return kept
 
 
-def _whole(resource: Resource) -> Resource:
+def _restored(resource: Resource) -> Resource:
     if resource.get("custom"):
         resource["outputs"] = resource.get("inputs", {}) | resource.get("outputs", {})
-        if resource["type"] == RELEASE:  # the plugin reads them as a secret only
+        if resource["type"] == RELEASE:  # the plugin only accepts them as a secret
             resource["outputs"]["__inputs"] = {SIGNATURE: SECRET, "plaintext": json.dumps(resource["inputs"])}
         elif resource["type"].startswith("kubernetes:"):
             resource["outputs"].setdefault("__inputs", resource["inputs"])

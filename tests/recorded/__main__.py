@@ -1,9 +1,9 @@
-"""Records what a version of this project leaves in its stacks' state: deploys each system to an emulator, and exports.
+"""Records the states of a version's stacks: deploys each system to an emulator and exports its state.
 
     emulator/run python -m tests.recorded [CHECKOUT] [SYSTEM…]
 
-CHECKOUT is another checkout of this project (`git worktree add FOLDER TAG`); without it, this one. Systems that are
-recorded already are left as they are. See docs/upgrading.md.
+CHECKOUT is another checkout of this project (`git worktree add FOLDER TAG`). Default: this checkout. Existing records
+stay unchanged. See docs/upgrading.md.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.recorded import FOLDER, recorded
 
 ROOT = FOLDER.parent.parent
 STACK = "recorded"
-# Versions from before a checkout said its own.
+# The version of checkouts without PROJECT_VERSION.
 NAMELESS = "0.2.0"
 
 
 def main() -> None:
-    """Records every system of the checkout, or those named."""
+    """Records all systems of the checkout, or those in the arguments."""
     arguments = sys.argv[1:]
     root = Path(arguments.pop(0)).resolve() if arguments and Path(arguments[0]).is_dir() else ROOT
     files = {file.stem.removeprefix("Pulumi."): file for file in repository.configurations(root)}
@@ -42,18 +42,21 @@ def main() -> None:
 
 
 def version(root: Path) -> str:
-    """The version that a checkout says it is."""
-    said = re.search(r'^PROJECT_VERSION = "(.+)"$', (root / "catalog" / "versions.py").read_text(), re.M)
-    return said[1] if said else NAMELESS
+    """The version of a checkout."""
+    match = re.search(r'^PROJECT_VERSION = "(.+)"$', (root / "catalog" / "versions.py").read_text(), re.M)
+    return match[1] if match else NAMELESS
 
 
 def of(root: Path, file: Path) -> str:
-    """The record of one system: deployed by the checkout itself to an emulator of its own, which is ended again."""
+    """Returns the record of a system.
+
+    The checkout deploys it to a new emulator, which is deleted afterwards.
+    """
     with tempfile.TemporaryDirectory(prefix="gke-ai-") as state:
 
         def run(*command: str) -> str:
-            # Not what this checkout's own emulator/run has put there: each looks for plugins beyond its own.
-            path = os.pathsep.join(one for one in os.get_exec_path() if not Path(one).is_relative_to(ROOT))
+            # Without the folders of this checkout: each emulator/run also finds plugins that are elsewhere on PATH.
+            path = os.pathsep.join(folder for folder in os.get_exec_path() if not Path(folder).is_relative_to(ROOT))
             environment = {**os.environ, "GKE_AI_STATE": state, "PATH": path}
             process = subprocess.run(
                 [str(root / "emulator" / "run"), *command], cwd=root, env=environment, text=True, capture_output=True
@@ -72,8 +75,8 @@ def of(root: Path, file: Path) -> str:
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
             return recorded(json.loads(exported)["deployment"], STACK, config)
         finally:
-            for made in (Path(state) / "clusters").glob("*"):
-                run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({made.name!r})")
+            for folder in (Path(state) / "clusters").glob("*"):
+                run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({folder.name!r})")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Makes a stack of what an earlier version left: its configuration, and its state as if this stack had been deployed.
+"""Creates a stack from a record: the configuration and the state that an earlier version left.
 
     emulator/run python -m tests.recorded.given VERSION SYSTEM STACK
 
-The cloud has the cluster where the configuration says that it exists already, and nothing else: a preview compares the
-program with the recorded state, not with the cloud.
+The cloud is empty, except for the cluster of a configuration with `mode: existing`. A preview compares the program with
+the recorded state, not with the cloud.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.recorded import CERTIFICATE, NOWHERE, read
 
 
 class Nowhere:
-    """Clusters that are told of and that nothing answers for."""
+    """Clusters without an API server."""
 
     def create(self, name: str, record: ClusterRecord) -> Endpoint:
         return Endpoint(NOWHERE, CERTIFICATE)
@@ -43,7 +43,7 @@ class Nowhere:
 
 
 def main() -> None:
-    """Makes the one stack that the arguments name."""
+    """Creates the stack of the arguments."""
     version, system, name = sys.argv[1:]
     config, resources = read(version, system, name)
     source = paths.STATE / f"{name}.yaml"
@@ -52,16 +52,16 @@ def main() -> None:
     cluster = config.get("gke-ai:cluster", {})
     if cluster.get("mode") == "existing":
         project = config["gcp:project"]
-        there = {"name": cluster["name"], "location": cluster["location"], "project": project}
+        inputs = {"name": cluster["name"], "location": cluster["location"], "project": project}
         if cluster.get("existingMode") == "autopilot":
-            there |= {"enableAutopilot": True}
+            inputs |= {"enableAutopilot": True}
         else:
-            there |= {"initialNodeCount": 1, "workloadIdentityConfig": {"workloadPool": pool_name(project)}}
-        Cluster(Cloud(Store(), Nowhere(), project)).create(there)
-    made = emulated.prepare(name, source)
-    emulated.ensure(made)
-    assert made.config_file
-    salt = yaml.safe_load(made.config_file.read_text())["encryptionsalt"]
+            inputs |= {"initialNodeCount": 1, "workloadIdentityConfig": {"workloadPool": pool_name(project)}}
+        Cluster(Cloud(Store(), Nowhere(), project)).create(inputs)
+    stack = emulated.prepare(name, source)
+    emulated.ensure(stack)
+    assert stack.config_file
+    salt = yaml.safe_load(stack.config_file.read_text())["encryptionsalt"]
     deployment: dict[str, Any] = {
         "manifest": {},
         "secrets_providers": {"type": "passphrase", "state": {"salt": salt}},
@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "state.json"
         file.write_text(json.dumps({"version": 3, "deployment": deployment}))
-        done = made.pulumi("stack", "import", "--file", str(file), quiet=True)
+        done = stack.pulumi("stack", "import", "--file", str(file), quiet=True)
     if done.returncode:
         sys.exit(done.stderr)
 

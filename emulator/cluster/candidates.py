@@ -1,0 +1,164 @@
+"""Pools that can give a pod a node: existing pools, and pools that Autopilot or a compute class would create."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from catalog.capacity import MODES
+from catalog.machines import MACHINES
+from catalog.nodes import (
+    COMPUTE_CLASS,
+    GKE_ACCELERATOR,
+    GKE_GPU_DRIVER_VERSION,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    NVIDIA_GPU,
+    autopilot_machine,
+)
+from catalog.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
+from emulator.cluster import fit
+from emulator.cluster.records import ClusterRecord, PoolRecord
+
+Object = dict[str, Any]
+
+CREATED_POOL_PREFIX = "nap-"
+MAX_CREATED_NODES = 1000
+
+
+class Candidate(NamedTuple):
+    """A pool that may give a pod a node.
+
+    Attributes:
+        pool: The pool.
+        title: Name of the candidate in messages.
+        created: Whether GKE creates the pool for the pod.
+    """
+
+    pool: PoolRecord
+    title: str
+    created: bool
+
+
+def candidates(
+    cluster: ClusterRecord, pools: Iterable[PoolRecord], classes: Mapping[str, Object], pod: Object
+) -> Iterable[Candidate]:
+    """Returns the pools that may give the pod a node, best first.
+
+    Raises LookupError with the reason if none may.
+    """
+    autopilot = cluster.mode == "autopilot"
+    name = pod["spec"].get("nodeSelector", {}).get(COMPUTE_CLASS)
+    if name is not None:
+        if name not in classes:
+            raise LookupError(f"compute class {name} doesn't exist")
+        spec = classes[name]["spec"]
+        if autopilot or spec.get("nodePoolAutoCreation", {}).get("enabled"):
+            return list(_class_candidates(cluster, name, spec, pod))
+    if autopilot:
+        pool = _autopilot_pool(cluster, pod)
+        return [Candidate(pool, pool.name, created=True)]
+    return [Candidate(pool, pool.name, created=False) for pool in pools]
+
+
+def _class_candidates(cluster: ClusterRecord, name: str, spec: Object, pod: Object) -> Iterator[Candidate]:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
+    pools = [
+        _class_pool(cluster, name, number, priority) for number, priority in enumerate(spec.get("priorities", []), 1)
+    ]
+    for number, pool in enumerate(pools, 1):
+        title = f"priority {number} of {name} ({pool.capacity} {pool.machine_type})"
+        yield Candidate(pool, title, created=True)
+    if spec.get("whenUnsatisfiable") == "ScaleUpAnyway":
+        pool = _autopilot_pool(cluster, pod, gpu=next((pool.gpu for pool in pools if pool.gpu), None))
+        pool = replace(pool, name=f"{pool.name}-{_hash(name)}", compute_class=name)
+        yield Candidate(pool, f"any machine for {name} ({pool.machine_type})", created=True)
+
+
+def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object) -> PoolRecord:
+    machine = MACHINES.get(priority.get("machineType", ""))
+    if machine is None:
+        message = f"priority {number} of compute class {name} has no machineType that the emulator knows"
+        raise LookupError(message)
+    capacity = "onDemand"
+    if priority.get("spot"):
+        capacity = "spot"
+    elif priority.get("flexStart", {}).get("enabled"):
+        capacity = "flexStart"
+    elif priority.get("reservations", {}).get("affinity") == "Specific":
+        capacity = "reservation"
+    gpu_settings = priority.get("gpu", {})
+    gpu, gpus = gpu_settings.get("type", machine.gpu), gpu_settings.get("count", machine.gpus)
+    accelerators = f"-gpu{gpus}" if gpus else ""
+    return PoolRecord(
+        # As in nap-g2-standard-24-spot-gpu2-1gbdlbxz.
+        name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{accelerators}-{_hash(name)}",
+        machine_type=machine.name,
+        gpu=gpu,
+        gpus=gpus,
+        driver=gpu_settings.get("driverVersion", "default"),
+        capacity=capacity,
+        zones=cluster.zones,
+        max_nodes=MAX_CREATED_NODES,
+        topology=priority.get("tpu", {}).get("topology"),
+        compute_class=name,
+    )
+
+
+def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None) -> PoolRecord:
+    """Returns the pool that Autopilot creates for a pod.
+
+    Raises LookupError with the reason if it creates none.
+
+    `gpu` is the GPU type if the pod doesn't select one.
+    """
+    selector = pod["spec"].get("nodeSelector", {})
+    requests = fit.requests(pod)
+    # A pod selects a capacity mode by the labels of its nodes, such as gke-spot=true.
+    selected = (name for name, mode in MODES.items() if mode.labels and mode.labels.items() <= selector.items())
+    capacity = next(selected, "onDemand")
+    if requests.get(GOOGLE_TPU):
+        tpu = _selected_slice(selector, int(requests[GOOGLE_TPU]))
+        machine, topology = MACHINES[tpu.machine_type], tpu.topology
+        # Each multi-host slice has a pool of its own, named after the first pod.
+        suffix = f"-{_hash(pod['metadata']['uid'])}" if tpu.multi_host else ""
+    else:
+        gpus = int(requests.get(NVIDIA_GPU, 0))
+        gpu = selector.get(GKE_ACCELERATOR, gpu if gpus else None)
+        if gpus and gpu is None:
+            raise LookupError(
+                f"the pod requests {NVIDIA_GPU} but has no node selector {GKE_ACCELERATOR} for the GPU type"
+            )
+        cpu, memory = requests.get("cpu", Fraction(0)), requests.get("memory", Fraction(0))
+        machine, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory), None, ""
+    return PoolRecord(
+        name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{suffix}",
+        machine_type=machine.name,
+        gpu=machine.gpu,
+        gpus=machine.gpus,
+        driver=selector.get(GKE_GPU_DRIVER_VERSION, "default"),
+        capacity=capacity,
+        zones=cluster.zones,
+        max_nodes=MAX_CREATED_NODES,
+        topology=topology,
+    )
+
+
+def _selected_slice(selector: Mapping[str, str], chips: int) -> Slice:
+    """Returns the TPU slice that a pod selects by its node selectors and its number of chips."""
+    accelerator, topology = selector.get(GKE_TPU_ACCELERATOR), selector.get(GKE_TPU_TOPOLOGY)
+    if accelerator is None or topology is None:
+        selectors = f"{GKE_TPU_ACCELERATOR} and {GKE_TPU_TOPOLOGY}"
+        raise LookupError(f"the pod requests {GOOGLE_TPU} but lacks one of the node selectors {selectors}")
+    versions = [version.name for version in VERSIONS.values() if version.accelerator == accelerator]
+    for tpu in (tpu for version in versions for tpu in slices(version)):
+        if (tpu.topology, tpu.chips_per_host) == (topology, chips):
+            return tpu
+    raise LookupError(f"no {topology} slice of {accelerator} has machines of {chips} chips, which the pod requests")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

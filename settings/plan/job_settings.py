@@ -1,0 +1,61 @@
+"""Settings of a run's Job: name, failures, grace period and checkpoint folder."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from settings.model import FineTune, Multislice, TpuBatch
+from settings.run_names import hash_of
+
+
+def run_name(run: FineTune | Multislice | TpuBatch) -> str:
+    """Name of the Job: `name`, followed by a hash of six hex digits unless the name is fixed.
+
+    The same configuration always has the same name, independent of this version's defaults. A changed configuration has
+    another name, so that the changed run is created beside the old one.
+    """
+    if run.fixed_name:
+        return run.name
+    return f"{run.name}-{hash_of(run)}"
+
+
+# Failures per pod that a Job of several pods tolerates.
+_FAILURES_PER_POD = 4
+
+
+def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
+    """Whether disruptions do not count as failures. A Job with a fixed name keeps its original behavior."""
+    return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
+
+
+def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
+    """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
+    if run.backoff_limit is not None:
+        return run.backoff_limit
+    if isinstance(run, TpuBatch) and pods == 1:
+        return None
+    if run.fixed_name:
+        return 4 if isinstance(run, FineTune) else 0
+    return _FAILURES_PER_POD * pods
+
+
+def grace_period(run: FineTune | Multislice | TpuBatch) -> int | None:
+    """Grace period of the run's pods in seconds; None for the default of Kubernetes."""
+    stated = run.termination_grace_period_seconds
+    return 60 if stated is None and not run.fixed_name else stated
+
+
+# Folder of the checkpoints of a run with a fixed name, below the mount path, as in its source document.
+_FIXED_FOLDER = "model-gemma2/experiment"
+
+
+def model_path(run: FineTune) -> str:
+    """The folder of the run's checkpoints. Default: one of its own."""
+    return run.model_path or str(
+        PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run_name(run))
+    )
+
+
+def removes_incomplete_checkpoints(run: FineTune) -> bool:
+    """Whether the run deletes incomplete checkpoints at its start. A Job with a fixed name keeps its behavior."""
+    return not run.fixed_name if run.remove_incomplete_checkpoints is None else run.remove_incomplete_checkpoints

@@ -1,0 +1,83 @@
+"""Workloads: lists of servers and runs, their namespaces, Services, token and volume."""
+
+from __future__ import annotations
+
+from settings.model import (
+    Autoscaler,
+    FineTune,
+    FuseVolume,
+    GpuServer,
+    LocalQueue,
+    Multislice,
+    Server,
+    Settings,
+    TokenSecret,
+    TpuBatch,
+    Workload,
+)
+
+# Every cluster has this namespace. The stack creates all others, except those of the system.
+DEFAULT_NAMESPACE = "default"
+
+
+def workloads(settings: Settings) -> list[Workload]:
+    """All servers, training runs and batch Jobs, in the order of the configuration."""
+    return [*settings.serving, *settings.training, *settings.batch]
+
+
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
+    """Workloads that run on GPUs."""
+    return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune)]
+
+
+def token_secret_of(workload: Workload) -> TokenSecret | None:
+    """The Secret with the Hugging Face token of the workload, if it reads one."""
+    return workload.token
+
+
+def token_workloads(settings: Settings) -> list[Workload]:
+    """Workloads that read the Hugging Face token."""
+    return [workload for workload in workloads(settings) if token_secret_of(workload) is not None]
+
+
+def fine_tunes(settings: Settings) -> list[FineTune]:
+    """Fine-tuning runs, in the order of the configuration."""
+    return [run for run in settings.training if isinstance(run, FineTune)]
+
+
+def volume_of(workload: Workload) -> FuseVolume | None:
+    """The bucket volume of the workload, if it has one."""
+    return workload.bucket_volume
+
+
+def bucket_runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
+    """Runs that mount a bucket, in the order of the configuration."""
+    return [run for run in runs(settings) if run.volume is not None]
+
+
+def multislices(settings: Settings) -> list[Multislice]:
+    """Multislice runs, which are JobSets, in the order of the configuration."""
+    return [run for run in settings.training if isinstance(run, Multislice)]
+
+
+def namespaces(settings: Settings) -> list[str]:
+    """All namespaces of workloads, local queues and tenants, in the order of first use."""
+    queues = settings.queues.local_queues if settings.queues else []
+    used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
+    return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
+
+
+def runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
+    """All training runs and batch Jobs, in the order in which they are created."""
+    return [*settings.training, *settings.batch]
+
+
+def service_name(workload: Workload) -> str:
+    """Name of the workload's Service. Default: the workload's name."""
+    service: str | None = getattr(workload, "service", None)
+    return service or workload.name
+
+
+def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
+    """The autoscaler of the server, if it has one."""
+    return next((autoscaler for autoscaler in settings.autoscaling if autoscaler.server == server.name), None)
