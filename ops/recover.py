@@ -1,8 +1,8 @@
 """`make recover STACK=…`: repairs a stack whose `up` was killed, so that the next `up` converges.
 
 A killed `up` can leave three things: the lock of the state, creations that Pulumi started and did not record, and a
-Helm release that Helm considers unfinished. All names of this program are known at plan time, so `recover` looks up each
-pending resource by its name. It adopts those that exist and forgets the others, which the next `up` creates.
+Helm release that Helm considers unfinished. All names of this program are known at plan time, so `recover` looks up
+each pending resource by its name. It adopts those that exist and forgets the others, which the next `up` creates.
 """
 
 from __future__ import annotations
