@@ -446,9 +446,9 @@ def test_gke_taints_tpu_nodes_itself(build: Build) -> None:
 
 
 def test_each_component_leaves_the_others_capacity_to_it(build: Build) -> None:
-    with pytest.raises(ValueError, match="that of a FlexStartTpuPool"):
+    with pytest.raises(ValueError, match="Use a FlexStartTpuPool"):
         build(TpuNodePool, "v6e", "4x4", capacity={"mode": "queuedFlexStart"})
-    with pytest.raises(ValueError, match="that of a TpuNodePool"):
+    with pytest.raises(ValueError, match="Use a TpuNodePool"):
         build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "spot"})
 
 
