@@ -169,7 +169,7 @@ MISTAKES = [
             put("queues.flavors.0.pools.0", LONG),
         ),
         "gke-ai:gpuPools[0].name",
-        "41 in all",
+        "the name would have 41 characters",
         "33 characters",
     ),
     Mistake(
@@ -179,14 +179,14 @@ MISTAKES = [
             both(put("gpuPools.0.autoscaling", {"maxNodes": 3}), put("gpuPools.0.nodesPerZone", None)),
         ),
         "gke-ai:gpuPools[0].createBeforeDelete",
-        "no nodes to move to",
-        "Leave createBeforeDelete out",
+        "would be drained without a replacement",
+        "Remove createBeforeDelete. Let the runs finish",
     ),
     Mistake(
         "label of the program",
         put("gpuPools.0.labels", {POOL: "mine"}),
         "gke-ai:gpuPools[0].labels",
-        "own label",
+        "a label of this program",
         "prefix of your own",
     ),
 ]
