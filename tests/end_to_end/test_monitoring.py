@@ -102,7 +102,7 @@ def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp
             one["conditionPrometheusQueryLanguage"]["query"]
             for policy in of_type(deployed, "AlertPolicy")
             for one in policy["conditions"]
-            if "does not move" in policy["displayName"]
+            if "a queue is stuck" in policy["displayName"]
         )
         assert server.latest(silent) == []
         assert server.latest(stuck) == [], "Kueue has just admitted the server"
