@@ -175,3 +175,7 @@ class TpuBatch(TpuRun, TpuWorkload):
         le=MAX_RUN_SECONDS,
         description="Maximum duration of the run on queuedFlexStart capacity, in seconds. Default: that of the pool.",
     )
+
+
+# A run of any kind.
+Run = FineTune | Multislice | TpuBatch

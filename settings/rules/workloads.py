@@ -25,7 +25,7 @@ from settings.model import (
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
-    bucket_runs,
+    bucket_mounts,
     fine_tunes,
     gpu_workloads,
     gpus,
@@ -34,8 +34,6 @@ from settings.plan import (
     pools_of,
     run_name,
     service_name,
-    token_secret_of,
-    volume_of,
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
@@ -337,7 +335,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
             )
     keys: dict[tuple[str, str], str] = {}
     for workload in workloads(settings):
-        secret = token_secret_of(workload)
+        secret = workload.token
         if secret is None:
             continue
         if not _SECRET_KEY.fullmatch(secret.key):
@@ -351,9 +349,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
 
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
-    for run in bucket_runs(settings):
-        volume = volume_of(run)
-        assert volume is not None
+    for run, volume in bucket_mounts(settings):
         mount = PurePosixPath(volume.mount_path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
