@@ -190,7 +190,7 @@ def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
         ((200, {"response": "Jupiter"}), "no answer of Text Generation Inference", "logs"),
         ((200, {"choices": []}), "no answer of Text Generation Inference", "logs"),
         ((200, [1]), "no answer of Text Generation Inference", "logs"),
-        ((200, b""), "nothing was said", "logs"),
+        ((200, b""), "empty response", "logs"),
         ((200, {"choices": [{"text": " "}]}), "the answer has no text", "logs"),
         ((500, f"who sent Bearer {CREDENTIAL}?".encode()), "who sent ***?", "logs"),
         ((0, None), "the connection to the cluster failed", "see whether the cluster can be reached"),
@@ -310,7 +310,7 @@ def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
 
 def test_stack_without_servers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert smoke.smoke(Deployed("dev")) == 0
-    assert capsys.readouterr().out == "dev has no servers: nothing to ask.\n"
+    assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 
 
 @pytest.mark.parametrize(
