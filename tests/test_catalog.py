@@ -142,7 +142,9 @@ def test_every_machine_is_found_under_its_own_name_and_family() -> None:
 
 
 def test_unknown_machine_tells_the_nearest() -> None:
-    with pytest.raises(UnknownMachine, match=r"g2-standart-24 is not a machine type .* nearest: g2-standard-24") as caught:
+    with pytest.raises(
+        UnknownMachine, match=r"g2-standart-24 is not a machine type .* nearest: g2-standard-24"
+    ) as caught:
         machine("g2-standart-24")
     assert isinstance(caught.value, KeyError)
 
