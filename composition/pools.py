@@ -67,7 +67,7 @@ def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str
         pool.name: POOLS[type(pool), MODES[pool.capacity.mode].elastic](
             pool.name, pool_arguments(pool, stack, project, cluster), ResourceOptions(depends_on=[*account])
         )
-        for pool in plan.pools(stack)
+        for pool in stack.pools
     }
 
 
