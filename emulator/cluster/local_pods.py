@@ -259,7 +259,7 @@ class LocalPod:
                 env=environment,
                 cwd=launch.working_directory,
                 start_new_session=True,
-                preexec_fn=processes.end_with_parent,
+                preexec_fn=processes.end_with_parent_and_give_way,
             )
         except OSError as error:
             state.end(CANNOT_START, "StartError", f"{launch.command[0]}: {error.strerror}")
