@@ -91,5 +91,5 @@ def test_chart_that_can_not_be_read_says_so_in_helms_words(tmp_path: Path, monke
     with pytest.raises(Stop, match="Helm cannot read the chart"):
         crds.of_chart(str(tmp_path / "nothing"), "0.12.0")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Stop, match="isn't on PATH"):
+    with pytest.raises(Stop, match="is not on PATH"):
         crds.of_chart("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0")
