@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 import settings
 from docs import repository
-from settings import model
-from settings.model import Section, Settings
+from settings.model import OnDemand, Section, Settings
 from settings.reading import PREFIX
 from settings.schema import plain
 
@@ -22,7 +21,7 @@ _MAX_EXAMPLE_LENGTH = 60
 
 HEAD = f"""# Settings
 
-<!-- Written by `make docs` from settings/model.py. -->
+<!-- Written by `make docs` from settings/model. -->
 
 This page lists every key of `Pulumi.STACK.yaml`, under `config:`. Keys of the stack itself start with `{PREFIX}`. All
 other keys belong to a section. An omitted key has its default. The program refuses a key that is not on this page.
@@ -42,13 +41,21 @@ def page() -> str:
 
 
 def sections() -> list[type[Section]]:
-    """Every class with keys of its own, the stack first, in the order of `settings.model`."""
-    all_sections = [
-        section
-        for section in vars(model).values()
-        if inspect.isclass(section) and issubclass(section, Section) and section not in (Section, Settings)
-    ]
-    return [Settings, *all_sections]
+    """Every class with keys of its own: the stack first, then each class where a key first needs it."""
+    order: dict[type[Section], None] = {}
+
+    def visit(annotation: Any) -> None:
+        if inspect.isclass(annotation) and issubclass(annotation, Section):
+            if annotation in order:
+                return
+            order.update(dict.fromkeys(cls for cls in reversed(annotation.__mro__) if issubclass(cls, Section)))
+            for field in annotation.model_fields.values():
+                visit(field.annotation)
+        for argument in get_args(annotation):
+            visit(argument)
+
+    visit(Settings)
+    return [section for section in order if section is not Section]
 
 
 def own_keys(section: type[Section]) -> list[str]:
@@ -138,7 +145,7 @@ def _default(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, Section):
-        return "its defaults" if not isinstance(value, model.OnDemand) else "`{mode: onDemand}`"
+        return "its defaults" if not isinstance(value, OnDemand) else "`{mode: onDemand}`"
     return f"`{_as_yaml(value)}`"
 
 

@@ -17,6 +17,7 @@ PRODUCT = (
     "package",
     "policy",
     "report",
+    "resources",
     "settings",
 )
 EMULATOR = ("emulator",)

@@ -1,0 +1,188 @@
+"""Model servers: one class per engine."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from catalog.engines import JETSTREAM_METRICS_PORT
+from settings.model.base import DnsLabel, Request, Section
+from settings.model.workloads import GpuWorkload, TpuWorkload, Workload
+
+
+class ScratchVolume(Section):
+    """A disk created and deleted with each pod, for example for a model too large for the boot disk."""
+
+    noun: ClassVar[str] = "a scratch volume"
+
+    mount_path: str = Field(default="/tmp", description="Mount path in the container.")
+    size: Request = Field(default="100Gi", description="Size of the disk, in bytes.")
+    storage_class: DnsLabel = Field(default="premium-rwo", description="StorageClass of the disk.")
+
+
+class ModelShape(Section):
+    """Dimensions of a model outside the catalog, from its `config.json`."""
+
+    noun: ClassVar[str] = "the shape of a model"
+
+    parameters: int = Field(
+        ge=1, description="Total number of parameters, including every expert of an MoE model.", examples=[8030261248]
+    )
+    layers: int = Field(ge=1, description="Number of hidden layers.", examples=[32])
+    attention_heads: int = Field(ge=1, description="Attention heads per layer.", examples=[32])
+    kv_heads: int = Field(ge=1, description="Key-value heads per layer.", examples=[8])
+    head_size: int = Field(ge=1, description="Values per head.", examples=[128])
+    context_length: int = Field(
+        ge=1, description="Longest sequence that the model supports, in tokens.", examples=[131072]
+    )
+    sliding_window: int | None = Field(
+        default=None,
+        ge=1,
+        description="Length of the sliding window, in tokens. Default: no layer has one.",
+        examples=[4096],
+    )
+    sliding_layers: int = Field(default=0, ge=0, description="Number of layers with a sliding window.", examples=[21])
+    latent_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Values that a layer with multi-head latent attention caches per token: `kv_lora_rank` plus "
+        "`qk_rope_head_dim`.",
+        examples=[576],
+    )
+    bytes_per_parameter: float = Field(
+        default=2, ge=0.25, le=4, description="Average size of a parameter, in bytes.", examples=[1]
+    )
+    kv_bytes: float = Field(default=2, ge=0.25, le=4, description="Size of a cached value, in bytes.", examples=[1])
+
+
+class Server(Workload):
+    """A model server of any engine: a Deployment and a Service."""
+
+    short_noun: ClassVar[str] = "server"
+
+    engine: str = Field(description="Engine that serves the model.")
+    app: str | None = Field(
+        default=None, description="Value of the label `app`, by which the Service selects the pods. Default: `name`."
+    )
+    container: DnsLabel = Field(default="inference-server", description="Name of the container.")
+    image: str | None = Field(default=None, description="Container image. Default: the pinned image of the engine.")
+    replicas: int = Field(default=1, ge=0, description="Number of pods. Cannot be set with an autoscaler.")
+    port: int = Field(default=8000, ge=1, le=65535, description="Port of the container and of the Service.")
+    service: DnsLabel | None = Field(default=None, description="Name of the Service. Default: `name`.")
+    scratch: ScratchVolume | None = Field(
+        default=None, description="Disk for data too large for the boot disk. Default: the boot disk."
+    )
+    probes: bool = Field(
+        default=True, description="Create readiness, liveness and startup probes on the engine's health path."
+    )
+    disruption_budget: bool = Field(
+        default=True, description="Create a PodDisruptionBudget that lets one pod at a time be evicted."
+    )
+    pod_monitoring: bool = Field(
+        default=False, description="Create a PodMonitoring for Google Cloud Managed Service for Prometheus."
+    )
+    surge: bool = Field(
+        default=True,
+        description="How a rollout replaces pods. true: it first creates one more pod, which needs free quota; false: "
+        "it first deletes a pod.",
+    )
+    drain_seconds: int = Field(
+        default=15,
+        ge=0,
+        le=600,
+        description="Time for which a terminating pod still answers requests, until no more are sent to it, in "
+        "seconds. 0: not at all. Default: 15.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=120,
+        ge=1,
+        description="Time in which a terminating pod can finish its requests, including `drainSeconds`, in seconds. "
+        "On Spot nodes GKE allows less. Default: 120.",
+    )
+    ready_timeout_seconds: int = Field(
+        default=3600, ge=1, description="Time that `up` waits for the first replica to be ready, in seconds."
+    )
+    model_shape: ModelShape | None = Field(
+        default=None,
+        description="Dimensions of the model. Default: those in the catalog.",
+        examples=[
+            {
+                "parameters": 8030261248,
+                "layers": 32,
+                "attentionHeads": 32,
+                "kvHeads": 8,
+                "headSize": 128,
+                "contextLength": 131072,
+            }
+        ],
+    )
+
+
+class GpuServer(Server, GpuWorkload):
+    """A server on GPUs for a model from Hugging Face."""
+
+    model: str = Field(description="Model id on Hugging Face.")
+    gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
+    quantize: str | None = Field(
+        default=None, description="Quantization method, as the engine names it. Default: none."
+    )
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest sequence, prompt and answer together, in tokens. Default: with vLLM the model's context "
+        "length, with TGI what the GPU memory allows.",
+        examples=[16384],
+    )
+
+
+class Tgi(GpuServer):
+    """Text Generation Inference."""
+
+    noun: ClassVar[str] = "a TGI server"
+
+    engine: Literal["tgi"] = Field(default="tgi", description="Text Generation Inference.")
+    port_variable: str = Field(
+        default="PORT", description="Environment variable with the port that the image listens on."
+    )
+
+
+class Vllm(GpuServer):
+    """vLLM."""
+
+    noun: ClassVar[str] = "a vLLM server"
+
+    engine: Literal["vllm"] = Field(description="vLLM.")
+    arguments: list[str] = Field(
+        default=[], description="Additional arguments of `vllm serve`.", examples=[["--max-num-seqs=64"]]
+    )
+
+
+class JetStream(Server, TpuWorkload):
+    """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
+
+    noun: ClassVar[str] = "a JetStream server"
+
+    engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
+    container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
+    model: str = Field(description="Model name in MaxText, for example gemma-7b.")
+    tokenizer: str = Field(default="assets/tokenizer.gemma", description="Path of the tokenizer in the image.")
+    checkpoint: str = Field(description="gs:// URI of the converted checkpoint.")
+    batch_size: int = Field(default=4, ge=1, description="Decoding slots per chip.")
+    max_prefill_length: int = Field(default=1024, ge=1, description="Maximum length of a prompt, in tokens.")
+    max_target_length: int = Field(
+        default=2048, ge=1, description="Maximum length of prompt and answer together, in tokens."
+    )
+    http_image: str | None = Field(
+        default=None,
+        description="Image of the HTTP front end. Default: the pinned image.",
+        examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"],
+    )
+    metrics_port: int = Field(
+        default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="Port of the server's metrics."
+    )
+    arguments: dict[str, str] = Field(
+        default={},
+        description="Additional MaxText settings by name, for example `ici_tensor_parallelism`.",
+        examples=[{"ici_tensor_parallelism": "1"}],
+    )
