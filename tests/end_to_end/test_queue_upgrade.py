@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
+from emulator.go_build import go_version, install
 from emulator.progress import Progress
-from emulator.toolchain import BY_NAME, go_version, install
+from emulator.toolchain import BY_NAME
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
