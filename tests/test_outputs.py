@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from pulumi.runtime import mocks
 
 from docs import repository
 from docs.repository import ROOT
-from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
-from outputs.stack_outputs import StackOutputs
+from gke_ai_outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
+from gke_ai_outputs.stack_outputs import StackOutputs
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
@@ -74,12 +73,26 @@ def test_version_is_that_of_the_newest_key() -> None:
     assert max(map(parsed, keys_since())) == parsed(VERSION)
 
 
-def test_outputs_package_imports_nothing_else_of_the_project(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "outputs", tmp_path / "outputs")
-    alone = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
-    subprocess.run([sys.executable, "-P", "-c", "import outputs.stack_outputs"], cwd=tmp_path, env=alone, check=True)
-    package = tomllib.loads((ROOT / "outputs" / "pyproject.toml").read_text())["project"]
-    assert package["version"] == VERSION
+def test_outputs_package_installs_and_works_without_the_repository(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(ROOT / "gke_ai_outputs", source, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    alone = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*pip, "--target", str(target), str(source)], cwd=tmp_path, env=alone, check=True)
+    assert sorted(path.name for path in target.iterdir()) == [
+        "gke_ai_outputs",
+        f"gke_ai_outputs-{VERSION}.dist-info",
+    ], "one import name, in the version of the contract"
+    program = "import gke_ai_outputs as o; print(o.__file__, o.VERSION, o.StackOutputs.__name__)"
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=tmp_path,
+        env=alone | {"PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed.split() == [str(target / "gke_ai_outputs" / "__init__.py"), VERSION, "StackOutputs"]
 
 
 def written_by(kind: type[Item], value: Mapping[str, Any], path: str = "") -> set[str]:
