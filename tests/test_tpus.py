@@ -205,15 +205,15 @@ def test_every_slice_of_the_catalog_can_be_a_pool(version: str) -> None:
     zone = ZONE[version]
     read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
     for pool, candidate in zip(read.tpu_pools, slices(version), strict=True):
-        assert plan.pool_slice(pool) == candidate
-        assert plan.max_nodes(pool, read.cluster) == candidate.hosts
+        assert pool.slice == candidate
+        assert pool.max_nodes(read.cluster) == candidate.hosts
     if VERSIONS[version].flex_start_zones:
         assert zone in VERSIONS[version].flex_start_zones
         flexible = [pool_of(candidate) | {"capacity": {"mode": "flexStart"}} for candidate in slices(version)]
         for written in flexible:
             written.pop("nodesPerZone", None)
         read = load(stack_of(*flexible, zone=zone), PROJECT)
-        assert [plan.bounds(pool) for pool in read.tpu_pools] == [(0, candidate.hosts) for candidate in slices(version)]
+        assert [pool.bounds for pool in read.tpu_pools] == [(0, candidate.hosts) for candidate in slices(version)]
 
 
 def refused(pool: dict[str, Any], zone: str = "us-east5-b") -> Problem:
@@ -264,21 +264,21 @@ def test_a_machine_that_has_no_such_slice_is_refused_with_those_that_have(versio
     [candidate for candidate in EVERY if candidate.multi_host and candidate.chips <= 64],
     ids=lambda candidate: f"{candidate.machine_type}-{candidate.topology}",
 )
-def test_a_multi_host_pool_has_the_nodes_of_its_slice_and_no_others(one: Slice) -> None:
-    zone, pool = ZONE[one.version], pool_of(one)
-    assert problems_of(stack_of(pool | {"nodesPerZone": one.hosts}, zone=zone)) == []
-    for min_nodes in (0, one.hosts):
-        whole = pool | {"autoscaling": {"minNodes": min_nodes, "maxNodes": one.hosts}}
+def test_a_multi_host_pool_has_the_nodes_of_its_slice_and_no_others(expected: Slice) -> None:
+    zone, pool = ZONE[expected.version], pool_of(expected)
+    assert problems_of(stack_of(pool | {"nodesPerZone": expected.hosts}, zone=zone)) == []
+    for min_nodes in (0, expected.hosts):
+        whole = pool | {"autoscaling": {"minNodes": min_nodes, "maxNodes": expected.hosts}}
         assert problems_of(stack_of(whole, zone=zone)) == []
-    for wrong in {0, 1, one.hosts - 1, one.hosts + 1, one.hosts * 2}:
+    for wrong in {0, 1, expected.hosts - 1, expected.hosts + 1, expected.hosts * 2}:
         problem = refused(pool | {"nodesPerZone": wrong}, zone)
         assert problem.path == "gke-ai:tpuPools[0].nodesPerZone"
-        assert f"gang mode of size {one.hosts}" in problem.cause
-        assert str(one.hosts) in problem.remedy
+        assert f"gang mode of size {expected.hosts}" in problem.cause
+        assert str(expected.hosts) in problem.remedy
         if wrong > 0:
             problem = refused(pool | {"autoscaling": {"maxNodes": wrong}}, zone)
             assert problem.path == "gke-ai:tpuPools[0].autoscaling.maxNodes"
-            assert f"gang mode of size {one.hosts}" in problem.cause
+            assert f"gang mode of size {expected.hosts}" in problem.cause
 
 
 def test_quota_of_tpu_flavors_is_that_of_their_pools_at_their_largest() -> None:

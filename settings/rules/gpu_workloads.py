@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
 from catalog.versions import FINE_TUNE_IMAGE
-from settings.model import FineTune, GpuPool, Settings
-from settings.plan import fine_tunes, gpu_workloads, gpus, is_autopilot, pools_of
+from settings.model import FineTune, Settings
+from settings.plan import fine_tunes, gpu_workloads, is_autopilot, pools_of
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, join_names, needs
 from settings.rules.pools import not_built
@@ -82,8 +82,8 @@ def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
         ]
         names = [priority.machine_type for of_class in priorities for priority in of_class]
         return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
-    if pools := [pool for pool in pools_of(run, settings) if isinstance(pool, GpuPool)]:
-        return [machine(pool.machine_type) for pool in pools]
+    if pools := pools_of(run, settings):
+        return [machine(pool.node_machine_type) for pool in pools]
     return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
 
 
@@ -94,7 +94,7 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
         if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
         if not pools_of(workload, settings):
-            accelerators = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
+            accelerators = dict.fromkeys(pool.gpus[0] for pool in settings.gpu_pools)
             have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
@@ -107,12 +107,12 @@ def pools_can_serve(settings: Settings) -> Iterator[Problem]:
     """The default image runs on the processors of the workload's pool."""
     for workload in gpu_workloads(settings):
         for pool in pools_of(workload, settings) if workload.pool is not None else ():
-            assert isinstance(pool, GpuPool)
             pinned = workload.image in (None, FINE_TUNE_IMAGE)
-            if machine(pool.machine_type).arch == "arm64" and pinned:
+            machine_type = machine(pool.node_machine_type)
+            if machine_type.arch == "arm64" and pinned:
                 yield Problem(
                     workload.at("image"),
-                    f"{pool.machine_type} has Arm processors, and the default image is for amd64. It could not start",
+                    f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
                     "Choose a pool with another machine type",
                 )
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from catalog.namespaces import is_system
 from catalog.quota import QUEUE_LABEL
-from settings.model import FineTune, GpuServer, LocalQueue, Multislice, Server, Settings, Tgi, TpuBatch, Workload
+from settings.model import FineTune, GpuServer, LocalQueue, Multislice, Server, Settings, Tgi, Workload
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
@@ -31,10 +31,6 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?"
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
-def _has_service(workload: Workload) -> bool:
-    return not isinstance(workload, Multislice) and not (isinstance(workload, TpuBatch) and workload.service is None)
-
-
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
     """Names of servers, runs and Services are unique in a namespace."""
     consequence = "the second could not be created"
@@ -48,7 +44,7 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     distinct = {
         (workload.short_noun, workload.namespace, workload.name): workload
         for workload in reversed(workloads(settings))
-        if _has_service(workload)
+        if workload.has_named_service
     }.values()
     services = (
         (workload, "service", f"{workload.namespace}/{service_name(workload)}") for workload in reversed(list(distinct))
@@ -61,10 +57,13 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
     """Names of Services begin with a letter, and names of pods have at most 63 characters."""
     for workload in workloads(settings):
-        if _has_service(workload) and (workload.namespace, service_name(workload)) == (DEFAULT_NAMESPACE, "kubernetes"):
+        if workload.has_named_service and (workload.namespace, service_name(workload)) == (
+            DEFAULT_NAMESPACE,
+            "kubernetes",
+        ):
             cause = "Service kubernetes in namespace default belongs to the API server. A second could not be created"
             yield Problem(workload.at("service"), cause, "Choose another name")
-        if _has_service(workload) and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
+        if workload.has_named_service and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
             cause = f"{service_name(workload)} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if service_name(workload) == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
@@ -85,7 +84,7 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
     items: list[Workload | LocalQueue] = [*workloads(settings), *queues]
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
-            if item.queue is not None and not isinstance(item, Multislice):
+            if item.queue is not None and not item.deletion_is_awaited:
                 cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
                 cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
                 yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
