@@ -1,7 +1,7 @@
 """The inputs of each component of the package, from its section and its keyword arguments.
 
-In Python a component takes a section and keyword arguments: `VllmServer(name, Vllm(…), opts, node_selector=…)`. Programs
-in other languages pass one flat set of inputs: the keys of the section and the keyword arguments, in camelCase.
+In Python a component takes a section and keyword arguments: `VllmServer(name, Vllm(…), opts, node_selector=…)`.
+Programs in other languages pass one flat set of inputs in camelCase: the keys of the section and the keyword arguments.
 """
 
 from __future__ import annotations
@@ -37,6 +37,15 @@ TYPE_NAMES: Mapping[type, str] = {
     model.ExistingDeployment: "ScaledDeployment",
     NamespaceQueue: "LocalQueue",
     NodeFlavor: "Flavor",
+}
+# Keys that the package requires and their section does not, by component or type. Making one optional would change its
+# type in Go.
+REQUIRED = {
+    "ClusterNetwork": {"name"},
+    "GkeCluster": {"name"},
+    "JetStreamAutoscaling": {"deployment"},
+    "ModelBucket": {"location"},
+    "TokenSecretArgs": {"name", "key"},
 }
 SIMPLE_TYPES = {
     str: PropertyType.STRING,
@@ -88,7 +97,7 @@ class ComponentInputs:
         """The inputs for the schema, by name. Adds the types that they use to `types`."""
         keys = {to_camel(key): field for key, field in fields_of(self.section).items()} if self.section else {}
         keywords = {self.input_name(keyword): field for keyword, field in self.keywords.items()}
-        return {name: types.property(field) for name, field in {**keys, **keywords}.items()}
+        return types.properties_of(self.component.__name__, {**keys, **keywords})
 
     def arguments(self, inputs: Mapping[str, Any]) -> tuple[Section | None, dict[str, Any]]:
         """The arguments of the component: its section, if it takes one, and its keyword arguments.
@@ -98,6 +107,10 @@ class ComponentInputs:
         keys = [to_camel(key) for key in self.section.model_fields] if self.section else []
         names = {keyword: self.input_name(keyword) for keyword in self.keywords}
         refused = list(self._unknown(inputs, [*keys, *names.values()]))
+        refused += [
+            {"property_path": name, "reason": "Field required"}
+            for name in sorted(REQUIRED.get(self.component.__name__, set()) - inputs.keys())
+        ]
         section = None
         if self.section:
             of_section = {key: value for key, value in inputs.items() if key in keys}
@@ -130,12 +143,13 @@ class Types:
         """The inputs of a type, by name. Empty for a type without."""
         return self.definitions[definition.ref.rpartition(":")[2]].properties if definition.ref else {}
 
-    def property(self, field: Input) -> PropertyDefinition:
-        """The definition of an input."""
-        definition = self._of(field.annotation)
-        definition.optional = not field.required
-        definition.description = field.description
-        return definition
+    def properties_of(self, owner: str, fields: Mapping[str, Input]) -> dict[str, PropertyDefinition]:
+        """The definitions of the inputs of a component or type, by name."""
+        definitions = {name: self._of(field.annotation) for name, field in fields.items()}
+        for name, field in fields.items():
+            definitions[name].optional = not field.required and name not in REQUIRED.get(owner, ())
+            definitions[name].description = field.description
+        return definitions
 
     def _of(self, annotation: Any) -> PropertyDefinition:
         annotation = without_metadata(annotation)
@@ -154,7 +168,7 @@ class Types:
         if origin in (Union, UnionType):
             choices = [choice for choice in arguments if choice is not NoneType]
             if len(choices) > 1 and all(is_section(choice) for choice in choices):
-                return self._reference(union_name(annotation), merged(choices), "")
+                return self._reference(union_name(annotation), merged(choices), f"One of {names_of(choices)}.")
             # A package has no unions: of a quota's amounts and the word `derive`, it takes the amounts.
             return self._of(choices[0])
         if annotation in SIMPLE_TYPES:
@@ -168,7 +182,7 @@ class Types:
             self.definitions[name] = TypeDefinition(
                 name=name,
                 type=PropertyType.OBJECT,
-                properties={to_camel(key): self.property(field) for key, field in fields.items()},
+                properties=self.properties_of(name, {to_camel(key): field for key, field in fields.items()}),
                 properties_mapping={to_camel(key): key for key in fields},
                 module=__name__,
                 python_type=dict,
@@ -216,6 +230,11 @@ def merged(sections: Sequence[type[Section]]) -> dict[str, Input]:
         text = f"One of {', '.join(modes)}." if common else f"{field.description} Only for {' and '.join(modes)}."
         fields[name] = Input(str if common else field.annotation, common, text)
     return fields
+
+
+def names_of(sections: Sequence[type[Section]]) -> str:
+    """The names of sections, for a description."""
+    return ", ".join(section.__name__ for section in sections)
 
 
 def union_name(union: Any) -> str:

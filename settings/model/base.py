@@ -14,9 +14,10 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
-from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic.alias_generators import to_camel, to_snake
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from catalog.quantities import parse_quantity
 
@@ -81,6 +82,24 @@ class Section(BaseModel):
 
     # Renamed keys of this section, with their new names. The error for an old key names the new one.
     renamed_keys: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_renamed_fields(cls, values: object) -> object:
+        """Name the new field to a Python program that still uses an old one. settings.reading checks YAML keys."""
+        renamed = {to_snake(old): to_snake(new) for old, new in cls.renamed_keys.items()}
+        refused: list[InitErrorDetails] = [
+            {
+                "type": PydanticCustomError("renamed", f"was renamed: write {renamed[name]}"),
+                "loc": (name,),
+                "input": value,
+            }
+            for name, value in (values.items() if isinstance(values, Mapping) else ())
+            if name in renamed
+        ]
+        if refused:
+            raise ValidationError.from_exception_data(cls.__name__, refused)
+        return values
 
     # Path of this section in the configuration. settings.reading sets it.
     _path: str = PrivateAttr(default="")
