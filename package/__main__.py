@@ -60,6 +60,10 @@ class Package(pulumi.provider.Provider):
             description=inspect.getdoc(component),
         )
 
+    def outputs(self) -> dict[str, list[str]]:
+        """The outputs of each component."""
+        return {name: list(definition.outputs) for name, definition in self._definitions.items()}
+
     def construct(
         self,
         name: str,

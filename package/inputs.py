@@ -148,7 +148,9 @@ class Types:
         definitions = {name: self._of(field.annotation) for name, field in fields.items()}
         for name, field in fields.items():
             definitions[name].optional = not field.required and name not in REQUIRED.get(owner, ())
-            definitions[name].description = field.description
+            definitions[name].description = re.sub(
+                r"`[a-z]+(_[a-z]+)+`", lambda code: to_camel(code[0]), field.description or ""
+            )
         return definitions
 
     def _of(self, annotation: Any) -> PropertyDefinition:
@@ -253,11 +255,10 @@ def tags(section: type[Section]) -> dict[str, Any]:
 
 
 def arguments_part(docstring: str) -> dict[str, str]:
-    """The descriptions in the part `Args:` of a docstring, by argument. Keys are in camelCase."""
+    """The descriptions in the part `Args:` of a docstring, by argument."""
     lines = inspect.cleandoc(docstring).partition("Args:\n")[2]
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", lines, re.MULTILINE)
-    in_camel = {name: re.sub(r"`[a-z_]+`", lambda code: to_camel(code[0]), text) for name, text in entries}
-    return {name: " ".join(text.split()) for name, text in in_camel.items()}
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def checking_model(name: str, fields: Mapping[str, Input], names: Mapping[str, str]) -> type[Section]:

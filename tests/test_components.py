@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ from components.base import section_of
 from components.runs import hooks
 from components.server import ModelServer
 from settings import load, model
-from tests.recorder import PROJECT, Record, record
+from tests.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -102,7 +103,7 @@ def test_misspelled_keyword_argument_is_refused(monkeypatch: pytest.MonkeyPatch)
         lambda: VllmServer("x", server, node_selecter={}),  # type: ignore[call-arg]
         lambda: NodeAccount("x", account_id="nodes", projekt="p"),  # type: ignore[call-arg]
     ):
-        with pytest.raises(TypeError, match="unexpected keyword argument '(node_selecter|projekt)'"):
+        with pytest.raises(TypeError, match=r"unexpected keyword argument '(node_selecter|projekt)'"):
             record(component, False, monkeypatch)
 
 
@@ -124,6 +125,18 @@ def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.Monkey
 def test_component_of_an_engine_is_the_one_with_its_section(server: type[model.Server]) -> None:
     (component,) = (component for component in ModelServer.__subclasses__() if section_of(component) is server)
     assert component.__name__ == f"{server.__name__}Server"
+
+
+def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulumi.runtime.set_all_config({"gke-ai:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
+    program = ROOT / "examples" / "python"
+    made = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
+    kinds = {one.type.rpartition(":")[2] for one in made.resources.values() if one.type.startswith("gke-ai:")}
+    assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
+    server = made.one("Deployment")
+    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "gpus"}
+    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= made.waits_for(server)
+    assert made.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 
 # --- cluster ----------------------------------------------------------------------------------------------------------

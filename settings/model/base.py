@@ -87,18 +87,11 @@ class Section(BaseModel):
     @classmethod
     def _refuse_renamed_fields(cls, values: object) -> object:
         """Name the new field to a Python program that still uses an old one. settings.reading checks YAML keys."""
-        renamed = {to_snake(old): to_snake(new) for old, new in cls.renamed_keys.items()}
-        refused: list[InitErrorDetails] = [
-            {
-                "type": PydanticCustomError("renamed", f"was renamed: write {renamed[name]}"),
-                "loc": (name,),
-                "input": value,
-            }
-            for name, value in (values.items() if isinstance(values, Mapping) else ())
-            if name in renamed
-        ]
-        if refused:
-            raise ValidationError.from_exception_data(cls.__name__, refused)
+        for old, new in cls.renamed_keys.items() if isinstance(values, dict) else ():
+            if (name := to_snake(old)) in values:
+                renamed = PydanticCustomError("renamed", "was renamed: write {new}", {"new": to_snake(new)})
+                details = InitErrorDetails(type=renamed, loc=(name,), input=values[name])
+                raise ValidationError.from_exception_data(cls.__name__, [details])
         return values
 
     # Path of this section in the configuration. settings.reading sets it.
