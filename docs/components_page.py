@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from components.base import Component
 from package.__main__ import Package, every_component
-from package.inputs import ComponentInputs, Input, fields_of, is_section, type_of_output, without_metadata
+from package.inputs import REQUIRED, ComponentInputs, Input, fields_of, is_section, type_of_output, without_metadata
 
 HEAD = """# Components
 
@@ -27,11 +27,11 @@ VllmServer("chat", Vllm(engine="vllm", name="chat", model="google/gemma-3-4b-it"
 
 The section is the class of `settings.model` that also describes the component in the configuration of a stack:
 [settings.md](settings.md) lists its keys. In Python, keys are in snake_case. The section refuses unknown keys and wrong
-values when it is built. The keyword arguments are what the cloud or other sections decide. [examples/python](../examples/python/__main__.py)
-is a complete program.
+values when it is built. The keyword arguments are what the cloud or other sections decide. A complete program is
+[examples/python](../examples/python/__main__.py).
 
-In other languages, through the [package](package.md) `gke-ai`, the keys of the section and the keyword arguments are one
-set of inputs in camelCase.
+In other languages, through the [package](package.md) `gke-ai`, the keys of the section and the keyword arguments are
+one set of inputs in camelCase.
 
 An argument in **bold** is required. An argument marked *output* accepts the output of another resource. All other
 arguments need values that are known before Pulumi creates anything.
@@ -52,7 +52,8 @@ def _component(component: type[Component], outputs: Sequence[str]) -> str:
     inputs = ComponentInputs(component)
     lines = [f"\n## {component.__name__}\n", _summary(component)]
     if inputs.section:
-        lines.append(f"\nSection: {_link(inputs.section)}")
+        required = ", ".join(f"`{key}`" for key in sorted(REQUIRED.get(component.__name__, ())))
+        lines.append(f"\nSection: {_link(inputs.section)}" + (f" with {required}" if required else ""))
     if inputs.keywords:
         lines.append(f"\n{_rows(inputs.keywords, 'keyword argument')}")
     for keyword in inputs.keywords:
@@ -93,9 +94,8 @@ def _dataclasses(component: type[Component]) -> set[type]:
     """Types of keyword arguments that are no sections."""
     found: set[type] = set()
     for keyword in ComponentInputs(component).keywords.values():
-        found |= {
-            part for part in (keyword.annotation, *get_args(keyword.annotation)) if dataclasses.is_dataclass(part)
-        }
+        parts = (keyword.annotation, *get_args(keyword.annotation))
+        found |= {part for part in parts if isinstance(part, type) and dataclasses.is_dataclass(part)}
     return found
 
 
