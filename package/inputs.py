@@ -47,6 +47,8 @@ REQUIRED = {
     "ModelBucket": {"location"},
     "TokenSecretArgs": {"name", "key"},
 }
+# By pydantic's error type. Other errors keep pydantic's text.
+REASONS = {"missing": "is required", "extra_forbidden": "is not a known input"}
 SIMPLE_TYPES = {
     str: PropertyType.STRING,
     int: PropertyType.INTEGER,
@@ -108,7 +110,7 @@ class ComponentInputs:
         names = {keyword: self.input_name(keyword) for keyword in self.keywords}
         refused = list(self._unknown(inputs, [*keys, *names.values()]))
         refused += [
-            {"property_path": name, "reason": "Field required"}
+            {"property_path": name, "reason": REASONS["missing"]}
             for name in sorted(REQUIRED.get(self.component.__name__, set()) - inputs.keys())
         ]
         section = None
@@ -292,8 +294,7 @@ def checked(section: type[S], values: Mapping[str, Any], refused: list[Refusal])
         return section.model_validate(values, by_alias=True, by_name=False)
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
-            unknown = problem["type"] == "extra_forbidden"
-            reason = "is not a known input" if unknown else problem["msg"]
+            reason = REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
             refused.append({"property_path": property_path(problem["loc"], values), "reason": reason})
         return None
 
