@@ -106,6 +106,7 @@ class ComponentInputs:
 
         Raises InputPropertiesError with the path of each refused input and the reason.
         """
+        inputs = without_nulls(inputs)
         keys = [to_camel(key) for key in self.section.model_fields] if self.section else []
         names = {keyword: self.input_name(keyword) for keyword in self.keywords}
         refused = list(self._unknown(inputs, [*keys, *names.values()]))
@@ -286,6 +287,13 @@ def checkable(annotation: Any) -> Any:
     if origin in (list, dict, Sequence, Mapping):
         return origin[tuple(checkable(argument) for argument in arguments)]
     return annotation
+
+
+def without_nulls(value: Any) -> Any:
+    """The inputs without those that are null, which counts as omitted."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def checked(section: type[S], values: Mapping[str, Any], refused: list[Refusal]) -> S | None:

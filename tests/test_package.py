@@ -252,6 +252,13 @@ def test_omitted_inputs_stay_omitted() -> None:
     assert plan.run_name(section) == plan.run_name(model.FineTune(name="r", volume=model.FuseVolume(bucket="b")))
 
 
+def test_null_counts_as_omitted() -> None:
+    inputs = {"name": "s", "model": "m", "labels": None, "scratch": {"mountPath": "/data", "size": None}}
+    section, keywords = inputs_of("VllmServer").arguments({**inputs, "nodeSelector": None})
+    assert section == model.Vllm(engine="vllm", name="s", model="m", scratch=model.ScratchVolume(mount_path="/data"))
+    assert keywords == {}
+
+
 def test_nested_inputs_of_a_keyword_argument_become_its_type() -> None:
     pool = pulumi.Output.from_input("p.svc.id.goog")
     section, keywords = inputs_of("WorkloadNamespace").arguments(

@@ -87,7 +87,9 @@ class Section(BaseModel):
     @classmethod
     def _refuse_renamed_fields(cls, values: object) -> object:
         """Name the new field to a Python program that still uses an old one. settings.reading checks YAML keys."""
-        for old, new in cls.renamed_keys.items() if isinstance(values, dict) else ():
+        if not isinstance(values, dict):
+            return values
+        for old, new in cls.renamed_keys.items():
             if (name := to_snake(old)) in values:
                 renamed = PydanticCustomError("renamed", "was renamed: write {new}", {"new": to_snake(new)})
                 details = InitErrorDetails(type=renamed, loc=(name,), input=values[name])
