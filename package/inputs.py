@@ -277,7 +277,7 @@ def checkable(annotation: Any) -> Any:
     """The type as pydantic can check it: outputs are not checked, and a dataclass is made from its checked inputs."""
     if type_of_output(annotation) is not None:
         return Any
-    if dataclasses.is_dataclass(annotation):
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         fields = fields_of(annotation)
         checking = checking_model(annotation.__name__, fields, {key: to_camel(key) for key in fields})
         return Annotated[checking, AfterValidator(lambda checked: annotation(**dict(checked)))]
