@@ -23,6 +23,7 @@ from settings.model.pools import (
     FlexStart,
     GpuPool,
     OnDemand,
+    Pool,
     QueuedFlexStart,
     Reservation,
     Spot,
@@ -33,7 +34,7 @@ from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue,
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
 from settings.model.serving import GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
-from settings.model.workloads import GpuWorkload, Resources, TokenSecret, TpuWorkload, Workload
+from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
 
 __all__ = [
     "Autoscaler",
@@ -70,6 +71,7 @@ __all__ = [
     "Monitoring",
     "Multislice",
     "OnDemand",
+    "Pool",
     "Preemption",
     "Priority",
     "PriorityClass",
@@ -85,6 +87,7 @@ __all__ = [
     "Section",
     "Server",
     "Settings",
+    "SingleSliceWorkload",
     "Spot",
     "SystemPool",
     "Tenant",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.engines import JETSTREAM_METRICS_PORT
+from catalog.engines import ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
+from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel, Request, Section
-from settings.model.workloads import GpuWorkload, TpuWorkload, Workload
+from settings.model.pools import Pool
+from settings.model.workloads import GpuWorkload, SingleSliceWorkload, Workload
 
 
 class ScratchVolume(Section):
     """A disk created and deleted with each pod, for example for a model too large for the boot disk."""
+
+    noun: ClassVar[str] = "a scratch volume"
 
     mount_path: str = Field(default="/tmp", description="Mount path in the container.")
     size: Request = Field(default="100Gi", description="Size of the disk, in bytes.")
@@ -21,6 +26,8 @@ class ScratchVolume(Section):
 
 class ModelShape(Section):
     """Dimensions of a model outside the catalog, from its `config.json`."""
+
+    noun: ClassVar[str] = "the shape of a model"
 
     parameters: int = Field(
         ge=1, description="Total number of parameters, including every expert of an MoE model.", examples=[8030261248]
@@ -55,7 +62,12 @@ class ModelShape(Section):
 class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
 
-    noun: ClassVar[str] = "server"
+    short_noun: ClassVar[str] = "server"
+    object_kind: ClassVar[str] = "Deployment"
+    pod_noun: ClassVar[str] = "a replica of the server"
+    ends: ClassVar[bool] = False
+    # Whether an autoscaler of this program can scale it by its own metrics.
+    has_scaling_metrics: ClassVar[bool] = False
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -114,9 +126,21 @@ class Server(Workload):
         ],
     )
 
+    @property
+    def images(self) -> list[str]:
+        return [self.image or ENGINES[self.engine].image]
+
+    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+        return min(self.replicas, 1)
+
+    def max_pods(self, pools: Sequence[Pool], max_replicas: int | None) -> int:
+        return self.replicas if max_replicas is None else max_replicas
+
 
 class GpuServer(Server, GpuWorkload):
     """A server on GPUs for a model from Hugging Face."""
+
+    accelerators_key: ClassVar[str] = "gpus"
 
     model: str = Field(description="Model id on Hugging Face.")
     gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
@@ -131,9 +155,14 @@ class GpuServer(Server, GpuWorkload):
         examples=[16384],
     )
 
+    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+        return self.gpus
+
 
 class Tgi(GpuServer):
     """Text Generation Inference."""
+
+    noun: ClassVar[str] = "a TGI server"
 
     engine: Literal["tgi"] = Field(default="tgi", description="Text Generation Inference.")
     port_variable: str = Field(
@@ -144,14 +173,19 @@ class Tgi(GpuServer):
 class Vllm(GpuServer):
     """vLLM."""
 
+    noun: ClassVar[str] = "a vLLM server"
+
     engine: Literal["vllm"] = Field(description="vLLM.")
     arguments: list[str] = Field(
         default=[], description="Additional arguments of `vllm serve`.", examples=[["--max-num-seqs=64"]]
     )
 
 
-class JetStream(Server, TpuWorkload):
+class JetStream(Server, SingleSliceWorkload):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
+
+    noun: ClassVar[str] = "a JetStream server"
+    has_scaling_metrics: ClassVar[bool] = True
 
     engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
     container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
@@ -176,3 +210,11 @@ class JetStream(Server, TpuWorkload):
         description="Additional MaxText settings by name, for example `ici_tensor_parallelism`.",
         examples=[{"ici_tensor_parallelism": "1"}],
     )
+
+    @property
+    def images(self) -> list[str]:
+        return [*super().images, self.http_image or JETSTREAM_HTTP_IMAGE]
+
+    @property
+    def further_request(self) -> Mapping[str, str]:
+        return JETSTREAM_HTTP_REQUEST

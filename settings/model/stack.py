@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -13,7 +13,7 @@ from settings.model.base import DnsLabel, Quantity, Section
 from settings.model.buckets import Bucket
 from settings.model.cluster import Cluster
 from settings.model.compute_classes import ComputeClass
-from settings.model.pools import GpuPool, TpuPool
+from settings.model.pools import GpuPool, Pool, TpuPool
 from settings.model.queues import Queues
 from settings.model.runs import FineTune, Multislice, TpuBatch
 from settings.model.serving import JetStream, Tgi, Vllm
@@ -21,6 +21,8 @@ from settings.model.serving import JetStream, Tgi, Vllm
 
 class Tenant(Section):
     """A team with a namespace of its own: its members, what they may do, and what they may use."""
+
+    noun: ClassVar[str] = "a tenant"
 
     name: DnsLabel = Field(description="Name of the namespace.", examples=["team-a"])
     members: list[str] = Field(
@@ -63,6 +65,8 @@ class Tenant(Section):
 class Monitoring(Section):
     """Dashboards and alerts in Cloud Monitoring for the stack's queues, servers, TPUs and Jobs."""
 
+    noun: ClassVar[str] = "the monitoring"
+
     dashboards: bool = Field(default=True, description="Create dashboards.")
     alerts: bool = Field(default=True, description="Create alerts.")
     channels: list[str] = Field(
@@ -89,6 +93,8 @@ class Monitoring(Section):
 
 class Waiver(Section):
     """An exception from a policy of the policy pack. Each preview reports what it allows, with the reason."""
+
+    noun: ClassVar[str] = "a waiver"
 
     policy: str = Field(description="Name of the policy.", examples=["no-privileged-pods"])
     resource: str = Field(
@@ -127,6 +133,8 @@ class Unparsed:
 
 class Settings(Section):
     """A whole stack: every section of its configuration."""
+
+    noun: ClassVar[str] = "a stack"
 
     enable_apis: bool = Field(default=False, description="Enable the Google Cloud APIs that the stack needs.")
     policies: Literal["advisory", "mandatory"] = Field(
@@ -167,6 +175,11 @@ class Settings(Section):
 
     _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
     _measured: Calibration = PrivateAttr(default_factory=Calibration)
+
+    @property
+    def pools(self) -> list[Pool]:
+        """All node pools: GPU pools, then TPU pools."""
+        return [*self.gpu_pools, *self.tpu_pools]
 
     @property
     def measured(self) -> Calibration:

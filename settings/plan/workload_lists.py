@@ -7,11 +7,14 @@ from settings.model import (
     FineTune,
     FuseVolume,
     GpuServer,
+    JetStream,
     LocalQueue,
     Multislice,
     Run,
     Server,
     Settings,
+    TpuRun,
+    TpuWorkload,
     Workload,
 )
 
@@ -22,6 +25,21 @@ DEFAULT_NAMESPACE = "default"
 def workloads(settings: Settings) -> list[Workload]:
     """All servers, training runs and batch Jobs, in the order of the configuration."""
     return [*settings.serving, *settings.training, *settings.batch]
+
+
+def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
+    """Workloads that run on TPUs."""
+    return [workload for workload in workloads(settings) if isinstance(workload, TpuWorkload)]
+
+
+def tpu_runs(settings: Settings) -> list[TpuRun]:
+    """Runs on TPUs: Multislice runs and batch Jobs."""
+    return [run for run in tpu_workloads(settings) if isinstance(run, TpuRun)]
+
+
+def jetstreams(settings: Settings) -> list[JetStream]:
+    """JetStream servers, in the order of the configuration."""
+    return [server for server in settings.serving if isinstance(server, JetStream)]
 
 
 def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from settings import tenancy
-from settings.model import FineTune, Multislice, Settings
+from settings.model import Settings
 from settings.plan import bucket_mounts
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
@@ -93,7 +93,7 @@ def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
     names = [bucket.name for bucket in settings.buckets]
     for run, volume in bucket_mounts(settings):
-        consequence = f"the pods of the {'JobSet' if isinstance(run, Multislice) else 'Job'} could not mount it"
+        consequence = f"the pods of the {run.object_kind} could not mount it"
         path = run.at("volume.bucket")
         yield from unknown(settings, path, "gke-ai:buckets", "bucket", volume.bucket, names, consequence)
 
@@ -110,7 +110,7 @@ def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
             continue  # buckets_of_runs_exist reports it
         account = (run.namespace, run.service_account)
         roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
-        writes = isinstance(run, FineTune)
+        writes = run.writes_checkpoints
         if any(role not in _CANNOT_WRITE or not writes for role in roles):
             continue
         have = f"has only {', '.join(roles)}" if roles else "has no role"
