@@ -35,7 +35,7 @@ QUEUES: dict[str, Any] = {
 def package() -> Any:
     """The package as its plugin serves it."""
     served = runpy.run_path(str(ROOT / "package" / "__main__.py"))
-    return served["Package"](served["every_component"](), served["NAME"])
+    return served["Package"](served["every_component"]())
 
 
 @pytest.fixture(scope="module")
