@@ -61,7 +61,11 @@ class JetStreamServer(ModelServer[JetStream]):
 def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDict":
     """The container with the model. It opens its gRPC port once the model is loaded."""
     fields = server.model_dump()
-    settings = {argument: value.format(**fields) for argument, value in MAXTEXT_SETTINGS.items()} | server.arguments
+    settings = (
+        {argument: value.format(**fields) for argument, value in MAXTEXT_SETTINGS.items()}
+        | server.variables
+        | server.arguments
+    )
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
