@@ -1,4 +1,4 @@
-"""The engines that serve models: what each answers to, and how it is asked.
+"""The engines that serve models: their images, ports, paths and request formats.
 
 Sources:
 - tgi: https://huggingface.co/docs/text-generation-inference/reference/api_reference (health, metrics, completions)
@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from catalog.model_memory import MARGIN
 
-# What JetStream's images listen on; only the last can be told otherwise.
+# Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
-# What the container beside it takes, which turns HTTP into gRPC: chosen, as the image says nothing of it.
+# Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
-# What JetStream's model server is told, in order; braces name the key of the configuration that says it.
+# Arguments of JetStream's model server, in order. Braces name the key of the configuration with the value.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
 MAXTEXT_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -115,12 +115,12 @@ class Engine:
     other_images: tuple[str, ...] = ()
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
-        """The JSON of a request for at most `max_tokens` tokens."""
+        """Returns the JSON of a request for at most `max_tokens` tokens."""
         prompt_fields = {"prompt": prompt, "max_tokens": max_tokens}
         return {"model": model, **prompt_fields} if self.form == "completions" else prompt_fields
 
     def text(self, answer: Mapping[str, Any]) -> str:
-        """The generated text of an answer; KeyError, IndexError or TypeError where it is none of this engine's."""
+        """Returns the generated text of an answer. Raises KeyError, IndexError or TypeError for any other JSON."""
         text = answer["choices"][0]["text"] if self.form == "completions" else answer["response"]
         if not isinstance(text, str):
             raise TypeError(f"the text of the answer is {type(text).__name__}")
@@ -235,13 +235,13 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="JetStream",
                 # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
                 image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
-                # Of the HTTP front, which has no other: it answers before the model is loaded.
+                # The only path of the HTTP front; it answers before the model is loaded.
                 health_path="/",
                 metrics_port=JETSTREAM_METRICS_PORT,
                 metrics_path="/",
                 request_path="/generate",
                 form="generate",
-                # What the source document sends to see the autoscaler at work.
+                # The source document sends this many to show the autoscaler.
                 burst=100,
                 # MaxText reserves every decoding slot at its full length. The needs of XLA are not published.
                 # https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/online-inference-with-maxtext-engine.md

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-# Of this project itself. Raised with a release; tests/recorded has what each left in its stacks: docs/upgrading.md.
+# Version of this project. It changes with a release; tests/recorded has a state of each: docs/upgrading.md.
 PROJECT_VERSION = "0.4.0"
 
 # https://kueue.sigs.k8s.io/docs/installation/#install-by-helm
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 KUEUE_VERSION = "0.18.4"
-# The chart of the release names this image; the chart in the source repository names a staging one.
+# The released chart uses this image; the chart in the source repository uses a staging image.
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 KUEUE_IMAGE_TAG = f"v{KUEUE_VERSION}"
-# The version that Kueue stores since 0.16: https://github.com/kubernetes-sigs/kueue, apis/kueue/v1beta2
+# The storage version since Kueue 0.16: https://github.com/kubernetes-sigs/kueue, apis/kueue/v1beta2
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
 

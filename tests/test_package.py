@@ -136,7 +136,7 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"topology": "5x5"}, "5x5 is no topology of TPU v6e"),
+        ({"topology": "5x5"}, "5x5 is not a topology of TPU v6e"),
         ({"capacity": {"mode": "spot"}}, "a FlexStartTpuPool has no spot capacity. Use a TpuNodePool"),
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
