@@ -21,23 +21,23 @@ JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9
 # Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
-# Arguments of JetStream's model server, in order. Braces name the key of the configuration with the value.
+# Arguments of JetStream's model server, in order. None: a key of the server sets it.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
-MAXTEXT_SETTINGS: Mapping[str, str] = MappingProxyType(
+MAXTEXT_SETTINGS: Mapping[str, str | None] = MappingProxyType(
     {
-        "model_name": "{model}",
-        "tokenizer_path": "{tokenizer}",
-        "per_device_batch_size": "{batch_size}",
-        "max_prefill_predict_length": "{max_prefill_length}",
-        "max_target_length": "{max_target_length}",
+        "model_name": None,
+        "tokenizer_path": None,
+        "per_device_batch_size": None,
+        "max_prefill_predict_length": None,
+        "max_target_length": None,
         "async_checkpointing": "false",
         "ici_fsdp_parallelism": "1",
         "ici_autoregressive_parallelism": "-1",
         "ici_tensor_parallelism": "1",
         "scan_layers": "false",
         "weight_dtype": "bfloat16",
-        "load_parameters_path": "{checkpoint}",
-        "prometheus_port": "{metrics_port}",
+        "load_parameters_path": None,
+        "prometheus_port": None,
     }
 )
 
@@ -93,7 +93,6 @@ class Engine:
         newest_kernels: Highest compute capability that the image has kernels for. Default: that of every GPU type.
         memory: How it uses accelerator memory. Default: unknown, so models are not checked.
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
-        other_images: Names of further images, in place of which the emulator runs its stub.
     """
 
     name: str
@@ -112,7 +111,11 @@ class Engine:
     newest_kernels: tuple[int, int] | None = None
     memory: MemoryUse | None = None
     charts: tuple[tuple[str, str, str], ...] = ()
-    other_images: tuple[str, ...] = ()
+
+    @property
+    def image_name(self) -> str:
+        """Name of the image, without tag and digest."""
+        return self.image.partition("@")[0].rpartition(":")[0]
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
         """Returns the JSON of a request for at most `max_tokens` tokens."""

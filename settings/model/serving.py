@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.engines import ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT, MAXTEXT_SETTINGS
+from catalog.engines import ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel, Request, Section
 from settings.model.pools import Pool
@@ -347,12 +347,20 @@ class JetStream(Server, SingleSliceWorkload):
 
     engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
     container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
-    model: str = Field(description="Model name in MaxText, for example gemma-7b.")
-    tokenizer: str = Field(default="assets/tokenizer.gemma", description="Path of the tokenizer in the image.")
-    checkpoint: str = Field(description="gs:// URI of the converted checkpoint.")
-    batch_size: int = Field(default=4, ge=1, description="Decoding slots per chip.")
-    max_prefill_length: int = Field(default=1024, ge=1, description="Maximum length of a prompt, in tokens.")
-    max_target_length: int = Field(
+    model: Annotated[str, EngineName("model_name")] = Field(description="Model name in MaxText, for example gemma-7b.")
+    tokenizer: Annotated[str, EngineName("tokenizer_path")] = Field(
+        default="assets/tokenizer.gemma", description="Path of the tokenizer in the image."
+    )
+    checkpoint: Annotated[str, EngineName("load_parameters_path")] = Field(
+        description="gs:// URI of the converted checkpoint."
+    )
+    batch_size: Annotated[int, EngineName("per_device_batch_size")] = Field(
+        default=4, ge=1, description="Decoding slots per chip."
+    )
+    max_prefill_length: Annotated[int, EngineName("max_prefill_predict_length")] = Field(
+        default=1024, ge=1, description="Maximum length of a prompt, in tokens."
+    )
+    max_target_length: Annotated[int, EngineName("max_target_length")] = Field(
         default=2048, ge=1, description="Maximum length of prompt and answer together, in tokens."
     )
     http_image: str | None = Field(
@@ -360,7 +368,7 @@ class JetStream(Server, SingleSliceWorkload):
         description="Image of the HTTP front end. Default: the pinned image.",
         examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"],
     )
-    metrics_port: int = Field(
+    metrics_port: Annotated[int, EngineName("prometheus_port")] = Field(
         default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="Port of the server's metrics."
     )
     arguments: dict[str, str] = Field(
@@ -383,9 +391,7 @@ class JetStream(Server, SingleSliceWorkload):
 
     @property
     def set_arguments(self) -> Mapping[str, str]:
-        own = {name: key for key, name in self.engine_names.items()}
-        maxtext = {name: text[1:-1] for name, text in MAXTEXT_SETTINGS.items() if text.startswith("{")}
-        return {name: _alias(JetStream, key) for name, key in {**maxtext, **own}.items()}
+        return {name: _alias(JetStream, key) for key, name in self.engine_names.items()}
 
     @property
     def further_arguments(self) -> dict[str, str]:
