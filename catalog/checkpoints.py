@@ -1,0 +1,38 @@
+"""The checkpoint contract between a run and its training program (docs/checkpoints.md): variables and file names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Directory of the run's own, in the container.
+DIRECTORY = "CHECKPOINT_DIR"
+# Number of complete checkpoints to keep.
+KEEP = "CHECKPOINT_KEEP"
+# Directory of another run, whose newest checkpoint a run without one starts from.
+RESUME_FROM = "CHECKPOINT_RESUME_FROM"
+# Seconds between SIGTERM and SIGKILL.
+GRACE_SECONDS = "CHECKPOINT_GRACE_SECONDS"
+
+# Exit status of a program that saved a checkpoint after SIGTERM and wants to be started again: EX_TEMPFAIL.
+EXIT_SAVED = 75
+
+# A checkpoint is complete if its folder `step-STEP-WRITER` contains this file, which is written last.
+MARKER = "COMPLETE"
+_COMPLETE = re.compile(rf"(step-(\d+)-(\d+))/{MARKER}")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint in a run's directory."""
+
+    name: str
+    step: int
+
+
+def newest(names: Iterable[str]) -> Checkpoint | None:
+    """The newest complete checkpoint among file names relative to a run's directory."""
+    complete = [match for name in names if (match := _COMPLETE.fullmatch(name))]
+    latest = max(complete, key=lambda match: (int(match[2]), int(match[3])), default=None)
+    return Checkpoint(latest[1], int(latest[2])) if latest else None
