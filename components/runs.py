@@ -18,10 +18,8 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FineTune, FuseVolume, Multislice, TpuBatch
+from settings.model import FuseVolume, Multislice, Run, TpuBatch
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
-
-Run = FineTune | Multislice | TpuBatch
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
 # that writes the spec differently must not repeat the run.

@@ -9,7 +9,6 @@ from catalog.nodes import NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
 from components.base import ResourcesArgs, TokenSecretArgs
 from settings.model import Workload
-from settings.plan import token_secret_of
 
 # The kubernetes plugin would wait until a Job finishes and all replicas are available. The queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
@@ -69,7 +68,7 @@ def environment(workload: Workload, values: dict[str, str], token_variables: Seq
 
     A workload without a token Secret gets no token.
     """
-    secret = token_secret_of(workload)
+    secret = workload.token
     tokens = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
         for name in token_variables

@@ -45,7 +45,7 @@ def cluster_arguments(stack: Settings, project: str) -> GkeClusterArgs:
         args["managed_prometheus"] = True
     if plan.uses_workload_identity(stack):
         args["workload_identity"] = True
-    if plan.bucket_runs(stack):
+    if plan.bucket_mounts(stack):
         args["bucket_volumes"] = True
     return args
 

@@ -116,7 +116,7 @@ def namespace_arguments(name: str, stack: Settings, token: TokenArgs) -> Workloa
     tenant = tenancy.tenant_of(name, stack)
     # A tenant creates its own.
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
-    secrets: list[Any] = [secret.model_dump() for workload in workloads if (secret := plan.token_secret_of(workload))]
+    secrets: list[Any] = [secret.model_dump() for workload in workloads if (secret := workload.token)]
     args: WorkloadNamespaceArgs = {
         "name": name,
         "token_secrets": secrets,

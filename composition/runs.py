@@ -12,7 +12,6 @@ from composition.cluster import in_cluster
 from composition.prerequisites import Prerequisites
 from settings import Settings, model, plan
 
-Run = model.FineTune | model.Multislice | model.TpuBatch
 RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob
 
 # The component of a run, by its section.
@@ -38,7 +37,7 @@ def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisit
     return runs
 
 
-def run_arguments(run: Run, stack: Settings, cluster: GkeCluster) -> dict[str, Any]:
+def run_arguments(run: model.Run, stack: Settings, cluster: GkeCluster) -> dict[str, Any]:
     """Arguments of a run's component: its section, and the nodes that it runs on."""
     # Omitted keys stay omitted: the name of a run contains a hash of the keys that its configuration sets.
     args: dict[str, Any] = run.model_dump(exclude_unset=True)

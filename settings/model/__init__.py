@@ -30,7 +30,7 @@ from settings.model.pools import (
     TpuSlice,
 )
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
-from settings.model.runs import Dataset, FineTune, Multislice, TpuBatch, TpuRun
+from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
 from settings.model.serving import GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
 from settings.model.workloads import GpuWorkload, Resources, TokenSecret, TpuWorkload, Workload
@@ -79,6 +79,7 @@ __all__ = [
     "Request",
     "Reservation",
     "Resources",
+    "Run",
     "ScaledMetric",
     "ScratchVolume",
     "Section",

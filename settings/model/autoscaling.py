@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,8 @@ from settings.model.base import DnsLabel, Request, Section
 
 class ScaledMetric(Section):
     """A metric to scale by, and its target per replica."""
+
+    noun: ClassVar[str] = "a metric of an autoscaler"
 
     metric: Literal["prefillBacklog", "slotsUsed", "tpuMemory"] = Field(description="Metric to scale by.")
     target: Request = Field(
@@ -22,6 +24,8 @@ class ScaledMetric(Section):
 class ExistingDeployment(Section):
     """A JetStream Deployment that already exists in the cluster."""
 
+    noun: ClassVar[str] = "an existing Deployment"
+
     name: DnsLabel = Field(description="Name of the Deployment.", examples=["maxengine-server"])
     namespace: DnsLabel = Field(default="default", description="Namespace of the Deployment.")
     app: str = Field(description="Value of the label `app` of its pods.", examples=["maxengine-server"])
@@ -30,6 +34,8 @@ class ExistingDeployment(Section):
 
 class Autoscaler(Section):
     """A HorizontalPodAutoscaler of a JetStream server, on its own metrics, TPU metrics or both."""
+
+    noun: ClassVar[str] = "an autoscaler"
 
     name: DnsLabel = Field(description="Name of the HorizontalPodAutoscaler.")
     server: str | None = Field(default=None, description="JetStream server of this stack that is scaled.")

@@ -79,6 +79,9 @@ class Section(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
+    # What messages call the section, with an article: "a GPU pool". Base classes of sections have none.
+    noun: ClassVar[str]
+
     # Renamed keys of this section, with their new names. The error for an old key names the new one.
     renamed_keys: ClassVar[Mapping[str, str]] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,8 @@ from settings.model.base import DnsLabel, Request, Section
 class Grant(Section):
     """A role on a bucket for a Kubernetes service account, through Workload Identity Federation."""
 
+    noun: ClassVar[str] = "a grant"
+
     namespace: DnsLabel = Field(description="Namespace of the service account.")
     service_account: DnsLabel = Field(default="default", description="Kubernetes service account that gets the role.")
     role: str = Field(default="roles/storage.objectUser", description="IAM role on the bucket.")
@@ -19,6 +21,8 @@ class Grant(Section):
 
 class Bucket(Section):
     """A Cloud Storage bucket for models and checkpoints."""
+
+    noun: ClassVar[str] = "a bucket"
 
     name: str = Field(description="Name of the bucket, globally unique. `{project}` is replaced by the project's id.")
     location: str | None = Field(
@@ -53,6 +57,8 @@ class Bucket(Section):
 
 class FuseVolume(Section):
     """A bucket mounted as a folder through the Cloud Storage FUSE CSI driver."""
+
+    noun: ClassVar[str] = "a volume"
 
     bucket: str = Field(description="Bucket of this stack, as named in `buckets`.")
     mount_path: str = Field(default="/model-data", description="Mount path in the container.")

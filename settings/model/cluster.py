@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
@@ -11,6 +11,8 @@ from settings.model.base import Cidr, GkeName, Labels, Section
 
 class SystemPool(Section):
     """The node pool of a Standard cluster that runs controllers."""
+
+    noun: ClassVar[str] = "the system pool"
 
     name: GkeName = Field(default="default-pool", description="Name of the pool.")
     machine_type: str = Field(default="e2-standard-4", description="Machine type of the nodes.")
@@ -24,6 +26,8 @@ class SystemPool(Section):
 
 class Vpc(Section):
     """A VPC network of the cluster's own: one subnetwork, ranges for pods and Services, and Cloud NAT."""
+
+    noun: ClassVar[str] = "the VPC"
 
     name: GkeName | None = Field(
         default=None,
@@ -49,6 +53,8 @@ Moment = Annotated[
 class MaintenanceWindow(Section):
     """The window in which GKE may upgrade the cluster and its nodes, and how it recurs."""
 
+    noun: ClassVar[str] = "the maintenance window"
+
     start_time: Moment = Field(description="Start of the first window, in UTC.", examples=["2026-01-03T00:00:00Z"])
     end_time: Moment = Field(
         description="End of the first window, in UTC, at least 4 hours after the start.",
@@ -62,6 +68,8 @@ class MaintenanceWindow(Section):
 class MaintenanceExclusion(Section):
     """A period without upgrades by GKE, for example during a long run."""
 
+    noun: ClassVar[str] = "a maintenance exclusion"
+
     name: GkeName = Field(description="Name of the exclusion.", examples=["pretraining"])
     start_time: Moment = Field(description="Start of the exclusion, in UTC.", examples=["2026-03-01T00:00:00Z"])
     end_time: Moment = Field(description="End of the exclusion, in UTC.", examples=["2026-03-21T00:00:00Z"])
@@ -74,6 +82,8 @@ class MaintenanceExclusion(Section):
 class Maintenance(Section):
     """When GKE upgrades the cluster and its nodes."""
 
+    noun: ClassVar[str] = "the maintenance"
+
     window: MaintenanceWindow | None = Field(
         default=None, description="Recurring maintenance window. Default: GKE upgrades at any time."
     )
@@ -82,6 +92,8 @@ class Maintenance(Section):
 
 class Cluster(Section):
     """The GKE cluster that everything runs in."""
+
+    noun: ClassVar[str] = "the cluster"
 
     name: GkeName = Field(default="llm-cluster", description="Name of the cluster.")
     mode: Literal["standard", "autopilot", "existing"] = Field(

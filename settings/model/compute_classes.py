@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from settings.model.pools import OnDemand, Reservation, Spot
 
 class ClassFlexStart(Section):
     """Flex-start as a priority of a compute class. GKE can replace a node before its time ends."""
+
+    noun: ClassVar[str] = "flexStart capacity"
 
     mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
     max_run_duration_seconds: int | None = Field(
@@ -35,6 +37,8 @@ ClassCapacity = Annotated[OnDemand | Spot | Reservation | ClassFlexStart, Field(
 class Priority(Section):
     """One choice of a compute class: a machine type and its capacity."""
 
+    noun: ClassVar[str] = "a priority of a compute class"
+
     machine_type: str = Field(description="Machine type of the nodes.")
     capacity: ClassCapacity = Field(default=OnDemand(), description="How Google provides the machine.")
     driver: Literal["default", "latest"] | None = Field(
@@ -44,6 +48,8 @@ class Priority(Section):
 
 class ComputeClass(Section):
     """A GKE ComputeClass: choices in order of preference. GKE takes the first available one."""
+
+    noun: ClassVar[str] = "a compute class"
 
     name: DnsLabel = Field(description="Name of the class. Workloads select it by this name.")
     priorities: list[Priority] = Field(min_length=1, description="Choices, in order of preference.")

@@ -14,6 +14,8 @@ from settings.model.base import GkeName, Labels, Section
 class Autoscaling(Section):
     """Minimum and maximum size of an autoscaled pool."""
 
+    noun: ClassVar[str] = "the autoscaling of a pool"
+
     min_nodes: int = Field(default=0, ge=0, description="Minimum number of nodes, in all zones together.")
     max_nodes: int = Field(ge=1, description="Maximum number of nodes, in all zones together.")
 
@@ -21,11 +23,15 @@ class Autoscaling(Section):
 class OnDemand(Section):
     """Standard capacity: nodes stay until they are deleted."""
 
+    noun: ClassVar[str] = "onDemand capacity"
+
     mode: Literal["onDemand"] = Field(default="onDemand", description="Standard capacity.")
 
 
 class Spot(Section):
     """Spot capacity: cheap, and Google takes it back with 30 seconds' notice."""
+
+    noun: ClassVar[str] = "spot capacity"
 
     mode: Literal["spot"] = Field(description="Spot capacity.")
 
@@ -33,12 +39,16 @@ class Spot(Section):
 class Reservation(Section):
     """Capacity of a reservation."""
 
+    noun: ClassVar[str] = "reservation capacity"
+
     mode: Literal["reservation"] = Field(description="Capacity of a reservation.")
     reservation: str = Field(description="Name of the reservation.", examples=["h100-march"])
 
 
 class FlexStart(Section):
     """Flex-start of Dynamic Workload Scheduler: nodes start when capacity is free, for a limited time."""
+
+    noun: ClassVar[str] = "flexStart capacity"
 
     mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
     max_run_duration_seconds: int = Field(
@@ -51,6 +61,8 @@ class FlexStart(Section):
 
 class QueuedFlexStart(Section):
     """Flex-start with queued provisioning: all nodes of a request start together, through Kueue."""
+
+    noun: ClassVar[str] = "queuedFlexStart capacity"
 
     mode: Literal["queuedFlexStart"] = Field(description="Queued provisioning: all nodes of a request start together.")
     max_run_duration_seconds: int = Field(
@@ -66,6 +78,8 @@ Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart
 
 class GpuPool(Section):
     """A node pool with NVIDIA GPUs in a Standard cluster."""
+
+    noun: ClassVar[str] = "a GPU pool"
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"createFirst": "createBeforeDelete"}  # 0.4.0
 
@@ -106,6 +120,8 @@ class GpuPool(Section):
 
 class TpuPool(Section):
     """A TPU node pool in a Standard cluster: nodes with single-host slices, or one multi-host slice."""
+
+    noun: ClassVar[str] = "a TPU pool"
 
     name: GkeName = Field(description="Name of the pool.")
     version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")
@@ -152,6 +168,8 @@ class TpuPool(Section):
 
 class TpuSlice(Section):
     """A TPU slice outside the pools of this stack: on Autopilot, or in an existing cluster."""
+
+    noun: ClassVar[str] = "a TPU slice"
 
     version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")
     topology: str = Field(description="Chips of the slice along each side, for example 2x4.")

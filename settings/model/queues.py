@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -12,6 +12,8 @@ from settings.model.pools import TpuSlice
 
 class PriorityClass(Section):
     """A Kubernetes PriorityClass. Kueue orders and preempts workloads by it."""
+
+    noun: ClassVar[str] = "a priority class"
 
     name: DnsLabel = Field(description="Name of the class.")
     value: int = Field(ge=-2147483648, le=1000000000, description="Priority. A higher value goes first.")
@@ -24,6 +26,8 @@ class PriorityClass(Section):
 
 class Flavor(Section):
     """A Kueue ResourceFlavor: a type of node with quota of its own."""
+
+    noun: ClassVar[str] = "a flavor"
 
     name: DnsLabel = Field(description="Name of the flavor.")
     pools: list[str] = Field(default=[], description="GPU or TPU pools that belong to the flavor. Default: any node.")
@@ -39,6 +43,8 @@ def _quota_form(value: Any) -> str:
 
 class FlavorQuota(Section):
     """Quota of a cluster queue for one flavor."""
+
+    noun: ClassVar[str] = "the quota of a flavor"
 
     flavor: str = Field(description="Name of the flavor.")
     quota: Annotated[
@@ -63,6 +69,8 @@ class FlavorQuota(Section):
 class Preemption(Section):
     """Which workloads Kueue may evict to admit a workload of the queue."""
 
+    noun: ClassVar[str] = "the preemption of a cluster queue"
+
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
         default="LowerPriority", description="Which workloads of the same cluster queue Kueue may evict."
     )
@@ -73,6 +81,8 @@ class Preemption(Section):
 
 class ClusterQueue(Section):
     """A Kueue ClusterQueue: quota by flavor and resource, forevery namespace with a local queue to it."""
+
+    noun: ClassVar[str] = "a cluster queue"
 
     name: DnsLabel = Field(description="Name of the cluster queue.")
     cohort: DnsLabel | None = Field(
@@ -93,6 +103,8 @@ class ClusterQueue(Section):
 class LocalQueue(Section):
     """A Kueue LocalQueue: gives a namespace access to a cluster queue."""
 
+    noun: ClassVar[str] = "a local queue"
+
     name: DnsLabel = Field(description="Name of the local queue. Workloads select it by this name.")
     namespace: DnsLabel = Field(description="Namespace of the local queue.")
     cluster_queue: str = Field(description="Cluster queue that provides the quota.")
@@ -100,6 +112,8 @@ class LocalQueue(Section):
 
 class Queues(Section):
     """Kueue and its queues."""
+
+    noun: ClassVar[str] = "the queues"
 
     flavors: list[Flavor] = Field(default=[], description="Types of nodes with quota of their own.")
     cluster_queues: list[ClusterQueue] = Field(default=[], description="Quotas, and how cluster queues share them.")

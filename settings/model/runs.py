@@ -17,12 +17,16 @@ from settings.model.workloads import GpuWorkload, TokenSecret, TpuWorkload, Work
 class Dataset(Section):
     """Training data on Hugging Face."""
 
+    noun: ClassVar[str] = "a dataset"
+
     name: str = Field(default="b-mc2/sql-create-context", description="Dataset id on Hugging Face.")
     limit: int = Field(default=5000, ge=1, description="Maximum number of rows.")
 
 
 class FineTune(GpuWorkload):
     """A fine-tuning run: a headless Service and an Indexed Job that Kueue starts, suspends and resumes."""
+
+    noun: ClassVar[str] = "a fine-tuning run"
 
     kind: Literal["fineTune"] = Field(default="fineTune", description="A fine-tuning run on GPUs.")
     image: str = Field(default=versions.FINE_TUNE_IMAGE, description="Image of the training program.")
@@ -139,6 +143,8 @@ class TpuRun(Section):
 class Multislice(TpuRun, Workload):
     """A JobSet over several equal multi-host TPU slices: one child Job for each slice and its node pool."""
 
+    noun: ClassVar[str] = "a Multislice run"
+
     kind: Literal["multislice"] = Field(description="A JobSet over several TPU slices.")
     slices: int = Field(ge=1, description="Number of TPU slices that train together.")
     pools: list[str] = Field(default=[], description="TPU pools of this stack, at least one for each slice.")
@@ -156,7 +162,8 @@ class Multislice(TpuRun, Workload):
 class TpuBatch(TpuRun, TpuWorkload):
     """A Job on one TPU slice: one pod, or one pod on each node of a multi-host slice."""
 
-    noun: ClassVar[str] = "batch Job"
+    noun: ClassVar[str] = "a TPU batch Job"
+    short_noun: ClassVar[str] = "batch Job"
 
     service: DnsLabel | None = Field(
         default=None, description="Name of the headless Service of a multi-host Job. Default: the name of the Job."
@@ -175,3 +182,7 @@ class TpuBatch(TpuRun, TpuWorkload):
         le=MAX_RUN_SECONDS,
         description="Maximum duration of the run on queuedFlexStart capacity, in seconds. Default: that of the pool.",
     )
+
+
+# A run of any kind.
+Run = FineTune | Multislice | TpuBatch

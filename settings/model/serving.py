@@ -14,6 +14,8 @@ from settings.model.workloads import GpuWorkload, TpuWorkload, Workload
 class ScratchVolume(Section):
     """A disk created and deleted with each pod, for example for a model too large for the boot disk."""
 
+    noun: ClassVar[str] = "a scratch volume"
+
     mount_path: str = Field(default="/tmp", description="Mount path in the container.")
     size: Request = Field(default="100Gi", description="Size of the disk, in bytes.")
     storage_class: DnsLabel = Field(default="premium-rwo", description="StorageClass of the disk.")
@@ -21,6 +23,8 @@ class ScratchVolume(Section):
 
 class ModelShape(Section):
     """Dimensions of a model outside the catalog, from its `config.json`."""
+
+    noun: ClassVar[str] = "the shape of a model"
 
     parameters: int = Field(
         ge=1, description="Total number of parameters, including every expert of an MoE model.", examples=[8030261248]
@@ -55,7 +59,7 @@ class ModelShape(Section):
 class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
 
-    noun: ClassVar[str] = "server"
+    short_noun: ClassVar[str] = "server"
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -135,6 +139,8 @@ class GpuServer(Server, GpuWorkload):
 class Tgi(GpuServer):
     """Text Generation Inference."""
 
+    noun: ClassVar[str] = "a TGI server"
+
     engine: Literal["tgi"] = Field(default="tgi", description="Text Generation Inference.")
     port_variable: str = Field(
         default="PORT", description="Environment variable with the port that the image listens on."
@@ -144,6 +150,8 @@ class Tgi(GpuServer):
 class Vllm(GpuServer):
     """vLLM."""
 
+    noun: ClassVar[str] = "a vLLM server"
+
     engine: Literal["vllm"] = Field(description="vLLM.")
     arguments: list[str] = Field(
         default=[], description="Additional arguments of `vllm serve`.", examples=[["--max-num-seqs=64"]]
@@ -152,6 +160,8 @@ class Vllm(GpuServer):
 
 class JetStream(Server, TpuWorkload):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
+
+    noun: ClassVar[str] = "a JetStream server"
 
     engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
     container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -21,6 +21,8 @@ from settings.model.serving import JetStream, Tgi, Vllm
 
 class Tenant(Section):
     """A team with a namespace of its own: its members, what they may do, and what they may use."""
+
+    noun: ClassVar[str] = "a tenant"
 
     name: DnsLabel = Field(description="Name of the namespace.", examples=["team-a"])
     members: list[str] = Field(
@@ -63,6 +65,8 @@ class Tenant(Section):
 class Monitoring(Section):
     """Dashboards and alerts in Cloud Monitoring for the stack's queues, servers, TPUs and Jobs."""
 
+    noun: ClassVar[str] = "the monitoring"
+
     dashboards: bool = Field(default=True, description="Create dashboards.")
     alerts: bool = Field(default=True, description="Create alerts.")
     channels: list[str] = Field(
@@ -89,6 +93,8 @@ class Monitoring(Section):
 
 class Waiver(Section):
     """An exception from a policy of the policy pack. Each preview reports what it allows, with the reason."""
+
+    noun: ClassVar[str] = "a waiver"
 
     policy: str = Field(description="Name of the policy.", examples=["no-privileged-pods"])
     resource: str = Field(
@@ -127,6 +133,8 @@ class Unparsed:
 
 class Settings(Section):
     """A whole stack: every section of its configuration."""
+
+    noun: ClassVar[str] = "a stack"
 
     enable_apis: bool = Field(default=False, description="Enable the Google Cloud APIs that the stack needs.")
     policies: Literal["advisory", "mandatory"] = Field(

@@ -14,6 +14,8 @@ from settings.model.pools import TpuSlice
 class Resources(Section):
     """Resource requests of one pod; its limits equal them."""
 
+    noun: ClassVar[str] = "the resources of a pod"
+
     cpu: Request | None = Field(default=None, description="CPU cores.")
     memory: Request | None = Field(default=None, description="Memory, in bytes.")
     ephemeral_storage: Request | None = Field(default=None, description="Local storage of the node, in bytes.")
@@ -22,6 +24,8 @@ class Resources(Section):
 class TokenSecret(Section):
     """The Kubernetes Secret with the Hugging Face token, in the namespace of the workload."""
 
+    noun: ClassVar[str] = "a token secret"
+
     name: DnsLabel = Field(default="hf-secret", description="Name of the Secret.")
     key: str = Field(default="hf_api_token", description="Key in the Secret.")
 
@@ -29,8 +33,8 @@ class TokenSecret(Section):
 class Workload(Section):
     """Base of all servers and runs: their namespace, queue and pods."""
 
-    # What messages call the workload.
-    noun: ClassVar[str] = "training"
+    # The noun in messages that name the workload too.
+    short_noun: ClassVar[str] = "training"
 
     name: DnsLabel = Field(description="Name of the workload.")
     namespace: DnsLabel = Field(default="llm", description="Namespace of the workload.")

@@ -44,33 +44,30 @@ from settings.plan.queues import (
     quota,
     waits_for_flex_start,
 )
-from settings.plan.requests import SIDECAR_DEFAULTS, accelerators, node_request, pod_request, pods_at_once
+from settings.plan.requests import accelerators, node_request, pod_request, pods_at_once
 from settings.plan.workload_lists import (
     DEFAULT_NAMESPACE,
     autoscaler_of,
-    bucket_runs,
+    bucket_mounts,
     fine_tunes,
     gpu_workloads,
     multislices,
     namespaces,
     runs,
     service_name,
-    token_secret_of,
     token_workloads,
-    volume_of,
     workloads,
 )
 
 __all__ = [
     "BUILT_IN_PRIORITIES",
     "DEFAULT_NAMESPACE",
-    "SIDECAR_DEFAULTS",
     "accelerators",
     "apis",
     "autoscaler_of",
     "backoff_limit",
     "bounds",
-    "bucket_runs",
+    "bucket_mounts",
     "cluster_queue_of",
     "fine_tunes",
     "flavor_labels",
@@ -117,10 +114,8 @@ __all__ = [
     "runs",
     "service_name",
     "shape",
-    "token_secret_of",
     "token_workloads",
     "uses_workload_identity",
-    "volume_of",
     "waits_for_flex_start",
     "workload_slice",
     "workloads",

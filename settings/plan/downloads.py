@@ -8,7 +8,7 @@ from catalog.engines import ENGINES
 from catalog.registries import is_googles, registry_of
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model import JetStream, Server, Settings, Workload
-from settings.plan.workload_lists import multislices, token_secret_of, workloads
+from settings.plan.workload_lists import multislices, workloads
 
 
 def images(workload: Workload) -> list[str]:
@@ -31,7 +31,7 @@ def internet(settings: Settings) -> dict[str, str]:
     downloads = [("registry.k8s.io", user) for user in (*managers, *adapters)]
     for workload in workloads(settings):
         downloads += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
-        if token_secret_of(workload) is not None:
+        if workload.token is not None:
             downloads.append(("huggingface.co", workload.name))
     first_users: dict[str, str] = {}
     for host, user in downloads:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from settings.model import FineTune, Multislice, TpuBatch
+from settings.model import FineTune, Run, TpuBatch
 from settings.run_names import hash_of
 
 
-def run_name(run: FineTune | Multislice | TpuBatch) -> str:
+def run_name(run: Run) -> str:
     """Name of the Job: `name`, followed by a hash of six hex digits unless the name is fixed.
 
     The same configuration always has the same name, independent of this version's defaults. A changed configuration has
@@ -23,7 +23,7 @@ def run_name(run: FineTune | Multislice | TpuBatch) -> str:
 _FAILURES_PER_POD = 4
 
 
-def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
+def ignores_disruptions(run: Run) -> bool:
     """Whether disruptions do not count as failures. A Job with a fixed name keeps its original behavior."""
     return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
 
@@ -39,7 +39,7 @@ def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
     return _FAILURES_PER_POD * pods
 
 
-def grace_period(run: FineTune | Multislice | TpuBatch) -> int | None:
+def grace_period(run: Run) -> int | None:
     """Grace period of the run's pods in seconds; None for the default of Kubernetes."""
     stated = run.termination_grace_period_seconds
     return 60 if stated is None and not run.fixed_name else stated

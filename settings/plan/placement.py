@@ -6,12 +6,12 @@ from catalog.capacity import MODES
 from catalog.nodes import COMPUTE_CLASS, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY
 from catalog.tpus import Slice
 from settings.model import (
-    FineTune,
     GpuPool,
     GpuWorkload,
     JetStream,
     Multislice,
     QueuedFlexStart,
+    Run,
     Settings,
     TpuBatch,
     TpuPool,
@@ -99,7 +99,7 @@ def pool_of_slice(run: Multislice, settings: Settings) -> list[str]:
     return [pool.name for pool in own[: run.slices]] if any(grows(pool) for pool in own) else []
 
 
-def queued_seconds(run: FineTune | Multislice | TpuBatch, settings: Settings) -> int | None:
+def queued_seconds(run: Run, settings: Settings) -> int | None:
     """Maximum duration in seconds of a run with queued provisioning; None on other nodes.
 
     It is the run's own, else the shortest of its pools.

@@ -11,15 +11,13 @@ from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
 from settings.model import (
     ClusterQueue,
-    FineTune,
     Flavor,
     FlavorQuota,
     GpuPool,
     GpuWorkload,
-    Multislice,
     QueuedFlexStart,
+    Run,
     Settings,
-    TpuBatch,
     TpuPool,
     Workload,
 )
@@ -83,7 +81,7 @@ def cluster_queue_of(workload: Workload, settings: Settings) -> ClusterQueue | N
     return None
 
 
-def is_last_in_queue(run: FineTune | Multislice | TpuBatch, settings: Settings) -> bool:
+def is_last_in_queue(run: Run, settings: Settings) -> bool:
     """Whether this run is the last one created in its cluster queue."""
     queue = cluster_queue_of(run, settings)
     same = [run for run in runs(settings) if queue is not None and cluster_queue_of(run, settings) is queue]

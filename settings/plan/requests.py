@@ -10,11 +10,10 @@ from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
 from settings.model import FineTune, GpuServer, JetStream, Multislice, Server, Settings, TpuBatch, Workload
 from settings.plan.placement import workload_slice
-from settings.plan.workload_lists import volume_of
 
 # Default requests of the sidecar, set by the webhook of the FUSE driver:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-sidecar
-SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
+_SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 
 
 def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
@@ -48,8 +47,8 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
     """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it has a volume."""
     request = pod_request(workload, settings)
-    if (volume := volume_of(workload)) is not None:
-        sidecar = dict(SIDECAR_DEFAULTS)
+    if (volume := workload.bucket_volume) is not None:
+        sidecar = dict(_SIDECAR_DEFAULTS)
         sidecar["cpu"] = volume.sidecar_cpu or sidecar["cpu"]
         sidecar["memory"] = volume.sidecar_memory_limit or sidecar["memory"]
         for resource, text in sidecar.items():

@@ -123,7 +123,7 @@ def classes_exist(settings: Settings) -> Iterator[Problem]:
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
             if other is not None:
                 cause = (
-                    f"the {workload.noun} names a compute class and {key} {other}. The class already decides "
+                    f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
                     "which nodes it gets"
                 )
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")

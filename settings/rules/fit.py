@@ -28,7 +28,6 @@ from settings.plan import (
     pool_zones,
     pools_of,
     shape,
-    volume_of,
     workloads,
 )
 from settings.plan import pools as all_pools
@@ -91,7 +90,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         left = _free(pool, settings)
         for resource in _missing(request, left):
             noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
-            if volume_of(workload) is not None and resource not in (NVIDIA_GPU, GOOGLE_TPU):
+            if workload.bucket_volume is not None and resource not in (NVIDIA_GPU, GOOGLE_TPU):
                 extra = " with its FUSE sidecar"
             larger = _larger(request, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(

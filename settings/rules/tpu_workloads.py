@@ -172,9 +172,8 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
                 cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
                 yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
         if longest > _MAX_NAME_LENGTH:
-            cause = (
-                f"names of the {run.noun}'s pods would have {longest} characters, and the maximum is {_MAX_NAME_LENGTH}"
-            )
+            cause = f"names of the {run.short_noun}'s pods would have {longest} characters, and the maximum is "
+            cause += f"{_MAX_NAME_LENGTH}"
             yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
 
 

@@ -25,7 +25,7 @@ from settings.model import (
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
-    bucket_runs,
+    bucket_mounts,
     fine_tunes,
     gpu_workloads,
     gpus,
@@ -34,8 +34,6 @@ from settings.plan import (
     pools_of,
     run_name,
     service_name,
-    token_secret_of,
-    volume_of,
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
@@ -66,7 +64,7 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     yield from repeated(batch, "batch Job", consequence)
     # Report a repeated name once.
     distinct = {
-        (workload.noun, workload.namespace, workload.name): workload
+        (workload.short_noun, workload.namespace, workload.name): workload
         for workload in reversed(workloads(settings))
         if _has_service(workload)
     }.values()
@@ -106,7 +104,7 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
             if item.queue is not None and not isinstance(item, Multislice):
-                cause = f"the {item.noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
+                cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
                 cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
                 yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
         elif is_system(item.namespace):
@@ -126,8 +124,8 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.noun} is "
-                f"in {workload.namespace}. Kueue would never admit it",
+                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.short_noun} "
+                f"is in {workload.namespace}. Kueue would never admit it",
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
@@ -174,7 +172,7 @@ def workloads_have_a_pool_or_an_accelerator(settings: Settings) -> Iterator[Prob
     """A GPU workload names a pool of the stack or a GPU type, not both."""
     pools = [pool.name for pool in settings.gpu_pools]
     for workload in gpu_workloads(settings):
-        noun = workload.noun
+        noun = workload.short_noun
         if workload.compute_class is not None:
             continue
         if workload.pool is not None and workload.accelerator is not None:
@@ -337,7 +335,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
             )
     keys: dict[tuple[str, str], str] = {}
     for workload in workloads(settings):
-        secret = token_secret_of(workload)
+        secret = workload.token
         if secret is None:
             continue
         if not _SECRET_KEY.fullmatch(secret.key):
@@ -351,9 +349,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
 
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
-    for run in bucket_runs(settings):
-        volume = volume_of(run)
-        assert volume is not None
+    for run, volume in bucket_mounts(settings):
         mount = PurePosixPath(volume.mount_path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
