@@ -25,7 +25,7 @@ from settings import Settings, model, plan, tenancy
 
 def create_kueue(stack: Settings, cluster: GkeCluster) -> KueueStack | None:
     """Kueue and JobSet with all queues, if the stack needs them."""
-    if not stack.queues and not plan.multislices(stack):
+    if not stack.queues and not plan.jobsets(stack):
         return None
     # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
     return KueueStack("kueue", queue_arguments(stack, cluster), in_cluster(cluster, cluster))
@@ -45,7 +45,7 @@ def queue_arguments(stack: Settings, cluster: GkeCluster) -> KueueStackArgs:
     args: KueueStackArgs = {
         "kubeconfig": cluster.kubeconfig,
         "namespaces": plan.namespaces(stack),
-        "jobset": bool(plan.multislices(stack) or stack.tenants),  # a tenant may submit JobSets
+        "jobset": bool(plan.jobsets(stack) or stack.tenants),  # a tenant may submit JobSets
         "quota_metrics": stack.monitoring is not None,
         "flavors": flavors,
         "cluster_queues": [

@@ -127,7 +127,7 @@ def monitoring_arguments(monitoring: model.Monitoring, stack: Settings, project:
             for server in monitoring_targets.servers(stack)
         ],
         job_namespaces=monitoring_targets.job_namespaces(stack),
-        jobsets=bool(plan.multislices(stack)),
+        jobsets=bool(plan.jobsets(stack)),
         accelerators=monitoring_targets.accelerators(stack),
         tpus=monitoring_targets.tpus(stack),
     )

@@ -6,7 +6,7 @@ Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A se
 
 from settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
 from settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
-from settings.model.buckets import Bucket, FuseVolume, Grant
+from settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
 from settings.model.cluster import (
     Cluster,
     Maintenance,
@@ -33,12 +33,15 @@ from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue,
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
 from settings.model.serving import GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
+from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
 from settings.model.workloads import GpuWorkload, Resources, TokenSecret, TpuWorkload, Workload
 
 __all__ = [
     "Autoscaler",
     "Autoscaling",
     "Bucket",
+    "BucketMount",
+    "BucketVolume",
     "Capacity",
     "Cidr",
     "ClassCapacity",
@@ -80,6 +83,7 @@ __all__ = [
     "Reservation",
     "Resources",
     "Run",
+    "RunCheckpoints",
     "ScaledMetric",
     "ScratchVolume",
     "Section",
@@ -95,6 +99,7 @@ __all__ = [
     "TpuRun",
     "TpuSlice",
     "TpuWorkload",
+    "TrainingRun",
     "Unparsed",
     "Version",
     "Vllm",

@@ -9,8 +9,9 @@ from pydantic import Field
 from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from settings.model.base import DnsLabel, Request, Section
-from settings.model.buckets import FuseVolume
+from settings.model.buckets import BucketMount, FuseVolume
 from settings.model.pools import TpuSlice
+from settings.model.training import TrainingRun
 from settings.model.workloads import GpuWorkload, TokenSecret, TpuWorkload, Workload
 
 
@@ -83,6 +84,10 @@ class FineTune(GpuWorkload):
     @property
     def bucket_volume(self) -> FuseVolume | None:
         return self.volume
+
+    @property
+    def bucket_mounts(self) -> list[BucketMount]:
+        return [BucketMount(self.volume.bucket, self.volume.mount_path, "volume", for_checkpoints=True)]
 
 
 class TpuRun(Section):
@@ -185,4 +190,4 @@ class TpuBatch(TpuRun, TpuWorkload):
 
 
 # A run of any kind.
-Run = FineTune | Multislice | TpuBatch
+Run = FineTune | Multislice | TrainingRun | TpuBatch

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from catalog import checkpoints
 from settings.model.base import Request, Section
-from settings.model.workloads import GpuWorkload, TokenSecret
+from settings.model.buckets import BucketMount
+from settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
 
 class BucketVolume(Section):
@@ -44,6 +47,19 @@ class TrainingRun(GpuWorkload):
 
     # A changed run always gets a new name.
     fixed_name: ClassVar[bool] = False
+
+    # Environment variables that the program sets, with the key that each follows from.
+    variables: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "name"),
+        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), "rendezvousPort"),
+        **dict.fromkeys(("NNODES", "PET_NNODES", "JAX_NUM_PROCESSES", "WORLD_SIZE"), "pods"),
+        **dict.fromkeys(("NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID", "RANK"), "pods"),
+        "PET_NPROC_PER_NODE": "gpusPerPod",
+        checkpoints.DIRECTORY: "checkpoints",
+        checkpoints.KEEP: "checkpoints.keep",
+        checkpoints.RESUME_FROM: "resumeFrom",
+        checkpoints.GRACE_SECONDS: "terminationGracePeriodSeconds",
+    }
 
     kind: Literal["job"] = Field(description="A run of any image on GPUs.")
     image: str = Field(min_length=1, description="Image of the training program.")
@@ -92,22 +108,31 @@ class TrainingRun(GpuWorkload):
     termination_grace_period_seconds: int = Field(
         default=60,
         ge=0,
+        # https://docs.cloud.google.com/kubernetes-engine/docs/concepts/spot-vms
         description="Time between SIGTERM and SIGKILL, in which a preempted or evicted pod can save a checkpoint, in "
-        "seconds. On Spot capacity GKE gives at most 15 to 25 s.",
+        "seconds. When Google takes back a Spot node, its pods have 15 s by default.",
     )
-    token_secret: TokenSecret | None = Field(  # type: ignore[assignment]  # the program may need no token
+    token_secret: TokenSecret | None = Field(
         default=None,
         description="Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token.",
         examples=[{"name": "hf-secret"}],
     )
 
-    def mounts(self) -> list[tuple[str, BucketVolume]]:
-        """The buckets that a pod mounts, with the name of each volume and its path among the run's keys."""
-        own = [(f"volumes[{index}]", volume) for index, volume in enumerate(self.volumes)]
-        if self.checkpoints is None:
-            return own
-        volume = BucketVolume(bucket=self.checkpoints.bucket, mount_path=self.checkpoints.mount_path)
-        return [*own, ("checkpoints", volume)]
+    @property
+    def bucket_mounts(self) -> list[BucketMount]:
+        mounts = [
+            BucketMount(volume.bucket, volume.mount_path, f"volumes[{index}]")
+            for index, volume in enumerate(self.volumes)
+        ]
+        if self.checkpoints is not None:
+            saved = self.checkpoints
+            mounts.append(BucketMount(saved.bucket, saved.mount_path, "checkpoints", for_checkpoints=True))
+        return mounts
+
+    @property
+    def sidecar(self) -> Resources | None:
+        mounts_buckets = self.volumes or self.checkpoints
+        return Resources(cpu=self.sidecar_cpu, memory=self.sidecar_memory_limit) if mounts_buckets else None
 
     def in_container(self, directory: str) -> str:
         """The path of a directory of the checkpoint bucket in the container."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from settings.model.base import DnsLabel, Labels, Request, Section
-from settings.model.buckets import FuseVolume
+from settings.model.buckets import BucketMount, FuseVolume
 from settings.model.pools import TpuSlice
 
 
@@ -61,6 +61,18 @@ class Workload(Section):
         """The bucket that the workload mounts, if any."""
         return None
 
+    @property
+    def bucket_mounts(self) -> list[BucketMount]:
+        """The buckets that the pods mount."""
+        volume = self.bucket_volume
+        return [] if volume is None else [BucketMount(volume.bucket, volume.mount_path, "volume")]
+
+    @property
+    def sidecar(self) -> Resources | None:
+        """Resources of the FUSE sidecar that the configuration states, if the pods mount a bucket."""
+        volume = self.bucket_volume
+        return None if volume is None else Resources(cpu=volume.sidecar_cpu, memory=volume.sidecar_memory_limit)
+
 
 class GpuWorkload(Workload):
     """A workload on GPUs: of a pool, of a compute class, or of a GPU type where Google manages the nodes."""
@@ -70,7 +82,7 @@ class GpuWorkload(Workload):
         default=None, description="GPU type, if the stack has no GPU pool: on Autopilot or an existing cluster."
     )
     compute_class: str | None = Field(default=None, description="Compute class of this stack that provides the nodes.")
-    token_secret: TokenSecret = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+    token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
 
     @property
     def token(self) -> TokenSecret | None:

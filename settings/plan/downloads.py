@@ -8,7 +8,7 @@ from catalog.engines import ENGINES
 from catalog.registries import is_googles, registry_of
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model import JetStream, Server, Settings, Workload
-from settings.plan.workload_lists import multislices, workloads
+from settings.plan.workload_lists import jobsets, workloads
 
 
 def images(workload: Workload) -> list[str]:
@@ -24,7 +24,7 @@ def internet(settings: Settings) -> dict[str, str]:
 
     Google's registries are not among them: nodes without external IP addresses reach them by Private Google Access.
     """
-    managers = ["Kueue"] if settings.queues else ["JobSet"] if multislices(settings) else []
+    managers = ["Kueue"] if settings.queues else ["JobSet"] if jobsets(settings) else []
     adapters = (
         ["metrics adapter"] if any(autoscaler.adapter == "prometheus" for autoscaler in settings.autoscaling) else []
     )

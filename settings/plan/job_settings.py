@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from settings.model import FineTune, Run, TpuBatch
+from settings.model import FineTune, Run, TpuBatch, TrainingRun
 from settings.run_names import hash_of
 
 
@@ -54,6 +54,23 @@ def model_path(run: FineTune) -> str:
     return run.model_path or str(
         PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run_name(run))
     )
+
+
+def checkpoint_directory(run: TrainingRun) -> str | None:
+    """The directory of the run's checkpoints in their bucket; None for a run without checkpoints."""
+    return None if run.checkpoints is None else run.checkpoints.path or run_name(run)
+
+
+# Name of the replicated Job of a training job.
+WORKERS = "worker"
+
+
+def pod_host(run: TrainingRun, index: int) -> str:
+    """Stable host name of a pod of the run in the Service of its JobSet: a replaced pod has the same one.
+
+    https://jobset.sigs.k8s.io/docs/concepts/#jobset-naming-and-dns
+    """
+    return f"{run_name(run)}-{WORKERS}-0-{index}"
 
 
 def removes_incomplete_checkpoints(run: FineTune) -> bool:

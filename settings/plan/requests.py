@@ -8,7 +8,17 @@ from catalog.engines import JETSTREAM_HTTP_REQUEST
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
-from settings.model import FineTune, GpuServer, JetStream, Multislice, Server, Settings, TpuBatch, Workload
+from settings.model import (
+    FineTune,
+    GpuServer,
+    JetStream,
+    Multislice,
+    Server,
+    Settings,
+    TpuBatch,
+    TrainingRun,
+    Workload,
+)
 from settings.plan.placement import workload_slice
 
 # Default requests of the sidecar, set by the webhook of the FUSE driver:
@@ -21,7 +31,7 @@ def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
     match workload:
         case GpuServer():
             return NVIDIA_GPU, workload.gpus
-        case FineTune():
+        case FineTune() | TrainingRun():
             return NVIDIA_GPU, workload.gpus_per_pod
         case JetStream() | TpuBatch() | Multislice():
             return GOOGLE_TPU, workload_slice(workload, settings).chips_per_host
@@ -45,12 +55,12 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 
 
 def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it has a volume."""
+    """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it mounts a bucket."""
     request = pod_request(workload, settings)
-    if (volume := workload.bucket_volume) is not None:
+    if (stated := workload.sidecar) is not None:
         sidecar = dict(_SIDECAR_DEFAULTS)
-        sidecar["cpu"] = volume.sidecar_cpu or sidecar["cpu"]
-        sidecar["memory"] = volume.sidecar_memory_limit or sidecar["memory"]
+        sidecar["cpu"] = stated.cpu or sidecar["cpu"]
+        sidecar["memory"] = stated.memory or sidecar["memory"]
         for resource, text in sidecar.items():
             request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
     return request
@@ -59,7 +69,7 @@ def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 def pods_at_once(workload: Workload, settings: Settings) -> int:
     """Pods that must run at the same time: all pods of a Job, one pod of a server."""
     match workload:
-        case FineTune():
+        case FineTune() | TrainingRun():
             return workload.pods
         case TpuBatch():
             return workload_slice(workload, settings).hosts

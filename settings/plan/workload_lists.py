@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from settings.model import (
     Autoscaler,
+    BucketMount,
     FineTune,
-    FuseVolume,
     GpuServer,
     LocalQueue,
     Multislice,
     Run,
     Server,
     Settings,
+    TrainingRun,
     Workload,
 )
 
@@ -24,9 +25,9 @@ def workloads(settings: Settings) -> list[Workload]:
     return [*settings.serving, *settings.training, *settings.batch]
 
 
-def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun]:
     """Workloads that run on GPUs."""
-    return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune)]
+    return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune | TrainingRun)]
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
@@ -39,14 +40,24 @@ def fine_tunes(settings: Settings) -> list[FineTune]:
     return [run for run in settings.training if isinstance(run, FineTune)]
 
 
-def bucket_mounts(settings: Settings) -> list[tuple[Run, FuseVolume]]:
-    """Runs that mount a bucket with their volumes, in the order of the configuration."""
-    return [(run, run.volume) for run in runs(settings) if run.volume is not None]
+def training_jobs(settings: Settings) -> list[TrainingRun]:
+    """Training runs with an image of their own, in the order of the configuration."""
+    return [run for run in settings.training if isinstance(run, TrainingRun)]
+
+
+def bucket_mounts(settings: Settings) -> list[tuple[Run, BucketMount]]:
+    """Runs with each bucket that they mount, in the order of the configuration."""
+    return [(run, mount) for run in runs(settings) for mount in run.bucket_mounts]
 
 
 def multislices(settings: Settings) -> list[Multislice]:
     """Multislice runs, which are JobSets, in the order of the configuration."""
     return [run for run in settings.training if isinstance(run, Multislice)]
+
+
+def jobsets(settings: Settings) -> list[Multislice | TrainingRun]:
+    """Runs that are JobSets, in the order of the configuration."""
+    return [run for run in settings.training if isinstance(run, Multislice | TrainingRun)]
 
 
 def namespaces(settings: Settings) -> list[str]:

@@ -24,6 +24,7 @@ from settings.rules import (
     token,
     tpu_pools,
     tpu_workloads,
+    training_jobs,
     versions,
     workloads,
 )
@@ -40,6 +41,7 @@ RULES = (
     *compute_classes.RULES,
     *workloads.RULES,
     *tpu_workloads.RULES,
+    *training_jobs.RULES,
     *serving.RULES,
     *fit.RULES,
     *model_memory.RULES,

@@ -12,7 +12,7 @@ from catalog.machines import GPUS, MACHINES, Machine
 from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
-from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
+from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, TrainingRun, Workload
 from settings.plan import (
     cluster_queue_of,
     gpu_workloads,
@@ -202,7 +202,7 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
 
 
 def _pods_key(workload: Workload) -> str:
-    if isinstance(workload, FineTune):
+    if isinstance(workload, FineTune | TrainingRun):
         return "pods"
     return "slices" if isinstance(workload, Multislice) else "pool"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.quantities import parse_quantity
-from settings.model import FineTune, Multislice, QueuedFlexStart, Settings, TpuBatch, TpuPool
+from settings.model import FineTune, Multislice, QueuedFlexStart, Server, Settings, TpuBatch, TpuPool, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
     cluster_queue_of,
@@ -207,6 +207,8 @@ def ports_are_valid(settings: Settings) -> Iterator[Problem]:
 def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterator[Problem]:
     """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
     for run in [*settings.training, *settings.batch]:
+        if isinstance(run, TrainingRun):
+            continue  # training_jobs.namespaces_can_be_deleted
         if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
             cause = "an old version of a run stays until its namespace is deleted, and namespace "
             cause += f"{DEFAULT_NAMESPACE} is never deleted. Nobody could tell old runs from those of others"
@@ -225,7 +227,7 @@ def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
         pool = queued[0]
         path = workload.at("pools" if isinstance(workload, Multislice) else "pool")
         cause = f"the nodes of pool {pool.name} start only for a ProvisioningRequest for a whole Job"
-        if not isinstance(workload, FineTune | Multislice | TpuBatch):
+        if isinstance(workload, Server):
             remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
             yield Problem(path, f"{cause}, and this is a server. Its pods would stay pending", remedy)
             continue

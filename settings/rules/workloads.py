@@ -20,12 +20,14 @@ from settings.model import (
     Settings,
     Tgi,
     TpuBatch,
+    TrainingRun,
     Workload,
 )
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
     bucket_mounts,
+    checkpoint_directory,
     fine_tunes,
     gpu_workloads,
     gpus,
@@ -34,6 +36,7 @@ from settings.plan import (
     pools_of,
     run_name,
     service_name,
+    training_jobs,
     workloads,
 )
 from settings.problems import TOKEN, Problem, nearest, unknown
@@ -50,7 +53,9 @@ _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
 def _has_service(workload: Workload) -> bool:
-    return not isinstance(workload, Multislice) and not (isinstance(workload, TpuBatch) and workload.service is None)
+    return not isinstance(workload, Multislice | TrainingRun) and not (
+        isinstance(workload, TpuBatch) and workload.service is None
+    )
 
 
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
@@ -103,7 +108,7 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
     items: list[Workload | LocalQueue] = [*workloads(settings), *queues]
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
-            if item.queue is not None and not isinstance(item, Multislice):
+            if item.queue is not None and not isinstance(item, Multislice | TrainingRun):
                 cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
                 cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
                 yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
@@ -197,7 +202,7 @@ def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Probl
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
-    for run in fine_tunes(settings):
+    for run in [*fine_tunes(settings), *training_jobs(settings)]:
         for machine_type in _machines_of(run, settings):
             if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
                 yield Problem(
@@ -211,7 +216,7 @@ def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Probl
                 break
 
 
-def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
+def _machines_of(run: FineTune | TrainingRun, settings: Settings) -> list[Machine]:
     """The machine types that a run may use, by its pools, its compute class or its GPU type."""
     if run.compute_class is not None:
         priorities = [
@@ -284,6 +289,8 @@ def _variables(workload: Workload) -> Mapping[str, str]:
         return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
     if isinstance(workload, Multislice):
         return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
+    if isinstance(workload, TrainingRun):
+        return workload.variables
     if not isinstance(workload, FineTune):
         return {}
     return {
@@ -350,10 +357,10 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
     for run, volume in bucket_mounts(settings):
-        mount = PurePosixPath(volume.mount_path)
+        mount = PurePosixPath(volume.path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
-            yield Problem(run.at("volume.mountPath"), cause, "Write for example /model-data")
+            yield Problem(run.at(f"{volume.key}.mountPath"), cause, "Write for example /model-data")
         elif isinstance(run, FineTune):
             target = PurePosixPath(model_path(run))
             if not target.is_relative_to(mount) or ".." in target.parts:
@@ -364,18 +371,24 @@ def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
 
 def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Problem]:
     """No two runs write checkpoints to the same folder."""
-    seen: dict[tuple[str, PurePosixPath], FineTune] = {}
-    for job in fine_tunes(settings):
-        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(model_path(job))
+    seen: dict[tuple[str, PurePosixPath], FineTune | TrainingRun] = {}
+    for run in settings.training:
+        if isinstance(run, FineTune):
+            bucket, mount, target = run.volume.bucket, run.volume.mount_path, PurePosixPath(model_path(run))
+            key, remedy = "modelPath", f"Write another folder below {mount}"
+        elif isinstance(run, TrainingRun) and run.checkpoints is not None:
+            bucket, mount = run.checkpoints.bucket, run.checkpoints.mount_path
+            target = PurePosixPath(run.in_container(checkpoint_directory(run) or ""))
+            key, remedy = "checkpoints.path", "Write another directory"
+        else:
+            continue
         if not target.is_relative_to(mount):
             continue
-        first = seen.setdefault((job.volume.bucket, target.relative_to(mount)), job)
-        if first is not job:
-            cause = f"{first.name} writes its checkpoints to the same folder of bucket {job.volume.bucket}. "
+        first = seen.setdefault((bucket, target.relative_to(mount)), run)
+        if first is not run:
+            cause = f"{first.name} writes its checkpoints to the same folder of bucket {bucket}. "
             cause += "Each run would delete the other's, or continue from them"
-            remedy = f"Write another folder below {mount}"
-            remedy += "" if job.fixed_name else ", or remove it"
-            yield Problem(job.at("modelPath"), cause, remedy)
+            yield Problem(run.at(key), cause, remedy + ("" if run.fixed_name else ", or remove it"))
 
 
 RULES: tuple[Rule, ...] = (
