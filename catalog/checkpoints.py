@@ -20,7 +20,9 @@ EXIT_SAVED = 75
 
 # A checkpoint is complete if its folder `step-STEP-WRITER` contains this file, which is written last.
 MARKER = "COMPLETE"
-_COMPLETE = re.compile(rf"(step-(\d+)-(\d+))/{MARKER}")
+# Transformers, in the image of fine-tuning runs: https://github.com/huggingface/transformers/issues/35782
+_COMPLETE = re.compile(rf"(?P<name>step-(?P<step>\d+)-(?P<writer>\d+))/{MARKER}")
+_COMPLETE_OF_TRANSFORMERS = re.compile(r"(?P<name>checkpoint-(?P<step>\d+)(?P<writer>))/trainer_state\.json")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Checkpoint:
 
 def newest(names: Iterable[str]) -> Checkpoint | None:
     """The newest complete checkpoint among file names relative to a run's directory."""
-    complete = [match for name in names if (match := _COMPLETE.fullmatch(name))]
-    latest = max(complete, key=lambda match: (int(match[2]), int(match[3])), default=None)
-    return Checkpoint(latest[1], int(latest[2])) if latest else None
+    complete = [
+        match for name in names if (match := _COMPLETE.fullmatch(name) or _COMPLETE_OF_TRANSFORMERS.fullmatch(name))
+    ]
+    latest = max(complete, key=lambda match: (int(match["step"]), int(match["writer"] or 0)), default=None)
+    return Checkpoint(latest["name"], int(latest["step"])) if latest else None

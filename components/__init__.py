@@ -30,6 +30,7 @@ from components.tenant import Tenant, TenantArgs
 from components.tgi import TgiServer, TgiServerArgs
 from components.tpu_batch import TpuBatchJob, TpuBatchJobArgs
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool, TpuPoolArgs
+from components.training_job import TrainingJob
 from components.vllm import VllmServer, VllmServerArgs
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "TpuBatchJobArgs",
     "TpuNodePool",
     "TpuPoolArgs",
+    "TrainingJob",
     "VllmServer",
     "VllmServerArgs",
     "WorkloadNamespace",

@@ -18,7 +18,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Multislice, Run, TpuBatch
+from settings.model import FuseVolume, Multislice, Run, TpuBatch, TrainingRun
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -115,10 +115,10 @@ def options(
     """
     binding = hooks(run, name)
     if run.queue is not None and kubeconfig is not None:
-        kind = "jobset" if isinstance(run, Multislice) else "job"
+        kind = "jobset" if is_jobset(run) else "job"
         order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig, last_in_queue)
         binding = pulumi.ResourceHookBinding.merge(binding, order)
-    by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
+    by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if is_jobset(run) else OWNED_BY_KUEUE
     return pulumi.ResourceOptions(
         parent=parent,
         depends_on=depends_on,
@@ -129,6 +129,11 @@ def options(
         ignore_changes=by_kueue if run.fixed_name else SAME_RUN,
         hooks=binding,
     )
+
+
+def is_jobset(run: Run) -> bool:
+    """Whether the run is a JobSet, not a Job."""
+    return isinstance(run, Multislice | TrainingRun)
 
 
 def outlives(run: Run) -> bool:
@@ -142,7 +147,7 @@ def outlives(run: Run) -> bool:
 
 def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
     """Hooks that retry until the run can be admitted, and explain a refused change of a fixed name."""
-    kind = "JobSet" if isinstance(run, Multislice) else "Job"
+    kind = "JobSet" if is_jobset(run) else "Job"
 
     def explain(args: pulumi.ErrorHookArgs) -> bool:
         if run.fixed_name and any(refusal in args.errors[0] for refusal in ("already exists", "immutable")):
@@ -240,7 +245,7 @@ def template_metadata(run: TpuBatch | Multislice) -> dict[str, Any]:
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 
 
-def fuse_annotations(volume: FuseVolume) -> dict[str, str]:
+def fuse_annotations(volume: FuseVolume | TrainingRun) -> dict[str, str]:
     """Annotations that add the FUSE sidecar to a pod. A limit is also the request."""
     limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
     return {

@@ -7,12 +7,12 @@ from typing import Any
 
 import pulumi
 
-from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob
+from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
 from composition.cluster import in_cluster
 from composition.prerequisites import Prerequisites
 from settings import Settings, model, plan
 
-RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob
+RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob | TrainingJob
 
 # The component of a run, by its section.
 RUNS: dict[type[model.Section], Callable[..., RunComponent]] = {
@@ -30,9 +30,19 @@ def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisit
         queue = plan.cluster_queue_of(run, stack)
         line = queue.name if queue else type(run)
         before: list[pulumi.Resource] = [*prerequisites.of(run), *([latest[line]] if line in latest else [])]
-        latest[line] = RUNS[type(run)](
-            f"{run.namespace}/{run.name}", run_arguments(run, stack, cluster), in_cluster(cluster, *before)
-        )
+        name, opts = f"{run.namespace}/{run.name}", in_cluster(cluster, *before)
+        if isinstance(run, model.TrainingRun):
+            latest[line] = TrainingJob(
+                name,
+                run,
+                opts,
+                node_selector=plan.node_selector(run, stack),
+                queued_seconds=plan.queued_seconds(run, stack),
+                kubeconfig=cluster.kubeconfig,
+                last_in_queue=plan.is_last_in_queue(run, stack),
+            )
+        else:
+            latest[line] = RUNS[type(run)](name, run_arguments(run, stack, cluster), opts)
         runs.append(latest[line])
     return runs
 

@@ -10,7 +10,7 @@ from settings.plan.downloads import images, internet, reads_registry
 from settings.plan.job_settings import (
     WORKERS,
     backoff_limit,
-    checkpoint_directory,
+    checkpoint_folder,
     grace_period,
     ignores_disruptions,
     model_path,
@@ -74,7 +74,7 @@ __all__ = [
     "backoff_limit",
     "bounds",
     "bucket_mounts",
-    "checkpoint_directory",
+    "checkpoint_folder",
     "cluster_queue_of",
     "fine_tunes",
     "flavor_labels",

@@ -56,9 +56,14 @@ def model_path(run: FineTune) -> str:
     )
 
 
-def checkpoint_directory(run: TrainingRun) -> str | None:
-    """The directory of the run's checkpoints in their bucket; None for a run without checkpoints."""
-    return None if run.checkpoints is None else run.checkpoints.path or run_name(run)
+def checkpoint_folder(run: Run) -> tuple[str, PurePosixPath] | None:
+    """Bucket and folder of the run's checkpoints; None if the configuration does not say where they are."""
+    if isinstance(run, TrainingRun) and run.checkpoints is not None:
+        return run.checkpoints.bucket, PurePosixPath(run.checkpoints.path or run_name(run))
+    if isinstance(run, FineTune):
+        mount, folder = PurePosixPath(run.volume.mount_path), PurePosixPath(model_path(run))
+        return (run.volume.bucket, folder.relative_to(mount)) if folder.is_relative_to(mount) else None
+    return None
 
 
 # Name of the replicated Job of a training job.

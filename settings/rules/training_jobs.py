@@ -12,7 +12,7 @@ from catalog.quantities import parse_quantity
 from settings.model import Settings, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
-    checkpoint_directory,
+    checkpoint_folder,
     pod_host,
     run_name,
     service_name,
@@ -43,7 +43,7 @@ def checkpoint_directories_are_paths_in_the_bucket(settings: Settings) -> Iterat
         if run.checkpoints is None:
             cause = "the run has no checkpoints, and resumeFrom is a directory in their bucket. It would have no effect"
             yield Problem(run.at("resumeFrom"), cause, "Set checkpoints: {bucket: …}, or remove resumeFrom")
-        elif PurePosixPath(run.resume_from) == PurePosixPath(checkpoint_directory(run) or ""):
+        elif (run.checkpoints.bucket, PurePosixPath(run.resume_from)) == checkpoint_folder(run):
             cause = (
                 f"{run.resume_from} is the run's own directory, from which it always resumes. It would have no effect"
             )

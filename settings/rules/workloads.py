@@ -16,6 +16,7 @@ from settings.model import (
     GpuServer,
     LocalQueue,
     Multislice,
+    Run,
     Server,
     Settings,
     Tgi,
@@ -27,7 +28,7 @@ from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
     bucket_mounts,
-    checkpoint_directory,
+    checkpoint_folder,
     fine_tunes,
     gpu_workloads,
     gpus,
@@ -371,23 +372,16 @@ def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
 
 def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Problem]:
     """No two runs write checkpoints to the same folder."""
-    seen: dict[tuple[str, PurePosixPath], FineTune | TrainingRun] = {}
+    seen: dict[tuple[str, PurePosixPath], Run] = {}
     for run in settings.training:
-        if isinstance(run, FineTune):
-            bucket, mount, target = run.volume.bucket, run.volume.mount_path, PurePosixPath(model_path(run))
-            key, remedy = "modelPath", f"Write another folder below {mount}"
-        elif isinstance(run, TrainingRun) and run.checkpoints is not None:
-            bucket, mount = run.checkpoints.bucket, run.checkpoints.mount_path
-            target = PurePosixPath(run.in_container(checkpoint_directory(run) or ""))
-            key, remedy = "checkpoints.path", "Write another directory"
-        else:
-            continue
-        if not target.is_relative_to(mount):
-            continue
-        first = seen.setdefault((bucket, target.relative_to(mount)), run)
-        if first is not run:
-            cause = f"{first.name} writes its checkpoints to the same folder of bucket {bucket}. "
+        folder = checkpoint_folder(run)
+        first = run if folder is None else seen.setdefault(folder, run)
+        if folder is not None and first is not run:
+            cause = f"{first.name} writes its checkpoints to the same folder of bucket {folder[0]}. "
             cause += "Each run would delete the other's, or continue from them"
+            key, remedy = "checkpoints.path", "Write another path"
+            if isinstance(run, FineTune):
+                key, remedy = "modelPath", f"Write another folder below {run.volume.mount_path}"
             yield Problem(run.at(key), cause, remedy + ("" if run.fixed_name else ", or remove it"))
 
 
