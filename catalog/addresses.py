@@ -34,7 +34,7 @@ _NEVER = tuple(
 
 def can_be_had(cidr: str) -> bool:
     """Whether a subnetwork can have these addresses."""
-    return not any(IPv4Network(cidr).overlaps(one) for one in _NEVER)
+    return not any(IPv4Network(cidr).overlaps(reserved) for reserved in _NEVER)
 
 
 def nodes_by_addresses(cidr: str) -> int:

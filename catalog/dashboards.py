@@ -68,8 +68,8 @@ class MonitoredServer:
 
 def selector(cluster: str, **labels: str) -> str:
     """A selector of the cluster's series: equal labels, and one of several where the value has a `|`."""
-    given = {"cluster": cluster, **labels}
-    return "{" + ", ".join(f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in given.items()) + "}"
+    matchers = {"cluster": cluster, **labels}
+    return "{" + ", ".join(f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in matchers.items()) + "}"
 
 
 # -------------------------------------------------------------------------------------------------------------- charts
@@ -105,19 +105,19 @@ def server_charts(cluster: str, servers: Sequence[MonitoredServer]) -> list[Char
     """Of servers: replicas, and what each engine says of its load."""
     every = selector(
         cluster,
-        namespace="|".join(dict.fromkeys(one.namespace for one in servers)),
-        deployment="|".join(dict.fromkeys(one.name for one in servers)),
+        namespace="|".join(dict.fromkeys(server.namespace for server in servers)),
+        deployment="|".join(dict.fromkeys(server.name for server in servers)),
     )
     replicas = {
         "available": _replicas("kube_deployment_status_replicas_available", every),
         "wanted": _replicas("kube_deployment_spec_replicas", every),
     }
     charts = [Chart("Replicas", replicas)]
-    for engine, made in ENGINE_CHARTS.items():
-        namespaces = dict.fromkeys(one.namespace for one in servers if one.engine == engine)
+    for engine, templates in ENGINE_CHARTS.items():
+        namespaces = dict.fromkeys(server.namespace for server in servers if server.engine == engine)
         if namespaces:
             here = selector(cluster, namespace="|".join(namespaces))
-            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in made]
+            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in templates]
     return charts
 
 
@@ -254,7 +254,7 @@ def _tiles(charts: Iterable[Chart]) -> Iterator[dict[str, Any]]:
             "height": HEIGHT,
             "widget": {
                 "title": chart.title,
-                "xyChart": {"dataSets": [_drawn(one, chart.unit) for one in chart.lines()]},
+                "xyChart": {"dataSets": [_drawn(query, chart.unit) for query in chart.lines()]},
             },
         }
 

@@ -71,10 +71,10 @@ class Engine:
 
     def text(self, answer: Mapping[str, Any]) -> str:
         """The generated text of an answer; KeyError, IndexError or TypeError where it is none of this engine's."""
-        found = answer["choices"][0]["text"] if self.form == "completions" else answer["response"]
-        if not isinstance(found, str):
-            raise TypeError(f"the text of the answer is {type(found).__name__}")
-        return found
+        text = answer["choices"][0]["text"] if self.form == "completions" else answer["response"]
+        if not isinstance(text, str):
+            raise TypeError(f"the text of the answer is {type(text).__name__}")
+        return text
 
 
 ENGINES: Mapping[str, Engine] = MappingProxyType(

@@ -213,16 +213,16 @@ def with_gpus(base: Machine, gpu: str, gpus: int) -> Machine:
 
 def machines_with(gpu: str) -> list[Machine]:
     """Every machine with this GPU type, smallest first (GPUs, then vCPUs, then memory)."""
-    built_in = [one for one in MACHINES.values() if one.gpu == gpu]
+    built_in = [machine for machine in MACHINES.values() if machine.gpu == gpu]
     attached = [
         with_gpus(MACHINES[name], gpu, count) for name, kinds in ATTACHABLE.items() for count in kinds.get(gpu, ())
     ]
     return sorted(built_in + attached, key=size)
 
 
-def size(one: Machine) -> tuple[float, ...]:
+def size(machine: Machine) -> tuple[float, ...]:
     """Sort key, smallest first: GPUs, then vCPUs, then memory."""
-    return (one.gpus, one.vcpus, one.memory_gb)
+    return (machine.gpus, machine.vcpus, machine.memory_gb)
 
 
 def boot_disk_type(machine_type: str) -> str:

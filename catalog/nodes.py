@@ -218,13 +218,13 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
     https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus (one pod a node; supported GPU quantities)
     """
     candidates = _candidates(gpu)
-    counts = sorted({one.gpus for one in candidates})
+    counts = sorted({candidate.gpus for candidate in candidates})
     if gpu is not None and candidates and gpus not in counts and gpus < counts[-1]:
         raise LookupError(
             f"on Autopilot a pod has all GPUs of its node, and no node has {gpus} {gpu}, "
             f"but {', '.join(map(str, counts))}"
         )
-    exact = [one for one in candidates if gpu is None or one.gpus == gpus]
+    exact = [candidate for candidate in candidates if gpu is None or candidate.gpus == gpus]
     machine_type = _first_with_room(exact or candidates, gpu, gpus, cpu, memory)
     highest = AUTOPILOT_MAXIMUM.get((gpu, gpus)) or AUTOPILOT_MAXIMUM.get((gpu, ANY))
     if highest is not None and (cpu > highest[0] or memory > highest[1] * GI):
@@ -261,7 +261,7 @@ AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] =
 def _candidates(gpu: str | None) -> list[Machine]:
     if gpu is not None:
         return machines_with(gpu)
-    return sorted((one for one in MACHINES.values() if one.family == "e2"), key=size)
+    return sorted((machine for machine in MACHINES.values() if machine.family == "e2"), key=size)
 
 
 def _first_with_room(

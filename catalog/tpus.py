@@ -104,13 +104,13 @@ def slices(version: str) -> tuple[Slice, ...]:
     if version not in VERSIONS:
         raise NoSuchSlice(f"{version} is no TPU version of the catalogue", "version", list(VERSIONS))
     accelerator = VERSIONS[version].accelerator
-    machines = [one for one in MACHINES.values() if one.tpu == accelerator]
-    found = [
-        Slice(version, accelerator, topology, one.name, one.chips, _chips(topology) // one.chips)
-        for one in machines
-        for topology in _topologies(one)
+    machines = [machine for machine in MACHINES.values() if machine.tpu == accelerator]
+    unsorted = [
+        Slice(version, accelerator, topology, machine.name, machine.chips, _chips(topology) // machine.chips)
+        for machine in machines
+        for topology in _topologies(machine)
     ]
-    return tuple(sorted(found, key=lambda one: (one.chips, one.hosts, one.topology)))
+    return tuple(sorted(unsorted, key=lambda candidate: (candidate.chips, candidate.hosts, candidate.topology)))
 
 
 def slice_of(version: str, topology: str, machine_type: str | None = None) -> Slice:
@@ -119,17 +119,17 @@ def slice_of(version: str, topology: str, machine_type: str | None = None) -> Sl
     Raises NoSuchSlice for a version, a topology or a machine that don't go together.
     """
     every = slices(version)
-    of_topology = [one for one in every if one.topology == topology]
+    of_topology = [candidate for candidate in every if candidate.topology == topology]
     if not of_topology:
-        choices = list(dict.fromkeys(one.topology for one in every))
+        choices = list(dict.fromkeys(candidate.topology for candidate in every))
         raise NoSuchSlice(f"{topology} is no topology of TPU {version}", "topology", choices)
     if machine_type is None:
         return of_topology[0]
-    for one in of_topology:
-        if one.machine_type == machine_type:
-            return one
+    for candidate in of_topology:
+        if candidate.machine_type == machine_type:
+            return candidate
     message = f"TPU {version} has no {topology} slice of {machine_type}"
-    raise NoSuchSlice(message, "machine_type", [one.machine_type for one in of_topology])
+    raise NoSuchSlice(message, "machine_type", [candidate.machine_type for candidate in of_topology])
 
 
 def slice_on(machine_type: str, topology: str | None = None) -> Slice:
@@ -137,14 +137,18 @@ def slice_on(machine_type: str, topology: str | None = None) -> Slice:
 
     Raises NoSuchSlice for a machine without TPUs, and for a topology that it can't be part of.
     """
-    every = [one for version in VERSIONS for one in slices(version) if one.machine_type == machine_type]
-    for one in every:
-        if one.topology == topology or (topology is None and not one.multi_host):
-            return one
+    every = [
+        candidate for version in VERSIONS for candidate in slices(version) if candidate.machine_type == machine_type
+    ]
+    for candidate in every:
+        if candidate.topology == topology or (topology is None and not candidate.multi_host):
+            return candidate
     if not every:
-        with_tpus = [one.name for one in MACHINES.values() if one.tpu]
+        with_tpus = [machine.name for machine in MACHINES.values() if machine.tpu]
         raise NoSuchSlice(f"{machine_type} has no TPU", "machine_type", with_tpus)
-    raise NoSuchSlice(f"{topology} is no topology of {machine_type}", "topology", [one.topology for one in every])
+    raise NoSuchSlice(
+        f"{topology} is no topology of {machine_type}", "topology", [candidate.topology for candidate in every]
+    )
 
 
 def _topologies(machine: Machine) -> Iterator[str]:

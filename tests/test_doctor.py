@@ -790,14 +790,14 @@ def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path
         one = every.get(request, nothing)
         return Answer(one["code"], one.get("body"), one.get("error", ""))
 
-    found = list(doctor.admitted("x", copied, call).examine())
+    found = list(doctor.doctor_for("x", copied, call).examine())
     assert len(found) >= 20
     assert not [one for one in found if one.state == MISSING and one.subject in ("Pulumi", "project")]
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
 def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
-    assert requests.call("no-such-command-anywhere --version").code == requests.NOT_THERE
+    assert requests.call("no-such-command-anywhere --version").code == requests.NOT_FOUND
     assert requests.call("python3 --version").body.startswith("Python 3")
 
 
@@ -847,7 +847,7 @@ def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, "gke-ai:cluster": {"mode": "huge"}}}))
     with pytest.raises(Stop, match=r"gke-ai:cluster\.mode"):
-        doctor.admitted("x", file)
+        doctor.doctor_for("x", file)
     given: dict[str, Any] = {
         "gcp:project": "acme",
         "gcp:region": "us-central1-a",
@@ -855,13 +855,13 @@ def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -
     }
     file.write_text(yaml.safe_dump({"config": given}))
     with pytest.raises(Stop, match=r"(?s)3 problems.*gcp:project.*gcp:region.*plain text") as refused:
-        doctor.admitted("x", file)
+        doctor.doctor_for("x", file)
     assert "canary" not in str(refused.value)
     given |= {"gcp:project": PROJECT, "gcp:region": "us-central1", "gke-ai:hfToken": {"secure": "v1:a b"}}
     file.write_text(yaml.safe_dump({"config": given}))
-    assert doctor.admitted("x", file)
+    assert doctor.doctor_for("x", file)
     with pytest.raises(Stop, match="There is no configuration"):
-        doctor.admitted("x", tmp_path / "none.yaml")
+        doctor.doctor_for("x", tmp_path / "none.yaml")
 
 
 def test_the_command_ends_with_one_where_something_is_missing(

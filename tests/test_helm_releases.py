@@ -149,7 +149,7 @@ def settle(
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     monkeypatch.setattr(helm_releases, "list_objects", cluster.list_objects)
     monkeypatch.setattr(recover, "carry_out", cluster.carry_out)
-    monkeypatch.setattr(helm_releases, "STILL_AT_WORK_SECONDS", 0)
+    monkeypatch.setattr(helm_releases, "MAX_PLUGIN_SECONDS", 0)
     monkeypatch.setattr(Stack, "api", lambda _: object())
     resource = {"urn": URN, "type": RELEASE, "custom": True, "inputs": INPUTS, "parent": "p"}
     state: dict[str, Any] = {"resources": [], "pending_operations": []}

@@ -185,15 +185,15 @@ def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
         ((422, {"error": {"message": "max_tokens is too large"}}), "HTTP 422: max_tokens is too large", "logs"),
         ((500, {"detail": "Internal Server Error"}), "HTTP 500: Internal Server Error", "logs"),
         ((404, {"detail": "Not Found"}), "HTTP 404: Not Found", "get service llm-service"),
-        ((403, {"message": 'cannot create resource "services/proxy"'}), "HTTP 403", "right to create services/proxy"),
-        ((200, b"<html>welcome</html>"), "no answer of Text Generation Inference: <html>welcome</html>", "logs"),
-        ((200, {"response": "Jupiter"}), "no answer of Text Generation Inference", "logs"),
-        ((200, {"choices": []}), "no answer of Text Generation Inference", "logs"),
-        ((200, [1]), "no answer of Text Generation Inference", "logs"),
-        ((200, b""), "nothing was said", "logs"),
+        ((403, {"message": 'cannot create resource "services/proxy"'}), "HTTP 403", "permission to create services/proxy"),
+        ((200, b"<html>welcome</html>"), "not an answer of Text Generation Inference: <html>welcome</html>", "logs"),
+        ((200, {"response": "Jupiter"}), "not an answer of Text Generation Inference", "logs"),
+        ((200, {"choices": []}), "not an answer of Text Generation Inference", "logs"),
+        ((200, [1]), "not an answer of Text Generation Inference", "logs"),
+        ((200, b""), "empty response", "logs"),
         ((200, {"choices": [{"text": " "}]}), "the answer has no text", "logs"),
         ((500, f"who sent Bearer {CREDENTIAL}?".encode()), "who sent ***?", "logs"),
-        ((0, None), "the connection to the cluster failed", "see whether the cluster can be reached"),
+        ((0, None), "the connection to the cluster failed", "check the network path to the cluster"),
     ],
 )
 def test_wrong_answer_fails_with_what_was_said_and_the_next_step(
@@ -239,7 +239,7 @@ def test_slow_answer_is_an_error_that_says_how_long_was_waited(
     [
         (Cluster(replicas=0, ready=0), "it is scaled to zero", "-n llm scale deployment/gemma --replicas=1"),
         (Cluster(ready=0), "no replica is ready: it has no pods", "make status"),
-        (Cluster(deployment="other"), "its Deployment is not there", "make up"),
+        (Cluster(deployment="other"), "it has no Deployment", "make up"),
         (
             Cluster(
                 ready=0,
@@ -296,7 +296,7 @@ def test_server_without_a_ready_replica_is_not_asked(
 def test_outputs_of_an_earlier_release_ask_for_an_up(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(Cluster(), capsys, None)
     assert code == 1
-    assert "don't say which engine" in said
+    assert "do not name its engine" in said
     assert "→ make up STACK=dev" in said
 
 
@@ -310,7 +310,7 @@ def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
 
 def test_stack_without_servers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert smoke.smoke(Deployed("dev")) == 0
-    assert capsys.readouterr().out == "dev has no servers: nothing to ask.\n"
+    assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 
 
 @pytest.mark.parametrize(
