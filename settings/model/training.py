@@ -28,7 +28,7 @@ class BucketVolume(Section):
 class RunCheckpoints(Section):
     """Where a training run writes its checkpoints: a directory of its own in a bucket."""
 
-    noun: ClassVar[str] = "the checkpoints of a run"
+    noun: ClassVar[str] = "a directory of checkpoints"
 
     bucket: str = Field(description="Bucket of this stack, as named in `buckets`.", examples=["checkpoints"])
     path: str | None = Field(
@@ -50,7 +50,7 @@ class TrainingRun(GpuWorkload):
 
     # Environment variables that the program sets, with the key that each follows from.
     variables: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "name"),
+        **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "pods"),
         **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), "rendezvousPort"),
         **dict.fromkeys(("NNODES", "PET_NNODES", "JAX_NUM_PROCESSES", "WORLD_SIZE"), "pods"),
         **dict.fromkeys(("NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID", "RANK"), "pods"),

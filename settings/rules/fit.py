@@ -90,7 +90,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         left = _free(pool, settings)
         for resource in _missing(request, left):
             noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
-            if workload.bucket_volume is not None and resource not in (NVIDIA_GPU, GOOGLE_TPU):
+            if workload.sidecar is not None and resource not in (NVIDIA_GPU, GOOGLE_TPU):
                 extra = " with its FUSE sidecar"
             larger = _larger(request, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(
