@@ -1,4 +1,4 @@
-"""The engines that serve models: what each answers to, and how it is asked.
+"""The engines that serve models: their images, ports, paths and request formats.
 
 Sources:
 - tgi: https://huggingface.co/docs/text-generation-inference/reference/api_reference (health, metrics, completions)
@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from catalog.versions import JETSTREAM_IMAGE, TGI_IMAGE, VLLM_IMAGE
 
-# What JetStream's images listen on; only the last can be told otherwise.
+# Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
-# What the container beside it takes, which turns HTTP into gRPC: chosen, as the image says nothing of it.
+# Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
-# What JetStream's model server is told, in order; braces name the key of the configuration that says it.
+# Arguments of JetStream's model server, in order. Braces name the key of the configuration with the value.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
 MAXTEXT_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -44,12 +44,14 @@ MAXTEXT_SETTINGS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine, seen from outside.
+    """An engine and its interface.
 
-    `image` is the one that serves; `health_path` answers 200 on the serving port once the engine can be asked;
-    `metrics_port` is the port of its metrics (none: the serving port); `burst` how many requests at once try it;
-    `quantize` has the quantization methods that it knows by name (none: it takes none). `newest_kernels` is the highest
-    compute capability that its image has kernels for (none: every GPU type of the catalog).
+    - `image` is the server's image.
+    - `health_path` answers 200 on the serving port when the engine accepts requests.
+    - `metrics_port` is None if metrics are on the serving port.
+    - `burst` is the number of concurrent requests of a smoke test.
+    - `quantize` has the names of its quantization methods; empty if it supports none.
+    - `newest_kernels` is the highest compute capability with kernels in the image; None if it covers the whole catalog.
     """
 
     name: str
@@ -65,12 +67,12 @@ class Engine:
     newest_kernels: tuple[int, int] | None = None
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
-        """The JSON of a request for at most `max_tokens` tokens."""
+        """Returns the JSON of a request for at most `max_tokens` tokens."""
         prompt_fields = {"prompt": prompt, "max_tokens": max_tokens}
         return {"model": model, **prompt_fields} if self.form == "completions" else prompt_fields
 
     def text(self, answer: Mapping[str, Any]) -> str:
-        """The generated text of an answer; KeyError, IndexError or TypeError where it is none of this engine's."""
+        """Returns the generated text of an answer. Raises KeyError, IndexError or TypeError for any other JSON."""
         text = answer["choices"][0]["text"] if self.form == "completions" else answer["response"]
         if not isinstance(text, str):
             raise TypeError(f"the text of the answer is {type(text).__name__}")
@@ -122,13 +124,13 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="jetstream",
                 title="JetStream",
                 image=JETSTREAM_IMAGE,
-                # Of the HTTP front, which has no other: it answers before the model is loaded.
+                # The only path of the HTTP front; it answers before the model is loaded.
                 health_path="/",
                 metrics_port=JETSTREAM_METRICS_PORT,
                 metrics_path="/",
                 request_path="/generate",
                 form="generate",
-                # What the source document sends to see the autoscaler at work.
+                # The source document sends this many to show the autoscaler.
                 burst=100,
             ),
         )

@@ -1,18 +1,18 @@
 """What all runs share: a Job or JobSet that is created once and that no newer run replaces."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
-from components.base import TokenSecretArgs
 from components.queue_order import wait_for_workload
 from components.retry import kueue_hook
 from components.workload import (
     SHARED_MEMORY_MOUNT,
-    WorkloadArgs,
     environment,
     queue_label,
     resources,
@@ -42,63 +42,14 @@ OWNED_BY_KUEUE_IN_JOBSETS = [
 MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
-class ContainerPortArgs(TypedDict):
-    """A port of a container, with the key of the Kubernetes API."""
-
-    containerPort: int
-
-
-class FuseVolumeArgs(TypedDict):
-    """A bucket mounted as a folder through the Cloud Storage FUSE CSI driver."""
-
-    bucket: str
-    """Name of the bucket."""
-    mount_path: NotRequired[str]
-    mount_options: NotRequired[str]
-    logging_severity: NotRequired[str]
-    """`trace`, `debug`, `info`, `warning` or `error`."""
-    sidecar_memory_limit: NotRequired[str]
-    """Bytes, as a Kubernetes quantity."""
-    sidecar_cpu: NotRequired[str]
-    """Request and limit in cores, as a Kubernetes quantity."""
-
-
-class TpuRunArgs(WorkloadArgs):
-    """Arguments that every run on TPUs has."""
+@dataclass(frozen=True)
+class SliceNodes:
+    """The nodes of a run on TPUs: keyword arguments of its component."""
 
     chips_per_host: int
-    """TPU chips of one pod, which are all chips of its machine. See `settings.plan.workload_slice`."""
-    hosts: int
-    """Machines of one slice. Each runs one pod."""
-    image: NotRequired[str]
-    container: NotRequired[str]
-    command: NotRequired[list[str]]
-    """Command of the container. Default: the command of the image."""
-    args: NotRequired[list[str]]
-    ports: NotRequired[list[int]]
-    """Ports that TPU workers listen on."""
-    privileged: NotRequired[bool]
-    volume: NotRequired[FuseVolumeArgs]
-    """Bucket to mount. Default: no bucket."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm in bytes, as a Kubernetes quantity. Default: 64 MiB."""
-    token_secret: NotRequired[TokenSecretArgs]
-    """Secret with the Hugging Face token, for the variable HF_TOKEN. Default: no token."""
-    ignore_disruptions: NotRequired[bool]
-    """Don't count disruptions of pods as failures. Default: true, unless the name is fixed."""
-    termination_grace_period_seconds: NotRequired[int]
-    """Seconds that a pod has to end. Default: 60, or Kubernetes' default if the name is fixed."""
-    fixed_name: NotRequired[bool]
-    """Name the run exactly `name`, without the hash of its content."""
-    only_pools: NotRequired[list[str]]
-    """Node pools that the pods may use, if other pools have the same labels. Default: any pool with the labels."""
-    queued_seconds: NotRequired[int]
-    """Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such nodes."""
-    kubeconfig: NotRequired[pulumi.Input[str]]
-    """Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit runs that are
-    created within a second in any order."""
-    last_in_queue: NotRequired[bool]
-    """The run is the last of its queue. If false, its creation takes one second longer."""
+    node_selector: Mapping[str, str]
+    only_pools: Sequence[str]
+    queued_seconds: int | None
 
 
 def options(
@@ -190,14 +141,14 @@ def queued_tolerations(seconds: int | None) -> list[Any]:
     return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
-def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
+def tpu_pod(run: TpuBatch | Multislice, nodes: SliceNodes) -> dict[str, Any]:
     """Spec of a TPU run's pods, with the API's field names: the SDK has no types for a JobSet."""
     container: dict[str, Any] = {
         "name": run.container,
         "image": run.image,
-        "resources": resources(run, args["chips_per_host"], GOOGLE_TPU),
+        "resources": resources(run, nodes.chips_per_host, GOOGLE_TPU),
     }
-    ports: list[ContainerPortArgs] = [{"containerPort": port} for port in run.ports]
+    ports = [{"containerPort": port} for port in run.ports]
     volumes: list[Any] = []
     mounts: list[Any] = []
     if run.shared_memory is not None:
@@ -218,12 +169,12 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
         container["securityContext"] = {"privileged": True}
 
     pod: dict[str, Any] = {"containers": [container]}
-    if args.get("node_selector"):
-        pod["nodeSelector"] = args["node_selector"]
-    if args.get("only_pools"):
-        pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(args["only_pools"])]}}}
-    if args.get("queued_seconds"):
-        pod["tolerations"] = queued_tolerations(args["queued_seconds"])
+    if nodes.node_selector:
+        pod["nodeSelector"] = nodes.node_selector
+    if nodes.only_pools:
+        pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(nodes.only_pools)]}}}
+    if nodes.queued_seconds:
+        pod["tolerations"] = queued_tolerations(nodes.queued_seconds)
     if run.priority_class:
         pod["priorityClassName"] = run.priority_class
     if run.service_account != "default":
@@ -272,9 +223,9 @@ def fuse_mount(volume: FuseVolume) -> Any:
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def of_pools(names: list[str]) -> dict[str, Any]:
+def of_pools(names: Sequence[str]) -> dict[str, Any]:
     """The node selector term that matches any of these pools."""
-    return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": names}]}
+    return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": list(names)}]}
 
 
 def metadata(run: Run, name: str, annotations: dict[str, str]) -> Any:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from package.__main__ import NAME, Package, every_component
+from package.__main__ import Package, every_component
 
 HEAD = """# Components
 
@@ -21,7 +21,7 @@ creates anything.
 
 def page() -> str:
     """The page as Markdown."""
-    schema: dict[str, Any] = json.loads(str(Package(every_component(), NAME).schema))
+    schema: dict[str, Any] = json.loads(str(Package(every_component()).schema))
     parts = [_component(token, resource) for token, resource in sorted(schema["resources"].items())]
     types = [_type_section(token, type_) for token, type_ in sorted(schema["types"].items())]
     return HEAD + "".join(parts) + "\n## Types\n" + "".join(types)

@@ -1,4 +1,4 @@
-"""The catalogue: figures that must agree with each other, and with those known from Google's documents."""
+"""The catalog: figures that must agree with each other, and with those known from Google's documents."""
 
 from __future__ import annotations
 
@@ -142,7 +142,9 @@ def test_every_machine_is_found_under_its_own_name_and_family() -> None:
 
 
 def test_unknown_machine_tells_the_nearest() -> None:
-    with pytest.raises(UnknownMachine, match=r"g2-standart-24 is no machine type .* nearest: g2-standard-24") as caught:
+    with pytest.raises(
+        UnknownMachine, match=r"g2-standart-24 is not a machine type .* nearest: g2-standard-24"
+    ) as caught:
         machine("g2-standart-24")
     assert isinstance(caught.value, KeyError)
 
@@ -150,9 +152,9 @@ def test_unknown_machine_tells_the_nearest() -> None:
 def test_t4_is_attached_to_n1_only_in_possible_counts() -> None:
     assert set(ATTACHABLE) == {"n1-standard-4", "n1-standard-8", "n1-standard-16"}
     assert with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 2).gpus == 2
-    with pytest.raises(ValueError, match="3 nvidia-tesla-t4 can't be attached to n1-standard-4"):
+    with pytest.raises(ValueError, match="3 nvidia-tesla-t4 cannot be attached to n1-standard-4"):
         with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 3)
-    with pytest.raises(ValueError, match="can't be attached to e2-standard-4"):
+    with pytest.raises(ValueError, match="cannot be attached to e2-standard-4"):
         with_gpus(machine("e2-standard-4"), "nvidia-tesla-t4", 1)
 
 
@@ -321,7 +323,7 @@ def test_only_flex_start_is_elastic_and_its_runs_last_ten_minutes_to_a_week() ->
 
 
 def test_impossible_node_is_refused() -> None:
-    with pytest.raises(ValueError, match="g2-standard-24 can't have 3 of nvidia-l4"):
+    with pytest.raises(ValueError, match="g2-standard-24 cannot have 3 nvidia-l4"):
         allocatable(shape_of("g2-standard-24", "nvidia-l4", 3))
 
 
@@ -348,7 +350,7 @@ def test_autopilot_refuses_more_than_googles_maximum() -> None:
     assert autopilot_machine("nvidia-tesla-a100", 1, Fraction(11), Fraction(74 * GI)).name == "a2-highgpu-1g"
     with pytest.raises(LookupError, match="maximum for a pod with 1 nvidia-tesla-a100 is 11 CPU and 74Gi of memory"):
         autopilot_machine("nvidia-tesla-a100", 1, Fraction(111, 10), Fraction(60 * GI))
-    with pytest.raises(LookupError, match=r"this one takes 10 CPU and 74\.5Gi"):
+    with pytest.raises(LookupError, match=r"this one requests 10 CPU and 74\.5Gi"):
         autopilot_machine("nvidia-tesla-a100", 1, Fraction(10), Fraction(149 * GI, 2))
 
 

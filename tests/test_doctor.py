@@ -379,7 +379,7 @@ LACKS = [
         "GKE is too old for secrets",
         channel("REGULAR", "1.33.5-gke.1162000"),
         "GKE version",
-        "channel regular has version 1.33.5-gke.1162000, and secrets out of Secret Manager needs 1.34.0-gke.0",
+        "channel regular has version 1.33.5-gke.1162000, and secrets from Secret Manager needs 1.34.0-gke.0",
         "pulumi config set --stack prod --path gke-ai:cluster.releaseChannel rapid",
     ),
     Lack(

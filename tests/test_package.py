@@ -35,7 +35,7 @@ QUEUES: dict[str, Any] = {
 def package() -> Any:
     """The package as its plugin serves it."""
     served = runpy.run_path(str(ROOT / "package" / "__main__.py"))
-    return served["Package"](served["every_component"](), served["NAME"])
+    return served["Package"](served["every_component"]())
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"topology": "5x5"}, "5x5 is no topology of TPU v6e"),
+        ({"topology": "5x5"}, "5x5 is not a topology of TPU v6e"),
         ({"capacity": {"mode": "spot"}}, "a FlexStartTpuPool has no spot capacity. Use a TpuNodePool"),
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],

@@ -1,4 +1,4 @@
-"""TPU slices: what the catalogue says of them, the pools that are built of them, and what Google gets to see."""
+"""TPU slices: what the catalog says of them, the pools that are built of them, and what Google gets to see."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ THREE_SIDES = ("v5p", "tpu7x")
 ZONE = {"v5e": "us-west4-a", "v5p": "us-east5-a", "v6e": "us-east5-b", "tpu7x": "us-central1-c"}
 
 
-# --- catalogue --------------------------------------------------------------------------------------------------------
+# --- catalog ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.machine_type)
@@ -191,7 +191,7 @@ def pool_of(one: Slice) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_slice_of_the_catalogue_can_be_a_pool(version: str) -> None:
+def test_every_slice_of_the_catalog_can_be_a_pool(version: str) -> None:
     zone = ZONE[version]
     read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
     for pool, one in zip(read.tpu_pools, slices(version), strict=True):
@@ -225,7 +225,7 @@ def test_every_near_miss_is_refused_with_what_there_is_instead(version: str) -> 
     for topology in near_misses(version):
         problem = refused({"version": version, "topology": topology, "nodesPerZone": 1}, ZONE[version])
         assert problem.path == "gke-ai:tpuPools[0].topology"
-        assert f"{topology} is no topology of TPU {version}" in problem.cause
+        assert f"{topology} is not a topology of TPU {version}" in problem.cause
         ascending = "x".join(map(str, sorted(map(int, topology.split("x")))))
         meant = [ascending] if ascending in legal else legal[:12]
         assert all(one in problem.remedy for one in meant), problem.remedy
@@ -453,7 +453,7 @@ def test_each_component_leaves_the_others_capacity_to_it(build: Build) -> None:
 
 
 def test_component_refuses_a_slice_that_is_not_there(build: Build) -> None:
-    with pytest.raises(NoSuchSlice, match="3x3 is no topology of TPU v6e"):
+    with pytest.raises(NoSuchSlice, match="3x3 is not a topology of TPU v6e"):
         build(TpuNodePool, "v6e", "3x3")
     with pytest.raises(pulumi.InputPropertiesError, match=r"capacity\.flexStart\.max_run_duration_seconds"):
         build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "flexStart", "max_run_duration_seconds": 1})

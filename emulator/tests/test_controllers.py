@@ -39,15 +39,15 @@ def container(tmp_path: Path, spec: Object, ports: dict[int, int] | None = None,
     return Container(Folder("c"), whole, spec, sandbox, forward)
 
 
-def command(given: Container) -> list[str]:
-    program = known(given.spec["image"])
+def command(container: Container) -> list[str]:
+    program = known(container.spec["image"])
     assert program is not None
-    return asyncio.run(program.command(given))
+    return asyncio.run(program.command(container))
 
 
-def stub(given: Container) -> tuple[str, Object]:
+def stub(container: Container) -> tuple[str, Object]:
     """The name and the settings of a container's stub."""
-    *_, stub_type, settings = command(given)
+    *_, stub_type, settings = command(container)
     return stub_type, json.loads(settings)
 
 
@@ -112,8 +112,8 @@ def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
 
 
 def test_a_port_is_returned_only_once_even_without_a_listener() -> None:
-    given = [processes.free_ports(1)[0] for _ in range(300)]
-    assert len(set(given)) == len(given)
+    ports = [processes.free_ports(1)[0] for _ in range(300)]
+    assert len(set(ports)) == len(ports)
 
 
 # ------------------------------------------------------------------------------------------------------------- programs
@@ -124,13 +124,13 @@ def test_a_manager_keeps_its_configuration_except_addresses_and_paths(
     monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
     file = tmp_path / "given.yaml"
     file.write_text("internalCertManagement: {enable: true}\n")
-    given = container(tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", f"--config={file}"]})
-    words = command(given)
+    server = container(tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", f"--config={file}"]})
+    words = command(server)
     adapted = yaml.safe_load(Path(words[1].removeprefix("--config=")).read_text())
-    assert words[2:] == [f"--kubeconfig={given.kubeconfig}", "--zap-log-level=2"]
+    assert words[2:] == [f"--kubeconfig={server.kubeconfig}", "--zap-log-level=2"]
     assert adapted["internalCertManagement"] == {"enable": True}
-    assert adapted["webhook"]["port"] == given.sandbox.ports[9443]
-    assert adapted["webhook"]["certDir"].startswith(str(given.sandbox.root))
+    assert adapted["webhook"]["port"] == server.sandbox.ports[9443]
+    assert adapted["webhook"]["certDir"].startswith(str(server.sandbox.root))
     assert adapted["leaderElection"]["resourceNamespace"] == "llm"
 
 
@@ -163,35 +163,35 @@ SERVED = {"u1": {9100: 21000, 8000: 21001}}
 
 
 def targets(endpoint: Object, scraped: Object, **spec: object) -> list[Object]:
-    made = scraping.configuration(CLUSTER, [monitoring(endpoint, **spec)], [scraped], SERVED)
-    found: list[Object] = made["scrape_configs"][0]["static_configs"]
-    return found
+    scrape = scraping.configuration(CLUSTER, [monitoring(endpoint, **spec)], [scraped], SERVED)
+    scrape_targets: list[Object] = scrape["scrape_configs"][0]["static_configs"]
+    return scrape_targets
 
 
 WANTED = {"metadata": ["pod", "container", "node"]}
 
 
 def test_a_port_by_name_adds_the_container_label() -> None:
-    found = targets({"port": "metrics"}, pod(SERVER), targetLabels=WANTED)
+    scrape_targets = targets({"port": "metrics"}, pod(SERVER), targetLabels=WANTED)
     own = {"instance": "p:metrics", "pod": "p", "node": "n1", "container": "server"}
-    assert found == [{"targets": ["127.0.0.1:21000"], "labels": LABELS | own}]
+    assert scrape_targets == [{"targets": ["127.0.0.1:21000"], "labels": LABELS | own}]
 
 
 def test_a_port_by_number_adds_no_container_label() -> None:
-    found = targets({"port": 9100}, pod(SERVER), targetLabels=WANTED)
-    assert found == [
+    scrape_targets = targets({"port": 9100}, pod(SERVER), targetLabels=WANTED)
+    assert scrape_targets == [
         {"targets": ["127.0.0.1:21000"], "labels": LABELS | {"instance": "p:9100", "pod": "p", "node": "n1"}}
     ]
 
 
 def test_the_instance_of_a_daemonset_pod_is_its_node() -> None:
-    (found,) = targets({"port": 9100}, pod(SERVER, owner="DaemonSet"))
-    assert found["labels"]["instance"] == "n1:9100"
+    (target,) = targets({"port": 9100}, pod(SERVER, owner="DaemonSet"))
+    assert target["labels"]["instance"] == "n1:9100"
 
 
 def test_labels_of_the_pod_are_carried_over() -> None:
-    (found,) = targets({"port": 9100}, pod(SERVER), targetLabels={"fromPod": [{"from": "app", "to": "model"}]})
-    assert found["labels"]["model"] == "a"
+    (target,) = targets({"port": 9100}, pod(SERVER), targetLabels={"fromPod": [{"from": "app", "to": "model"}]})
+    assert target["labels"]["model"] == "a"
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,8 @@ def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -
 
 def test_programs_print_their_version() -> None:
     kubernetes = BY_NAME["kubernetes"]
-    said = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
-    assert said == f"Kubernetes {kubernetes.version}\n"
+    output = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
+    assert output == f"Kubernetes {kubernetes.version}\n"
     pulumi = BY_NAME["pulumi"]
     assert subprocess.run(["pulumi", "version"], capture_output=True, text=True).stdout.strip() == pulumi.version
 
@@ -199,8 +199,8 @@ def test_a_killed_build_leaves_nothing_incomplete_and_the_next_one_succeeds(thin
 def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "thing-key"
     both = [in_a_process(thing, folder, GO_TAKES="1") for _ in range(2)]
-    said = sorted(process.communicate(timeout=20)[0].strip() for process in both)
-    assert said == ["built", "found, built by another set-up,"]
+    outputs = sorted(process.communicate(timeout=20)[0].strip() for process in both)
+    assert outputs == ["built", "found, built by another set-up,"]
     assert (thing.module.source / "builds").read_text() == "built\n"
 
 

@@ -16,14 +16,13 @@ from settings.model import (
     GpuPool,
     GpuWorkload,
     QueuedFlexStart,
-    Run,
     Settings,
     TpuPool,
     Workload,
 )
 from settings.plan.node_pools import gpus, max_nodes, of_pool, pool_slice, pool_zones, pools, shape
 from settings.plan.placement import pools_of
-from settings.plan.workload_lists import runs, workloads
+from settings.plan.workload_lists import workloads
 
 
 def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
@@ -79,13 +78,6 @@ def cluster_queue_of(workload: Workload, settings: Settings) -> ClusterQueue | N
                 if cluster_queue.name == local.cluster_queue:
                     return cluster_queue
     return None
-
-
-def is_last_in_queue(run: Run, settings: Settings) -> bool:
-    """Whether this run is the last one created in its cluster queue."""
-    queue = cluster_queue_of(run, settings)
-    same = [run for run in runs(settings) if queue is not None and cluster_queue_of(run, settings) is queue]
-    return bool(same) and same[-1] is run
 
 
 # Classes that every cluster has: https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/

@@ -55,7 +55,7 @@ def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emula
 @pytest.mark.parametrize(
     ("replaced", "by", "message"),
     [
-        ("topology: 4x4", "topology: 5x5", "5x5 is no topology of TPU v6e"),
+        ("topology: 4x4", "topology: 5x5", "5x5 is not a topology of TPU v6e"),
         ("topology: 4x4", "topology: ${cluster.endpoint}", "property topology"),
     ],
 )
