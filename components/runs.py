@@ -82,11 +82,6 @@ def options(
     )
 
 
-def is_jobset(run: Run) -> bool:
-    """Whether the run is a JobSet, not a Job."""
-    return isinstance(run, Multislice | TrainingRun)
-
-
 def outlives(run: Run) -> bool:
     """Whether the run stays after its configuration is removed: a replaced run continues, a finished one stays.
 

@@ -33,7 +33,7 @@ def create_buckets(stack: Settings, project: str, cluster: GkeCluster, apis: Api
 
 def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str, NodePool]:
     """The node pools by name."""
-    return {pool.name: create_pool(pool, stack, project, cluster) for pool in plan.pools(stack)}
+    return {pool.name: create_pool(pool, stack, project, cluster) for pool in stack.pools}
 
 
 def create_pool(pool: model.GpuPool | model.TpuPool, stack: Settings, project: str, cluster: GkeCluster) -> NodePool:

@@ -43,7 +43,6 @@ class ComponentOutputs:
 
 def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
     """All outputs of the stack by name: the keys of `outputs.model.Contract`."""
-    jobsets = plan.jobsets(stack)
     return {
         "version": VERSION,
         "project": project,
@@ -76,8 +75,8 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
             {
                 "name": name,
                 "namespace": run.namespace,
-                "kind": "JobSet" if run in jobsets else "Job",
-                "runKind": getattr(run, "kind", "tpuBatch"),
+                "kind": run.object_kind,
+                "runKind": run.run_kind,
                 "checkpoints": checkpoints_url(run),
             }
             for run, name in zip(plan.runs(stack), components.job_names, strict=True)
@@ -135,8 +134,8 @@ def grant(quota: FlavorQuota, flavor: Flavor, stack: Settings) -> dict[str, Any]
 
 def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -> list[dict[str, str]]:
     """Tolerations for the taints of the flavor's pools, or for GKE's taints if it has no pools."""
-    zones = {pool.name: plan.pool_zones(pool, stack.cluster)[0] for pool in plan.flavor_pools(flavor, stack)}
-    own = [node_taints(plan.shape(pool, zones[pool.name])) for pool in plan.flavor_pools(flavor, stack)]
+    zones = {pool.name: pool.zones_in(stack.cluster)[0] for pool in plan.flavor_pools(flavor, stack)}
+    own = [node_taints(pool.shape(zones[pool.name])) for pool in plan.flavor_pools(flavor, stack)]
     usual = [taint for taint in (GPU_TAINT, TPU_TAINT) if taint.key in resources]
     return [
         {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}

@@ -25,7 +25,7 @@ from catalog.models import Model, find_model
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
 from settings.model import GpuPool, GpuServer, JetStream, Settings, Tgi, Vllm
-from settings.plan import gpus, pools_of, workload_slice
+from settings.plan import pools_of, workload_slice
 
 # Start of each warning about an unchecked model. The report finds the warnings by it.
 NOT_CHECKED = "Not checked: "
@@ -139,7 +139,7 @@ def _gpu_types(server: GpuServer, settings: Settings) -> Iterator[tuple[str, str
     elif server.pool is not None:
         for pool in pools_of(server, settings):
             assert isinstance(pool, GpuPool)
-            accelerator, count = gpus(pool)
+            accelerator, count = pool.gpus
             if count >= server.gpus:
                 yield accelerator, ""
     elif server.accelerator is not None:

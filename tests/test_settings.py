@@ -150,13 +150,13 @@ def test_pools_without_zones_follow_the_system_pool() -> None:
     values["cluster"]["systemPool"] = {"zones": ["us-central1-f"]}
     del values["gpuPools"][0]["zones"]
     settings = loaded(values)
-    assert plan.pool_zones(settings.gpu_pools[0], settings.cluster) == ("us-central1-f",)
+    assert settings.gpu_pools[0].zones_in(settings.cluster) == ("us-central1-f",)
 
 
 def test_pool_takes_gpus_from_its_machine_unless_told() -> None:
     assert plan.gpus(GpuPool(name="p", machine_type="g2-standard-48")) == ("nvidia-l4", 4)
     attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
-    assert plan.gpus(attached) == ("nvidia-tesla-t4", 2)
+    assert attached.gpus == ("nvidia-tesla-t4", 2)
 
 
 def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() -> None:

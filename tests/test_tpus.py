@@ -195,15 +195,15 @@ def test_every_slice_of_the_catalog_can_be_a_pool(version: str) -> None:
     zone = ZONE[version]
     read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
     for pool, one in zip(read.tpu_pools, slices(version), strict=True):
-        assert plan.pool_slice(pool) == one
-        assert plan.max_nodes(pool, read.cluster) == one.hosts
+        assert pool.slice == one
+        assert pool.max_nodes(read.cluster) == one.hosts
     if VERSIONS[version].flex_start_zones:
         assert zone in VERSIONS[version].flex_start_zones
         flexible = [pool_of(one) | {"capacity": {"mode": "flexStart"}} for one in slices(version)]
         for written in flexible:
             written.pop("nodesPerZone", None)
         read = load(stack_of(*flexible, zone=zone), PROJECT)
-        assert [plan.bounds(pool) for pool in read.tpu_pools] == [(0, one.hosts) for one in slices(version)]
+        assert [pool.bounds for pool in read.tpu_pools] == [(0, one.hosts) for one in slices(version)]
 
 
 def refused(pool: dict[str, Any], zone: str = "us-east5-b") -> Problem:

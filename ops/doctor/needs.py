@@ -12,15 +12,7 @@ from catalog.machines import machine
 from catalog.zones import node_zones, region_of
 from settings import plan
 from settings.model import (
-    GpuPool,
-    GpuWorkload,
-    JetStream,
-    Multislice,
-    Server,
     Settings,
-    TpuBatch,
-    TpuPool,
-    TpuWorkload,
     Workload,
 )
 
@@ -109,7 +101,7 @@ def class_quotas(settings: Settings) -> list[QuotaNeed]:
     quota_needs = []
     for compute_class in settings.compute_classes:
         users = [workload for workload in plan.gpu_workloads(settings) if workload.compute_class == compute_class.name]
-        count = sum(plan.accelerators(user, settings)[1] * _pods(user, settings) for user in users)
+        count = sum(plan.accelerators(user, settings)[1] * plan.max_pods(user, settings) for user in users)
         for index, priority in enumerate(compute_class.priorities):
             accelerator, mode = machine(priority.machine_type).gpu, priority.capacity.mode
             if accelerator is None or not count or mode == "reservation":
@@ -126,36 +118,21 @@ def gpus_everywhere(settings: Settings) -> int:
 
 def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
     """Yields (GPU type or TPU version, capacity mode, maximum accelerators, user). Reserved capacity is left out."""
-    for pool in plan.pools(settings):
-        nodes = plan.max_nodes(pool, settings.cluster)
+    for pool in settings.pools:
+        nodes = pool.max_nodes(settings.cluster)
         if pool.capacity.mode == "reservation" or not nodes:
             continue
-        if isinstance(pool, GpuPool):
-            accelerator, per_node = plan.gpus(pool)
-        else:
-            accelerator, per_node = pool.version, plan.pool_slice(pool).chips_per_host
         surge = MODES[pool.capacity.mode].surge
-        whole = isinstance(pool, TpuPool) and plan.pool_slice(pool).multi_host
         # GKE upgrades a multi-host slice in place: https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota
-        extra = 0 if whole else surge
+        extra = 0 if pool.is_one_slice else surge
         user = f"pool {pool.name}" + (" (one more node in upgrades)" if extra else "")
-        yield accelerator, pool.capacity.mode, (nodes + extra) * per_node, user
+        yield pool.accelerator_type, pool.capacity.mode, (nodes + extra) * pool.accelerators_per_node, user
     for workload in plan.workloads(settings):
-        if plan.pools_of(workload, settings) or getattr(workload, "compute_class", None) is not None:
+        if plan.pools_of(workload, settings) or workload.provisioned_capacity is None:
             continue
-        count = plan.accelerators(workload, settings)[1] * _pods(workload, settings)
-        if isinstance(workload, JetStream | TpuBatch | Multislice):
-            if workload.tpu is not None:
-                yield workload.tpu.version, workload.tpu.capacity, count, workload.name
-        elif isinstance(workload, GpuWorkload) and workload.accelerator is not None:
-            yield workload.accelerator, "onDemand", count, workload.name
-
-
-def _pods(workload: Workload, settings: Settings) -> int:
-    if not isinstance(workload, Server):
-        return plan.pods_at_once(workload, settings)
-    autoscaler = plan.autoscaler_of(workload, settings)
-    return autoscaler.max_replicas if autoscaler else workload.replicas
+        accelerator, mode = workload.provisioned_capacity
+        count = plan.accelerators(workload, settings)[1] * plan.max_pods(workload, settings)
+        yield accelerator, mode, count, workload.name
 
 
 def machines(settings: Settings) -> list[MachineNeed]:
@@ -166,11 +143,11 @@ def machines(settings: Settings) -> list[MachineNeed]:
         pool, path = cluster.system_pool, "gke-ai:cluster.systemPool.zones"
         zones = tuple(pool.zones or node_zones(cluster.location))
         machine_needs.append(MachineNeed(pool.machine_type, zones, f"pool {pool.name}", path, bool(pool.zones)))
-    for own in plan.pools(settings):
-        machine_type = own.machine_type if isinstance(own, GpuPool) else plan.pool_slice(own).machine_type
-        assert machine_type is not None
-        zones = plan.pool_zones(own, cluster)
-        machine_needs.append(MachineNeed(machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones)))
+    for own in settings.pools:
+        zones = own.zones_in(cluster)
+        machine_needs.append(
+            MachineNeed(own.node_machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones))
+        )
     for compute_class in settings.compute_classes:
         for index, priority in enumerate(compute_class.priorities):
             zones, path = node_zones(cluster.location), compute_class.at(f"priorities[{index}].machineType")
@@ -202,7 +179,7 @@ def gke_features(settings: Settings) -> list[str]:
 
 def _tpu_versions(settings: Settings) -> set[str]:
     """Returns the TPU versions of pools, and of workloads on nodes that GKE creates."""
-    slices = [workload.tpu for workload in plan.workloads(settings) if isinstance(workload, TpuWorkload)]
+    slices = [workload.tpu for workload in plan.tpu_workloads(settings)]
     return {tpu.version for tpu in (*settings.tpu_pools, *slices) if tpu is not None}
 
 
@@ -213,7 +190,7 @@ def _slice_mode(workload: Workload) -> str | None:
 
 def permissions(settings: Settings) -> dict[str, tuple[str, ...]]:
     """Returns the permissions that the deploying account needs, by a role that has them."""
-    makes_nodes = settings.cluster.mode != "existing" or bool(plan.pools(settings))
+    makes_nodes = settings.cluster.mode != "existing" or bool(settings.pools)
     makes_accounts = plan.makes_accounts(settings)
     wanted = {
         "roles/browser": True,

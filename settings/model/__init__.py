@@ -23,6 +23,7 @@ from settings.model.pools import (
     FlexStart,
     GpuPool,
     OnDemand,
+    Pool,
     QueuedFlexStart,
     Reservation,
     Spot,
@@ -34,12 +35,14 @@ from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, Tp
 from settings.model.serving import GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
 from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
-from settings.model.workloads import GpuWorkload, Resources, TokenSecret, TpuWorkload, Workload
+from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
 
 __all__ = [
     "Autoscaler",
     "Autoscaling",
     "Bucket",
+    "BucketMount",
+    "BucketVolume",
     "BucketMount",
     "BucketVolume",
     "Capacity",
@@ -73,6 +76,7 @@ __all__ = [
     "Monitoring",
     "Multislice",
     "OnDemand",
+    "Pool",
     "Preemption",
     "Priority",
     "PriorityClass",
@@ -84,11 +88,13 @@ __all__ = [
     "Resources",
     "Run",
     "RunCheckpoints",
+    "RunCheckpoints",
     "ScaledMetric",
     "ScratchVolume",
     "Section",
     "Server",
     "Settings",
+    "SingleSliceWorkload",
     "Spot",
     "SystemPool",
     "Tenant",
@@ -99,6 +105,7 @@ __all__ = [
     "TpuRun",
     "TpuSlice",
     "TpuWorkload",
+    "TrainingRun",
     "TrainingRun",
     "Unparsed",
     "Version",

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from settings.model.base import DnsLabel, Section
-from settings.model.pools import OnDemand, Reservation, Spot
+from settings.model.pools import CapacityMode, OnDemand, Reservation, Spot
 
 
-class ClassFlexStart(Section):
+class ClassFlexStart(CapacityMode):
     """Flex-start as a priority of a compute class. GKE can replace a node before its time ends."""
 
     noun: ClassVar[str] = "flexStart capacity"

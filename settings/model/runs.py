@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -9,10 +11,13 @@ from pydantic import Field
 from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from settings.model.base import DnsLabel, Request, Section
-from settings.model.buckets import BucketMount, FuseVolume
-from settings.model.pools import TpuSlice
+from settings.model.buckets import FuseVolume
+from settings.model.pools import Pool, TpuSlice
 from settings.model.training import TrainingRun
-from settings.model.workloads import GpuWorkload, TokenSecret, TpuWorkload, Workload
+from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret, TpuWorkload
+
+# Failures per pod that a Job of several pods tolerates.
+FAILURES_PER_POD = 4
 
 
 class Dataset(Section):
@@ -28,6 +33,10 @@ class FineTune(GpuWorkload):
     """A fine-tuning run: a headless Service and an Indexed Job that Kueue starts, suspends and resumes."""
 
     noun: ClassVar[str] = "a fine-tuning run"
+    accelerators_key: ClassVar[str] = "gpusPerPod"
+    pods_key: ClassVar[str] = "pods"
+    run_kind: ClassVar[str] = "fineTune"
+    writes_checkpoints: ClassVar[bool] = True
 
     kind: Literal["fineTune"] = Field(default="fineTune", description="A fine-tuning run on GPUs.")
     image: str = Field(default=versions.FINE_TUNE_IMAGE, description="Image of the training program.")
@@ -86,12 +95,41 @@ class FineTune(GpuWorkload):
         return self.volume
 
     @property
-    def bucket_mounts(self) -> list[BucketMount]:
-        return [BucketMount(self.volume.bucket, self.volume.mount_path, "volume", for_checkpoints=True)]
+    def images(self) -> list[str]:
+        return [self.image]
+
+    @property
+    def set_variables(self) -> Mapping[str, str]:
+        return {
+            "EXPERIMENT": "experiment",
+            "MODEL_NAME": "baseModel",
+            "NEW_MODEL": "newModel",
+            "MODEL_PATH": "modelPath",
+            "DATASET_NAME": "dataset.name",
+            "DATASET_LIMIT": "dataset.limit",
+            "EPOCHS": "epochs",
+            "GRADIENT_ACCUMULATION_STEPS": "gradientAccumulationSteps",
+            "CHECKPOINT_SAVE_STEPS": "checkpointSteps",
+        }
+
+    def allowed_failures(self, pods: int) -> int | None:
+        """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
+        if self.backoff_limit is not None:
+            return self.backoff_limit
+        return 4 if self.fixed_name else FAILURES_PER_POD * pods
+
+    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+        return self.gpus_per_pod
+
+    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+        return self.pods
 
 
-class TpuRun(Section):
-    """The container of a TPU Job or JobSet."""
+class TpuRun(TpuWorkload):
+    """Base of runs on TPUs: the container of a Job or JobSet."""
+
+    # Key of the section that sets the name of its Service.
+    service_key: ClassVar[str] = "service"
 
     image: str = Field(default=versions.JAX_TPU_IMAGE, description="Image of the container.")
     container: DnsLabel = Field(default="jax-tpu", description="Name of the container.")
@@ -144,11 +182,35 @@ class TpuRun(Section):
     def bucket_volume(self) -> FuseVolume | None:
         return self.volume
 
+    @property
+    def images(self) -> list[str]:
+        return [self.image]
 
-class Multislice(TpuRun, Workload):
+    @property
+    def is_privileged(self) -> bool:
+        return self.privileged
+
+    @abstractmethod
+    def has_derived_service(self, pools: Sequence[Pool]) -> bool:
+        """Whether it has a headless Service with the name of its Job or JobSet."""
+
+
+# Variables by which the slices of a run find each other. GKE or this program sets them.
+MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
+
+
+class Multislice(TpuRun):
     """A JobSet over several equal multi-host TPU slices: one child Job for each slice and its node pool."""
 
     noun: ClassVar[str] = "a Multislice run"
+    object_kind: ClassVar[str] = "JobSet"
+    deletion_is_awaited: ClassVar[bool] = True
+    has_pool_per_slice: ClassVar[bool] = True
+    accelerators_key: ClassVar[str] = "pools"
+    pods_key: ClassVar[str] = "slices"
+    pools_key: ClassVar[str] = "pools"
+    service_key: ClassVar[str] = "name"
+    run_kind: ClassVar[str] = "multislice"
 
     kind: Literal["multislice"] = Field(description="A JobSet over several TPU slices.")
     slices: int = Field(ge=1, description="Number of TPU slices that train together.")
@@ -163,12 +225,43 @@ class Multislice(TpuRun, Workload):
         default=4, ge=0, description="Restarts of the JobSet after a slice fails. Disruptions do not count."
     )
 
+    @property
+    def has_named_service(self) -> bool:
+        return False
 
-class TpuBatch(TpuRun, TpuWorkload):
+    def has_derived_service(self, pools: Sequence[Pool]) -> bool:
+        return True
+
+    @property
+    def uses_host_network(self) -> bool:
+        return self.host_network
+
+    @property
+    def set_variables(self) -> Mapping[str, str]:
+        return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
+
+    @property
+    def named_pools(self) -> dict[str, str]:
+        return {self.at(f"pools[{index}]"): name for index, name in enumerate(self.pools)}
+
+    @property
+    def is_bound_to_pools(self) -> bool:
+        return True
+
+    def pool_of_slice(self, pools: Sequence[Pool]) -> list[str]:
+        own = self.pools_among(pools)
+        return [pool.name for pool in own[: self.slices]] if any(pool.grows for pool in own) else []
+
+    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+        return self.slice_among(pools).hosts * self.slices
+
+
+class TpuBatch(TpuRun, SingleSliceWorkload):
     """A Job on one TPU slice: one pod, or one pod on each node of a multi-host slice."""
 
     noun: ClassVar[str] = "a TPU batch Job"
     short_noun: ClassVar[str] = "batch Job"
+    run_kind: ClassVar[str] = "tpuBatch"
 
     service: DnsLabel | None = Field(
         default=None, description="Name of the headless Service of a multi-host Job. Default: the name of the Job."
@@ -187,6 +280,26 @@ class TpuBatch(TpuRun, TpuWorkload):
         le=MAX_RUN_SECONDS,
         description="Maximum duration of the run on queuedFlexStart capacity, in seconds. Default: that of the pool.",
     )
+
+    @property
+    def has_named_service(self) -> bool:
+        return self.service is not None
+
+    @property
+    def max_seconds(self) -> int | None:
+        return self.max_run_duration_seconds
+
+    def allowed_failures(self, pods: int) -> int | None:
+        """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
+        if self.backoff_limit is not None or pods == 1:
+            return self.backoff_limit
+        return 0 if self.fixed_name else FAILURES_PER_POD * pods
+
+    def has_derived_service(self, pools: Sequence[Pool]) -> bool:
+        return self.service is None and self.slice_among(pools).multi_host
+
+    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+        return self.slice_among(pools).hosts
 
 
 # A run of any kind.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.engines import JETSTREAM_METRICS_PORT
+from catalog.engines import ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
+from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel, Request, Section
-from settings.model.workloads import GpuWorkload, TpuWorkload, Workload
+from settings.model.pools import Pool
+from settings.model.workloads import GpuWorkload, SingleSliceWorkload, Workload
 
 
 class ScratchVolume(Section):
@@ -60,6 +63,11 @@ class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
 
     short_noun: ClassVar[str] = "server"
+    object_kind: ClassVar[str] = "Deployment"
+    pod_noun: ClassVar[str] = "a replica of the server"
+    ends: ClassVar[bool] = False
+    # Whether an autoscaler of this program can scale it by its own metrics.
+    has_scaling_metrics: ClassVar[bool] = False
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -118,9 +126,21 @@ class Server(Workload):
         ],
     )
 
+    @property
+    def images(self) -> list[str]:
+        return [self.image or ENGINES[self.engine].image]
+
+    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+        return min(self.replicas, 1)
+
+    def max_pods(self, pools: Sequence[Pool], max_replicas: int | None) -> int:
+        return self.replicas if max_replicas is None else max_replicas
+
 
 class GpuServer(Server, GpuWorkload):
     """A server on GPUs for a model from Hugging Face."""
+
+    accelerators_key: ClassVar[str] = "gpus"
 
     model: str = Field(description="Model id on Hugging Face.")
     gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
@@ -134,6 +154,9 @@ class GpuServer(Server, GpuWorkload):
         "length, with TGI what the GPU memory allows.",
         examples=[16384],
     )
+
+    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+        return self.gpus
 
 
 class Tgi(GpuServer):
@@ -158,10 +181,11 @@ class Vllm(GpuServer):
     )
 
 
-class JetStream(Server, TpuWorkload):
+class JetStream(Server, SingleSliceWorkload):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
 
     noun: ClassVar[str] = "a JetStream server"
+    has_scaling_metrics: ClassVar[bool] = True
 
     engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
     container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
@@ -186,3 +210,11 @@ class JetStream(Server, TpuWorkload):
         description="Additional MaxText settings by name, for example `ici_tensor_parallelism`.",
         examples=[{"ici_tensor_parallelism": "1"}],
     )
+
+    @property
+    def images(self) -> list[str]:
+        return [*super().images, self.http_image or JETSTREAM_HTTP_IMAGE]
+
+    @property
+    def further_request(self) -> Mapping[str, str]:
+        return JETSTREAM_HTTP_REQUEST

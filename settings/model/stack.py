@@ -13,7 +13,7 @@ from settings.model.base import DnsLabel, Quantity, Section
 from settings.model.buckets import Bucket
 from settings.model.cluster import Cluster
 from settings.model.compute_classes import ComputeClass
-from settings.model.pools import GpuPool, TpuPool
+from settings.model.pools import GpuPool, Pool, TpuPool
 from settings.model.queues import Queues
 from settings.model.runs import FineTune, Multislice, TpuBatch
 from settings.model.serving import JetStream, Tgi, Vllm
@@ -176,6 +176,11 @@ class Settings(Section):
 
     _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
     _measured: Calibration = PrivateAttr(default_factory=Calibration)
+
+    @property
+    def pools(self) -> list[Pool]:
+        """All node pools: GPU pools, then TPU pools."""
+        return [*self.gpu_pools, *self.tpu_pools]
 
     @property
     def measured(self) -> Calibration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
@@ -11,6 +11,7 @@ from pydantic import Field
 from catalog import checkpoints
 from settings.model.base import Request, Section
 from settings.model.buckets import BucketMount
+from settings.model.pools import Pool
 from settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
 
@@ -44,6 +45,13 @@ class TrainingRun(GpuWorkload):
     """A training run of any image: a JobSet on GPUs that Kueue starts, suspends and resumes."""
 
     noun: ClassVar[str] = "a training job"
+    pod_noun: ClassVar[str] = "a pod of the JobSet"
+    object_kind: ClassVar[str] = "JobSet"
+    run_kind: ClassVar[str] = "job"
+    deletion_is_awaited: ClassVar[bool] = True
+    writes_checkpoints: ClassVar[bool] = True
+    accelerators_key: ClassVar[str] = "gpusPerPod"
+    pods_key: ClassVar[str] = "pods"
 
     # A changed run always gets a new name.
     fixed_name: ClassVar[bool] = False
@@ -133,6 +141,24 @@ class TrainingRun(GpuWorkload):
     def sidecar(self) -> Resources | None:
         mounts_buckets = self.volumes or self.checkpoints
         return Resources(cpu=self.sidecar_cpu, memory=self.sidecar_memory_limit) if mounts_buckets else None
+
+    @property
+    def images(self) -> list[str]:
+        return [self.image]
+
+    @property
+    def has_named_service(self) -> bool:
+        return False
+
+    @property
+    def set_variables(self) -> Mapping[str, str]:
+        return self.variables
+
+    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+        return self.gpus_per_pod
+
+    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+        return self.pods
 
     def in_container(self, directory: str) -> str:
         """The path of a directory of the checkpoint bucket in the container."""

@@ -6,7 +6,7 @@ Pure functions over validated settings, one module per subject. Components turn 
 from __future__ import annotations
 
 from settings.plan.cluster import apis, is_autopilot, makes_accounts, network_policy, uses_workload_identity
-from settings.plan.downloads import images, internet, reads_registry
+from settings.plan.downloads import internet, reads_registry
 from settings.plan.job_settings import (
     WORKERS,
     backoff_limit,
@@ -18,19 +18,7 @@ from settings.plan.job_settings import (
     removes_incomplete_checkpoints,
     run_name,
 )
-from settings.plan.node_pools import (
-    bounds,
-    gpus,
-    grows,
-    labels_of,
-    max_nodes,
-    max_stack_nodes,
-    of_pool,
-    pool_slice,
-    pool_zones,
-    pools,
-    shape,
-)
+from settings.plan.node_pools import bounds, gpus, grows, labels_of, max_stack_nodes, pool_slice
 from settings.plan.placement import node_selector, only_pools, pool_of_slice, pools_of, queued_seconds, workload_slice
 from settings.plan.queues import (
     BUILT_IN_PRIORITIES,
@@ -46,20 +34,21 @@ from settings.plan.queues import (
     quota,
     waits_for_flex_start,
 )
-from settings.plan.requests import accelerators, node_request, pod_request, pods_at_once
+from settings.plan.requests import accelerators, max_pods, node_request, pod_request, pods_at_once
 from settings.plan.workload_lists import (
     DEFAULT_NAMESPACE,
     autoscaler_of,
     bucket_mounts,
     fine_tunes,
     gpu_workloads,
-    jobsets,
+    jetstreams,
     multislices,
     namespaces,
     runs,
     service_name,
     token_workloads,
-    training_jobs,
+    tpu_runs,
+    tpu_workloads,
     workloads,
 )
 
@@ -83,16 +72,15 @@ __all__ = [
     "grace_period",
     "grows",
     "ignores_disruptions",
-    "images",
     "internet",
     "is_autopilot",
-    "jobsets",
+    "jetstreams",
     "labels_of",
     "lendable",
     "lenders",
     "limits",
     "makes_accounts",
-    "max_nodes",
+    "max_pods",
     "max_stack_nodes",
     "model_path",
     "multislices",
@@ -100,7 +88,6 @@ __all__ = [
     "network_policy",
     "node_request",
     "node_selector",
-    "of_pool",
     "only_pools",
     "pod_host",
     "pod_request",
@@ -108,8 +95,6 @@ __all__ = [
     "pods_ready_timeout",
     "pool_of_slice",
     "pool_slice",
-    "pool_zones",
-    "pools",
     "pools_of",
     "priority",
     "queued_resource",
@@ -120,9 +105,9 @@ __all__ = [
     "run_name",
     "runs",
     "service_name",
-    "shape",
     "token_workloads",
-    "training_jobs",
+    "tpu_runs",
+    "tpu_workloads",
     "uses_workload_identity",
     "waits_for_flex_start",
     "workload_slice",

@@ -19,10 +19,6 @@ def run_name(run: Run) -> str:
     return f"{run.name}-{hash_of(run)}"
 
 
-# Failures per pod that a Job of several pods tolerates.
-_FAILURES_PER_POD = 4
-
-
 def ignores_disruptions(run: Run) -> bool:
     """Whether disruptions do not count as failures. A Job with a fixed name keeps its original behavior."""
     return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
@@ -30,13 +26,7 @@ def ignores_disruptions(run: Run) -> bool:
 
 def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
     """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
-    if run.backoff_limit is not None:
-        return run.backoff_limit
-    if isinstance(run, TpuBatch) and pods == 1:
-        return None
-    if run.fixed_name:
-        return 4 if isinstance(run, FineTune) else 0
-    return _FAILURES_PER_POD * pods
+    return run.allowed_failures(pods)
 
 
 def grace_period(run: Run) -> int | None:

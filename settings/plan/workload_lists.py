@@ -7,11 +7,14 @@ from settings.model import (
     BucketMount,
     FineTune,
     GpuServer,
+    JetStream,
     LocalQueue,
     Multislice,
     Run,
     Server,
     Settings,
+    TpuRun,
+    TpuWorkload,
     TrainingRun,
     Workload,
 )
@@ -25,7 +28,22 @@ def workloads(settings: Settings) -> list[Workload]:
     return [*settings.serving, *settings.training, *settings.batch]
 
 
-def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun]:
+def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
+    """Workloads that run on TPUs."""
+    return [workload for workload in workloads(settings) if isinstance(workload, TpuWorkload)]
+
+
+def tpu_runs(settings: Settings) -> list[TpuRun]:
+    """Runs on TPUs: Multislice runs and batch Jobs."""
+    return [run for run in tpu_workloads(settings) if isinstance(run, TpuRun)]
+
+
+def jetstreams(settings: Settings) -> list[JetStream]:
+    """JetStream servers, in the order of the configuration."""
+    return [server for server in settings.serving if isinstance(server, JetStream)]
+
+
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
     """Workloads that run on GPUs."""
     return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune | TrainingRun)]
 
@@ -58,6 +76,11 @@ def multislices(settings: Settings) -> list[Multislice]:
 def jobsets(settings: Settings) -> list[Multislice | TrainingRun]:
     """Runs that are JobSets, in the order of the configuration."""
     return [run for run in settings.training if isinstance(run, Multislice | TrainingRun)]
+
+
+def jobsets(settings: Settings) -> list[Run]:
+    """Runs that are JobSets, in the order of the configuration."""
+    return [run for run in runs(settings) if run.object_kind == "JobSet"]
 
 
 def namespaces(settings: Settings) -> list[str]:

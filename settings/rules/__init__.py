@@ -7,6 +7,7 @@ Rules run on all parsed sections. The first rules find an unknown location, impo
 from __future__ import annotations
 
 from settings.model import Cluster, Settings, Unparsed
+from settings.plan import tpu_workloads as tpu_workloads_of
 from settings.problems import Problem
 from settings.rules import (
     autoscaling,
@@ -80,7 +81,7 @@ def check(settings: Settings) -> list[Problem]:
 def _without_unknown_slices(settings: Settings) -> Settings:
     """Settings without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
     without_slice = [
-        workload for workload in tpu_pools.slice_workloads(settings) if not tpu_pools.has_a_slice(workload, settings)
+        workload for workload in tpu_workloads_of(settings) if not tpu_pools.has_a_slice(workload, settings)
     ]
     for section in ("serving", "training", "batch"):
         items = getattr(settings, section)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from settings import tenancy
-from settings.model import Multislice, Settings, TrainingRun
+from settings.model import Settings
 from settings.plan import bucket_mounts
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
@@ -93,8 +93,7 @@ def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
     names = [bucket.name for bucket in settings.buckets]
     for run, mount in bucket_mounts(settings):
-        is_jobset = isinstance(run, Multislice | TrainingRun)
-        consequence = f"the pods of the {'JobSet' if is_jobset else 'Job'} could not mount it"
+        consequence = f"the pods of the {run.object_kind} could not mount it"
         path = run.at(f"{mount.key}.bucket")
         yield from unknown(settings, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
 

@@ -7,37 +7,27 @@ from collections.abc import Iterator
 from catalog.machines import GPUS, NOT_BUILT, machines_with
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
-from catalog.tpus import GOOGLE_TPU, Slice
+from catalog.tpus import GOOGLE_TPU
 from settings.model import (
     ClusterQueue,
     Flavor,
     FlavorQuota,
-    GpuPool,
-    GpuWorkload,
-    JetStream,
-    Multislice,
     Queues,
     Server,
     Settings,
-    TpuBatch,
-    TpuPool,
     Workload,
 )
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     cluster_queue_of,
     flavor_pools,
-    gpus,
     is_autopilot,
     lendable,
     lenders,
-    pool_slice,
-    pools,
     pools_of,
     priority,
     quota,
     waits_for_flex_start,
-    workload_slice,
 )
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, join_names, needs, repeated
@@ -72,19 +62,9 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     )
 
 
-def _accelerator_name(pool: GpuPool | TpuPool) -> str:
-    if isinstance(pool, GpuPool):
-        return gpus(pool)[0]
-    return _slice_name(pool_slice(pool))
-
-
-def _slice_name(tpu_slice: Slice) -> str:
-    return f"{tpu_slice.accelerator} {tpu_slice.topology}"
-
-
 def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
     """The pools of a flavor are in this stack and have the same accelerator, as its labels name only one."""
-    known = [pool.name for pool in pools(settings)]
+    known = [pool.name for pool in settings.pools]
     without = is_autopilot(settings.cluster) and not known and not settings.unparsed.overlaps("gke-ai:cluster.mode")
     for flavor in _queues(settings).flavors:
         if flavor.pools and without:
@@ -97,7 +77,7 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
             if not settings.unparsed.may_contain("gke-ai:tpuPools", name):
                 section = "gke-ai:gpuPools" if settings.gpu_pools or not settings.tpu_pools else "gke-ai:tpuPools"
                 yield from unknown(settings, path, section, "pool", name, known, consequence)
-        accelerators = dict.fromkeys(_accelerator_name(pool) for pool in flavor_pools(flavor, settings))
+        accelerators = dict.fromkeys(pool.hardware_name for pool in flavor_pools(flavor, settings))
         if len(accelerators) > 1:
             yield Problem(
                 flavor.at("pools"),
@@ -353,11 +333,7 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
     """Flavors of the queue that the workload may run on, by pools or else by accelerator."""
     flavors = {flavor.name: flavor for flavor in _queues(settings).flavors}
     own = pools_of(workload, settings)
-    names, accelerators = {pool.name for pool in own}, {_accelerator_name(pool) for pool in own}
-    if isinstance(workload, JetStream | TpuBatch | Multislice):
-        accelerators.add(_slice_name(workload_slice(workload, settings)))
-    elif isinstance(workload, GpuWorkload) and workload.accelerator is not None:
-        accelerators.add(workload.accelerator)
+    names, accelerators = {pool.name for pool in own}, workload.hardware_names(settings.pools)
     usable = []
     for flavor_quota in queue.flavors:
         flavor = flavors.get(flavor_quota.flavor)
@@ -365,13 +341,13 @@ def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) 
             continue
         if flavor.accelerator is not None:
             # Kueue ignores the GPUs of a compute class. Another rule reports a misspelled type.
-            open_to_all = getattr(workload, "compute_class", None) is not None or flavor.accelerator not in GPUS
+            open_to_all = workload.named_class is not None or flavor.accelerator not in GPUS
             fits = open_to_all or flavor.accelerator in accelerators
         elif flavor.tpu is not None:
-            fits = _slice_name(pool_slice(flavor.tpu)) in accelerators
+            fits = " ".join(flavor.tpu.labels.values()) in accelerators
         else:
             several = len(flavor.pools) > 1 and accelerators & {
-                _accelerator_name(pool) for pool in flavor_pools(flavor, settings)
+                pool.hardware_name for pool in flavor_pools(flavor, settings)
             }
             fits = not flavor.pools or bool(names & set(flavor.pools)) or bool(several)
         if fits:

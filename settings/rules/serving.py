@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from string import Formatter
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT, MAXTEXT_SETTINGS
-from settings.model import GpuServer, JetStream, Settings, TpuPool, Vllm
-from settings.plan import max_nodes, pools_of, workload_slice
+from settings.model import GpuServer, JetStream, Settings, Vllm
+from settings.plan import jetstreams, pools_of, workload_slice
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import Rule, join_names, needs
 
@@ -28,13 +28,9 @@ _VLLM_ARGUMENTS = {
 }
 
 
-def _jetstreams(settings: Settings) -> list[JetStream]:
-    return [server for server in settings.serving if isinstance(server, JetStream)]
-
-
 def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
     """A JetStream server names a TPU pool of the stack or a slice, not both."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         if server.pool is not None and server.tpu is not None:
             cause = "the server names a pool and a slice. The slice could contradict that of the pool"
             yield Problem(server.at("tpu"), cause, "Remove one of them")
@@ -42,7 +38,7 @@ def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
 
 def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
     """The slice of a JetStream server is one machine, as a replica is one pod."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         tpu_slice = workload_slice(server, settings)
         if tpu_slice.multi_host:
             yield Problem(
@@ -56,9 +52,9 @@ def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster", "gke-ai:tpuPools")
 def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
     """The pool has a node for each replica of a JetStream server, as a replica needs a whole machine."""
-    for server in _jetstreams(settings):
-        pools = [pool for pool in pools_of(server, settings) if isinstance(pool, TpuPool)]
-        nodes = sum(max_nodes(pool, settings.cluster) for pool in pools)
+    for server in jetstreams(settings):
+        pools = pools_of(server, settings)
+        nodes = sum(pool.max_nodes(settings.cluster) for pool in pools)
         # Other rules report pools without nodes and multi-host slices.
         if not nodes or server.replicas <= nodes or workload_slice(server, settings).multi_host:
             continue
@@ -72,7 +68,7 @@ def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
 
 def ports_are_apart(settings: Settings) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         if server.port == JETSTREAM_GRPC_PORT:
             cause = f"port {server.port} is JetStream's own gRPC port. Kubernetes would refuse the Service"
             yield Problem(server.at("port"), cause, f"Choose another port, for example {JETSTREAM_HTTP_PORT}")
@@ -83,7 +79,7 @@ def ports_are_apart(settings: Settings) -> Iterator[Problem]:
 
 def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         if not _MAXTEXT_NAME.fullmatch(server.model):
             cause = f'"{server.model}" is not a MaxText model name. The server would not start'
             yield Problem(server.at("model"), cause, "Write the name in MaxText, for example gemma-7b")

@@ -12,7 +12,6 @@ from catalog.quota import QUEUE_LABEL
 from catalog.versions import FINE_TUNE_IMAGE
 from settings.model import (
     FineTune,
-    GpuPool,
     GpuServer,
     LocalQueue,
     Multislice,
@@ -20,8 +19,6 @@ from settings.model import (
     Server,
     Settings,
     Tgi,
-    TpuBatch,
-    TrainingRun,
     Workload,
 )
 from settings.plan import (
@@ -31,7 +28,6 @@ from settings.plan import (
     checkpoint_folder,
     fine_tunes,
     gpu_workloads,
-    gpus,
     is_autopilot,
     model_path,
     pools_of,
@@ -53,12 +49,6 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?"
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
-def _has_service(workload: Workload) -> bool:
-    return not isinstance(workload, Multislice | TrainingRun) and not (
-        isinstance(workload, TpuBatch) and workload.service is None
-    )
-
-
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
     """Names of servers, runs and Services are unique in a namespace."""
     consequence = "the second could not be created"
@@ -72,7 +62,7 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     distinct = {
         (workload.short_noun, workload.namespace, workload.name): workload
         for workload in reversed(workloads(settings))
-        if _has_service(workload)
+        if workload.has_named_service
     }.values()
     services = (
         (workload, "service", f"{workload.namespace}/{service_name(workload)}") for workload in reversed(list(distinct))
@@ -85,10 +75,13 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
     """Names of Services begin with a letter, and names of pods have at most 63 characters."""
     for workload in workloads(settings):
-        if _has_service(workload) and (workload.namespace, service_name(workload)) == (DEFAULT_NAMESPACE, "kubernetes"):
+        if workload.has_named_service and (workload.namespace, service_name(workload)) == (
+            DEFAULT_NAMESPACE,
+            "kubernetes",
+        ):
             cause = "Service kubernetes in namespace default belongs to the API server. A second could not be created"
             yield Problem(workload.at("service"), cause, "Choose another name")
-        if _has_service(workload) and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
+        if workload.has_named_service and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
             cause = f"{service_name(workload)} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if service_name(workload) == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
@@ -109,7 +102,7 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
     items: list[Workload | LocalQueue] = [*workloads(settings), *queues]
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
-            if item.queue is not None and not isinstance(item, Multislice | TrainingRun):
+            if item.queue is not None and not item.deletion_is_awaited:
                 cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
                 cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
                 yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
@@ -227,8 +220,8 @@ def _machines_of(run: FineTune | TrainingRun, settings: Settings) -> list[Machin
         ]
         names = [priority.machine_type for of_class in priorities for priority in of_class]
         return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
-    if pools := [pool for pool in pools_of(run, settings) if isinstance(pool, GpuPool)]:
-        return [machine(pool.machine_type) for pool in pools]
+    if pools := pools_of(run, settings):
+        return [machine(pool.node_machine_type) for pool in pools]
     return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
 
 
@@ -239,7 +232,7 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
         if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
         if not pools_of(workload, settings):
-            accelerators = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
+            accelerators = dict.fromkeys(pool.gpus[0] for pool in settings.gpu_pools)
             have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
@@ -252,12 +245,12 @@ def pools_can_serve(settings: Settings) -> Iterator[Problem]:
     """The default image runs on the processors of the workload's pool."""
     for workload in gpu_workloads(settings):
         for pool in pools_of(workload, settings) if workload.pool is not None else ():
-            assert isinstance(pool, GpuPool)
             pinned = workload.image in (None, FINE_TUNE_IMAGE)
-            if machine(pool.machine_type).arch == "arm64" and pinned:
+            machine_type = machine(pool.node_machine_type)
+            if machine_type.arch == "arm64" and pinned:
                 yield Problem(
                     workload.at("image"),
-                    f"{pool.machine_type} has Arm processors, and the default image is for amd64. It could not start",
+                    f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
                     "Choose a pool with another machine type",
                 )
 
