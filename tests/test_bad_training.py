@@ -121,7 +121,7 @@ MISTAKES = [
         "more GPUs than a node has",
         both(put(f"{RUN}.gpusPerPod", 4), put(f"{RUN}.pods", 1)),
         "training[0].gpusPerPod",
-        "a pod of the Job requests 4 GPUs, and a node of pool l4 (g2-standard-24) has 2 GPUs for pods",
+        "a pod of the JobSet requests 4 GPUs, and a node of pool l4 (g2-standard-24) has 2 GPUs for pods",
         "Request less",
     ),
     bad(
@@ -287,7 +287,7 @@ MISTAKES = [
         "a sidecar that leaves no room on the node",
         put(f"{RUN}.sidecarMemoryLimit", "1Ti"),
         "training[0].resources.memory",
-        "a pod of the Job with its FUSE sidecar requests",
+        "a pod of the JobSet with its FUSE sidecar requests",
         "Request less",
     ),
     # Checkpoints

@@ -66,6 +66,8 @@ class Server(Workload):
     object_kind: ClassVar[str] = "Deployment"
     pod_noun: ClassVar[str] = "a replica of the server"
     ends: ClassVar[bool] = False
+    # Whether its processes share memory through /dev/shm.
+    shares_memory: ClassVar[bool] = False
     # Whether an autoscaler of this program can scale it by its own metrics.
     has_scaling_metrics: ClassVar[bool] = False
 
@@ -141,6 +143,7 @@ class GpuServer(Server, GpuWorkload):
     """A server on GPUs for a model from Hugging Face."""
 
     accelerators_key: ClassVar[str] = "gpus"
+    shares_memory: ClassVar[bool] = True
 
     model: str = Field(description="Model id on Hugging Face.")
     gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")

@@ -15,6 +15,20 @@ from settings.model.pools import Pool
 from settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
 
+# Environment variables of a training job, with the key that each comes from.
+_VARIABLES: Mapping[str, str] = {
+    **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "pods"),
+    **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), "rendezvousPort"),
+    **dict.fromkeys(("NNODES", "PET_NNODES", "JAX_NUM_PROCESSES", "WORLD_SIZE"), "pods"),
+    **dict.fromkeys(("NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID", "RANK"), "pods"),
+    "PET_NPROC_PER_NODE": "gpusPerPod",
+    checkpoints.DIRECTORY: "checkpoints",
+    checkpoints.KEEP: "checkpoints.keep",
+    checkpoints.RESUME_FROM: "resumeFrom",
+    checkpoints.GRACE_SECONDS: "terminationGracePeriodSeconds",
+}
+
+
 class BucketVolume(Section):
     """A bucket that a training run mounts as a folder."""
 
@@ -55,19 +69,6 @@ class TrainingRun(GpuWorkload):
 
     # A changed run always gets a new name.
     fixed_name: ClassVar[bool] = False
-
-    # Environment variables that the program sets, with the key that each follows from.
-    variables: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "pods"),
-        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), "rendezvousPort"),
-        **dict.fromkeys(("NNODES", "PET_NNODES", "JAX_NUM_PROCESSES", "WORLD_SIZE"), "pods"),
-        **dict.fromkeys(("NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID", "RANK"), "pods"),
-        "PET_NPROC_PER_NODE": "gpusPerPod",
-        checkpoints.DIRECTORY: "checkpoints",
-        checkpoints.KEEP: "checkpoints.keep",
-        checkpoints.RESUME_FROM: "resumeFrom",
-        checkpoints.GRACE_SECONDS: "terminationGracePeriodSeconds",
-    }
 
     kind: Literal["job"] = Field(description="A run of any image on GPUs.")
     image: str = Field(min_length=1, description="Image of the training program.")
@@ -152,7 +153,7 @@ class TrainingRun(GpuWorkload):
 
     @property
     def set_variables(self) -> Mapping[str, str]:
-        return self.variables
+        return _VARIABLES
 
     def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
         return self.gpus_per_pod

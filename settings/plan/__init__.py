@@ -18,7 +18,7 @@ from settings.plan.job_settings import (
     removes_incomplete_checkpoints,
     run_name,
 )
-from settings.plan.node_pools import bounds, gpus, grows, labels_of, max_stack_nodes, pool_slice
+from settings.plan.node_pools import max_stack_nodes
 from settings.plan.placement import node_selector, only_pools, pool_of_slice, pools_of, queued_seconds, workload_slice
 from settings.plan.queues import (
     BUILT_IN_PRIORITIES,
@@ -42,6 +42,7 @@ from settings.plan.workload_lists import (
     fine_tunes,
     gpu_workloads,
     jetstreams,
+    jobsets,
     multislices,
     namespaces,
     runs,
@@ -49,6 +50,7 @@ from settings.plan.workload_lists import (
     token_workloads,
     tpu_runs,
     tpu_workloads,
+    training_jobs,
     workloads,
 )
 
@@ -60,7 +62,6 @@ __all__ = [
     "apis",
     "autoscaler_of",
     "backoff_limit",
-    "bounds",
     "bucket_mounts",
     "checkpoint_folder",
     "cluster_queue_of",
@@ -68,14 +69,12 @@ __all__ = [
     "flavor_labels",
     "flavor_pools",
     "gpu_workloads",
-    "gpus",
     "grace_period",
-    "grows",
     "ignores_disruptions",
     "internet",
     "is_autopilot",
     "jetstreams",
-    "labels_of",
+    "jobsets",
     "lendable",
     "lenders",
     "limits",
@@ -94,7 +93,6 @@ __all__ = [
     "pods_at_once",
     "pods_ready_timeout",
     "pool_of_slice",
-    "pool_slice",
     "pools_of",
     "priority",
     "queued_resource",
@@ -108,6 +106,7 @@ __all__ = [
     "token_workloads",
     "tpu_runs",
     "tpu_workloads",
+    "training_jobs",
     "uses_workload_identity",
     "waits_for_flex_start",
     "workload_slice",

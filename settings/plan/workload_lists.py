@@ -73,11 +73,6 @@ def multislices(settings: Settings) -> list[Multislice]:
     return [run for run in settings.training if isinstance(run, Multislice)]
 
 
-def jobsets(settings: Settings) -> list[Multislice | TrainingRun]:
-    """Runs that are JobSets, in the order of the configuration."""
-    return [run for run in settings.training if isinstance(run, Multislice | TrainingRun)]
-
-
 def jobsets(settings: Settings) -> list[Run]:
     """Runs that are JobSets, in the order of the configuration."""
     return [run for run in runs(settings) if run.object_kind == "JobSet"]

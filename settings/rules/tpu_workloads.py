@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.quantities import parse_quantity
-from settings.model import Multislice, Settings, TpuRun
+from settings.model import Multislice, Settings, TpuRun, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
     cluster_queue_of,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
@@ -14,11 +14,11 @@ from settings.model import (
     FineTune,
     GpuServer,
     LocalQueue,
-    Multislice,
     Run,
     Server,
     Settings,
     Tgi,
+    TrainingRun,
     Workload,
 )
 from settings.plan import (
@@ -41,8 +41,6 @@ from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubern
 from settings.rules.pools import not_built
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
-# Variables by which the slices of a run find each other. GKE or this program sets them.
-MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
@@ -258,7 +256,7 @@ def pools_can_serve(settings: Settings) -> Iterator[Problem]:
 def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Environment variables have valid names, repeat no key of the workload and contain no token."""
     for workload in workloads(settings):
-        set_by = _variables(workload)
+        set_by = workload.set_variables
         for name, value in workload.env.items():
             path = workload.at(f"env.{name}")
             if name in _TOKEN_VARIABLES or TOKEN.search(value):
@@ -274,30 +272,6 @@ def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
             elif not _ENV_NAME.fullmatch(name):
                 cause = f'"{name}" is not a valid name of an environment variable. No shell could read it'
                 yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
-
-
-def _variables(workload: Workload) -> Mapping[str, str]:
-    if isinstance(workload, Tgi):
-        variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
-        variables["MAX_TOTAL_TOKENS"] = "maxModelLen"
-        return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
-    if isinstance(workload, Multislice):
-        return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
-    if isinstance(workload, TrainingRun):
-        return workload.variables
-    if not isinstance(workload, FineTune):
-        return {}
-    return {
-        "EXPERIMENT": "experiment",
-        "MODEL_NAME": "baseModel",
-        "NEW_MODEL": "newModel",
-        "MODEL_PATH": "modelPath",
-        "DATASET_NAME": "dataset.name",
-        "DATASET_LIMIT": "dataset.limit",
-        "EPOCHS": "epochs",
-        "GRADIENT_ACCUMULATION_STEPS": "gradientAccumulationSteps",
-        "CHECKPOINT_SAVE_STEPS": "checkpointSteps",
-    }
 
 
 def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
