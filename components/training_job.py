@@ -10,7 +10,7 @@ from catalog import checkpoints
 from catalog.versions import JOBSET_API
 from components.base import Component
 from components.multislice import ignored_failures
-from components.once import once
+from components.once import moves, not_again, record
 from components.runs import (
     fuse_annotations,
     metadata,
@@ -46,10 +46,14 @@ class TrainingJob(Component):
     resumes from its newest complete checkpoint.
 
     A run happens once. The JobSet has no time to live: a finished run stays until `python -m ops.runs remove`, or its
-    namespace, deletes it. A changed run is a new run beside the old one. With `kubeconfig`, a record in the namespace
-    keeps even a run whose JobSet was deleted from being created again; the update fails and says so.
+    namespace, deletes it. A changed run is a new run beside the old one. A ConfigMap beside the JobSet records the run:
+    with `kubeconfig`, an update refuses to create a recorded run again after its JobSet was deleted.
 
-    Refused: by JobSet's webhook, a name that leaves no room for those of its pods; a run that was created before.
+    The nodes are not part of a run. If `node_selector` or `queued_seconds` changes, the run moves: its pods end with
+    their grace period, and the same run continues on the new nodes. A finished run stays as it is.
+
+    Refused: by JobSet's webhook, a name that leaves no room for those of its pods; RunError for a run that was created
+    before, and for one that does not end in time to move.
 
     Sources: https://jobset.sigs.k8s.io/docs/concepts/, https://kueue.sigs.k8s.io/docs/tasks/run/jobsets/,
     https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/,
@@ -86,8 +90,9 @@ class TrainingJob(Component):
         run, jobset = args, run_name(args)
         created = options(run, name, self, [], kubeconfig, last_in_queue)
         if kubeconfig is not None:
-            binding = once(f"jobset {name}", run.namespace, jobset, kubeconfig)
+            binding = not_again(f"jobset {name}", run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
+        nodes = {"nodeSelector": dict(node_selector or {}), "tolerations": queued_tolerations(queued_seconds)}
         job = {
             **pod_failures(run),
             "completionMode": "Indexed",
@@ -96,7 +101,7 @@ class TrainingJob(Component):
             "backoffLimit": 0,
             "template": {
                 "metadata": {"labels": run.labels, "annotations": annotations(run)},
-                "spec": pod(run, node_selector or {}, queued_seconds),
+                "spec": {**pod(run), **{key: value for key, value in nodes.items() if value}},
             },
         }
 
@@ -113,6 +118,12 @@ class TrainingJob(Component):
             },
             opts=created,
         )
+
+        recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])
+        if kubeconfig is not None:
+            grace = run.termination_grace_period_seconds
+            recorded.hooks = moves(f"run {name}", run.namespace, jobset, grace, kubeconfig)
+        record(run.namespace, jobset, nodes, recorded)
 
         # Read from the resource: known in a preview, and after the JobSet in an update.
         self.job_name = cast(Any, resource).metadata.apply(lambda metadata: str(metadata["name"]))
@@ -133,8 +144,8 @@ def annotations(run: TrainingRun) -> dict[str, str]:
     return fuse_annotations(run) if run.bucket_mounts else {}
 
 
-def pod(run: TrainingRun, node_selector: Mapping[str, str], queued_seconds: int | None) -> dict[str, Any]:
-    """Spec of the run's pods, with the API's field names: the SDK has no types for a JobSet."""
+def pod(run: TrainingRun) -> dict[str, Any]:
+    """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
     volumes = buckets(run)
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -155,8 +166,6 @@ def pod(run: TrainingRun, node_selector: Mapping[str, str], queued_seconds: int 
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
     }
     optional = {
-        "nodeSelector": dict(node_selector),
-        "tolerations": queued_tolerations(queued_seconds),
         "priorityClassName": run.priority_class,
         "serviceAccountName": run.service_account if run.service_account != "default" else None,
     }

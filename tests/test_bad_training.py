@@ -128,7 +128,7 @@ MISTAKES = [
         "more pods than the pool has room for",
         put(f"{RUN}.pods", 4),
         "training[0].pods",
-        "the Job runs 4 pods at once, and the pool has room for 3",
+        "the JobSet runs 4 pods at once, and the pool has room for 3",
         "Make the pool larger, or request fewer pods",
         lambda: (
             {key: value for key, value in training().items() if key not in ("queues", "serving")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -245,50 +246,99 @@ def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
     assert name(pool="a") == name(pool="b") == name(accelerator="nvidia-l4") == name(computeClass="c") == name()
 
 
-def hooks(monkeypatch: pytest.MonkeyPatch, recorded: bool = False, exists: bool = False) -> tuple[Any, Any, list[Any]]:
-    """The hooks before and after the creation of a run, in a cluster; and what they write."""
-    bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
-    written: list[Any] = []
-    monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
-    monkeypatch.setattr(once, "is_recorded", lambda *_: recorded)
-    monkeypatch.setattr(once, "jobset_exists", lambda *_: exists)
-    monkeypatch.setattr(once, "try_to_write", lambda *told: written.append(told))
-    once.once("jobset j", "llm", "j-1a2b3c", "kubeconfig")
-    before, after = bound
-    return before, after, written
+def bound(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[pulumi.ResourceHookArgs], Any]]:
+    """The hooks that are bound from now on, by name."""
+    hooks: dict[str, Callable[[pulumi.ResourceHookArgs], Any]] = {}
+
+    def bind(name: str, call: Callable[[pulumi.ResourceHookArgs], Any]) -> str:
+        hooks[name] = call
+        return name
+
+    monkeypatch.setattr(pulumi, "ResourceHook", bind)
+    return hooks
 
 
-CREATED = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
+class Cluster:
+    """A run in a cluster whose pods end after some questions."""
+
+    def __init__(self, recorded: bool = False, questions: int = 0) -> None:
+        self.recorded, self.questions = recorded, questions
+        self.moved: list[Any] = []
+
+    def __call__(self, *_: str) -> Cluster:
+        return self
+
+    def is_recorded(self) -> bool:
+        return self.recorded
+
+    def stop(self) -> str | None:
+        self.questions -= 1
+        return "2 pods are still ending" if self.questions >= 0 else None
+
+    def move(self, nodes: Any) -> None:
+        self.moved.append(nodes)
 
 
-def test_new_run_is_created_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, after, written = hooks(monkeypatch)
-    asyncio.run(before(CREATED))
-    asyncio.run(after(CREATED))
-    assert written == [("kubeconfig", "llm", "j-1a2b3c", "1")]
-
-
-@pytest.mark.parametrize(("exists", "state"), [(True, "its JobSet still exists"), (False, "its JobSet was deleted")])
-def test_recorded_run_is_never_created_again(exists: bool, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, _, written = hooks(monkeypatch, recorded=True, exists=exists)
+def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = bound(monkeypatch)
+    once.not_again("jobset j", "llm", "j-1a2b3c", "kubeconfig")
+    (refuse,) = hooks.values()
+    args = pulumi.ResourceHookArgs("urn", "id", "j", "t")
+    monkeypatch.setattr(once, "Run", Cluster(recorded=False))
+    asyncio.run(refuse(args))
+    monkeypatch.setattr(once, "Run", Cluster(recorded=True))
     with pytest.raises(pulumi.RunError) as refused:
-        asyncio.run(before(CREATED))
+        asyncio.run(refuse(args))
     assert str(refused.value) == (
-        f"The run llm/j-1a2b3c was created before, and {state}. A run happens only once. Remove it from "
+        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it from "
         "gke-ai:training, or give it another name to run it again."
     )
-    assert written == []
 
 
-def test_run_that_cannot_be_recorded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    warnings: list[str] = []
-    _, after, _ = hooks(monkeypatch)
-    monkeypatch.setattr(once, "PATIENCE_SECONDS", -1)
-    monkeypatch.setattr(once, "try_to_write", lambda *_: "ApiException")
-    monkeypatch.setattr(pulumi.log, "warn", warnings.append)
-    asyncio.run(after(CREATED))
-    (warning,) = warnings
-    assert "llm/j-1a2b3c could not be recorded: ApiException" in warning
+def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
+    made = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
+    configmap, jobset = made.one("ConfigMap"), made.one("JobSet")
+    assert configmap.object_name == jobset.object_name
+    assert jobset.urn in configmap.dependencies
+    assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
+    nodes = json.loads(configmap.inputs["data"]["nodes"])
+    assert nodes["nodeSelector"] == {"a": "b"} == pod(made)["nodeSelector"]
+    assert nodes["tolerations"] == pod(made)["tolerations"]
+
+
+NODES = [{"data": {"nodes": json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}} for name in "bc"]
+
+
+def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates the record of a run on the first of `NODES`, in a cluster."""
+    hooks = bound(monkeypatch)
+    monkeypatch.setattr(once, "Run", cluster)
+    monkeypatch.setattr(once, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pulumi.log, "info", lambda *_: None)
+    once.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
+    (move,) = hooks.values()
+    asyncio.run(move(pulumi.ResourceHookArgs("urn", "id", "j", "t", old_inputs=NODES[0], new_inputs=after)))
+
+
+def test_run_whose_nodes_change_moves_when_its_pods_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(questions=3)
+    moving(cluster, NODES[1], monkeypatch)
+    assert cluster.questions == -1
+    assert cluster.moved == [{"nodeSelector": {"a": "c"}, "tolerations": []}]
+
+
+def test_run_whose_nodes_stay_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(questions=3)
+    moving(cluster, NODES[0], monkeypatch)
+    assert (cluster.questions, cluster.moved) == (3, [])
+
+
+def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "PATIENCE_SECONDS", -1000)
+    cluster = Cluster(questions=3)
+    with pytest.raises(pulumi.RunError, match=r"can't move to other nodes yet: 2 pods are still ending\. Run up again"):
+        moving(cluster, NODES[1], monkeypatch)
+    assert cluster.moved == []
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

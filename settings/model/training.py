@@ -14,7 +14,6 @@ from settings.model.buckets import BucketMount
 from settings.model.pools import Pool
 from settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
-
 # Environment variables of a training job, with the key that each comes from.
 _VARIABLES: Mapping[str, str] = {
     **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "pods"),
