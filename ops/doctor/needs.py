@@ -122,9 +122,8 @@ def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
         nodes = pool.max_nodes(settings.cluster)
         if pool.capacity.mode == "reservation" or not nodes:
             continue
-        surge = MODES[pool.capacity.mode].surge
         # GKE upgrades a multi-host slice in place: https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota
-        extra = 0 if pool.is_one_slice else surge
+        extra = 0 if pool.is_one_slice else MODES[pool.capacity.mode].surge
         user = f"pool {pool.name}" + (" (one more node in upgrades)" if extra else "")
         yield pool.accelerator_type, pool.capacity.mode, (nodes + extra) * pool.accelerators_per_node, user
     for workload in plan.workloads(settings):
