@@ -20,9 +20,12 @@ EXIT_SAVED = 75
 
 # A checkpoint is complete if its folder `step-STEP-WRITER` contains this file, which is written last.
 MARKER = "COMPLETE"
-# Transformers, in the image of fine-tuning runs: https://github.com/huggingface/transformers/issues/35782
+# The same in the image of fine-tuning runs: https://github.com/huggingface/transformers/issues/35782
+MARKER_OF_TRANSFORMERS = "trainer_state.json"
 _COMPLETE = re.compile(rf"(?P<name>step-(?P<step>\d+)-(?P<writer>\d+))/{MARKER}")
-_COMPLETE_OF_TRANSFORMERS = re.compile(r"(?P<name>checkpoint-(?P<step>\d+)(?P<writer>))/trainer_state\.json")
+_COMPLETE_OF_TRANSFORMERS = re.compile(
+    rf"(?P<name>checkpoint-(?P<step>\d+)(?P<writer>))/{re.escape(MARKER_OF_TRANSFORMERS)}"
+)
 
 
 @dataclass(frozen=True)
