@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.namespaces import is_system
-from catalog.quota import QUEUE_LABEL
-from settings.model import FineTune, GpuServer, LocalQueue, Run, Server, Settings, Tgi, Workload
+from settings.model import (
+    FineTune,
+    LocalQueue,
+    Run,
+    Settings,
+    Tgi,
+    Workload,
+)
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
@@ -157,7 +163,7 @@ def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Labels are valid, and repeat no key of the workload."""
     for workload in workloads(settings):
         yield from kubernetes_labels(workload, "labels", workload.labels)
-        taken = {QUEUE_LABEL: "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
+        taken = workload.set_labels
         for label in taken.keys() & workload.labels.keys():
             cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
             yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
@@ -167,11 +173,7 @@ def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
 
 def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
     """Models and datasets are ids on Hugging Face, not URLs."""
-    ids: list[tuple[Workload, str, str]] = [
-        (server, "model", server.model) for server in settings.serving if isinstance(server, GpuServer)
-    ]
-    ids += [(job, "baseModel", job.base_model) for job in fine_tunes(settings)]
-    ids += [(job, "dataset.name", job.dataset.name) for job in fine_tunes(settings)]
+    ids = [(workload, key, name) for workload in workloads(settings) for key, name in workload.hub_ids.items()]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
             cause = f'"{name}" is not an id on Hugging Face. The download would fail'
