@@ -6,7 +6,7 @@ Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A se
 
 from settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
 from settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
-from settings.model.buckets import Bucket, FuseVolume, Grant
+from settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
 from settings.model.cluster import (
     Cluster,
     Maintenance,
@@ -34,6 +34,7 @@ from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue,
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
 from settings.model.serving import AnyServer, GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
+from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
 from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "Autoscaler",
     "Autoscaling",
     "Bucket",
+    "BucketMount",
+    "BucketVolume",
     "Capacity",
     "Cidr",
     "ClassCapacity",
@@ -83,6 +86,7 @@ __all__ = [
     "Reservation",
     "Resources",
     "Run",
+    "RunCheckpoints",
     "ScaledMetric",
     "ScratchVolume",
     "Section",
@@ -99,6 +103,7 @@ __all__ = [
     "TpuRun",
     "TpuSlice",
     "TpuWorkload",
+    "TrainingRun",
     "Unparsed",
     "Version",
     "Vllm",

@@ -28,6 +28,7 @@ from settings.rules import (
     token,
     tpu_pools,
     tpu_workloads,
+    training_jobs,
     versions,
     workloads,
 )
@@ -47,6 +48,7 @@ RULES = (
     *workloads.RULES,
     *gpu_workloads.RULES,
     *tpu_workloads.RULES,
+    *training_jobs.RULES,
     *serving.RULES,
     *fit.RULES,
     *model_memory.RULES,
