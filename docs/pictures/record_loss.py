@@ -12,6 +12,7 @@ own log. Then it runs the same program again without Kueue and undisturbed, for 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -39,6 +40,9 @@ Line = tuple[float, str, str]
 
 def main() -> None:
     """Records both runs and writes them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="interpreter with JAX. Default: this one")
+    python = parser.parse_args().python
     wait(lambda: last_step() >= BEFORE)
     events = [scale(2)]
     wait(lambda: any("which is saved" in text for _, _, text in log_lines()))
@@ -46,7 +50,7 @@ def main() -> None:
     events.append(scale(1))
     wait(lambda: len(attempts()) == 2 and len(attempts()[1]["steps"]) >= AFTER)
     recorded = attempts()
-    losses = undisturbed(recorded[1]["steps"][-1][1])
+    losses = undisturbed(python, recorded[1]["steps"][-1][1])
     begin = recorded[0]["steps"][0][0]
     for attempt in recorded:
         attempt["steps"] = [(round(at - begin, 2), step, loss) for at, step, loss in attempt["steps"]]
@@ -90,12 +94,12 @@ def last_step() -> int:
     return int(found[-1]["steps"][-1][1]) if found else 0
 
 
-def undisturbed(steps: int) -> list[float]:
+def undisturbed(python: str, steps: int) -> list[float]:
     """The losses of the same program in as many processes, from step 1."""
     (run,) = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]["gke-ai:training"]
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    words = [sys.executable, *run["command"][1:], *run["args"], f"--steps={steps}"]
+    words = [python, *run["command"][1:], *run["args"], f"--steps={steps}"]
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
