@@ -43,9 +43,14 @@ def over_time(canvas: Canvas, recording: Recording) -> None:
     x, y = horizontal(end), vertical(recording, top, height)
     stopped, resumed = before[-1], after[0]
     canvas.rect(x(stopped[0]), top, x(resumed[0]) - x(stopped[0]), height, "band", radius=0)
-    middle = (x(stopped[0]) + x(resumed[0])) / 2
-    canvas.text(middle, top + height / 2 - 8, "serving has the GPUs", 13, "amber", bold=True, anchor="middle")
-    canvas.text(middle, top + height / 2 + 10, "the run waits in its queue", 12, "muted", anchor="middle")
+    released = recording["events"][-1]["at"]
+    for begin, until, title, text in (
+        (stopped[0], released, "serving has the GPUs", "the run waits in its queue"),
+        (released, resumed[0], "admitted again", "new pods start"),
+    ):
+        middle = (x(begin) + x(until)) / 2
+        canvas.text(middle, top + height * 0.3, title, 13, "amber", bold=True, anchor="middle")
+        canvas.text(middle, top + height * 0.3 + 18, text, 12, "muted", anchor="middle")
     axes(canvas, recording, x, y, FIRST, end, lambda second: f"{second} s")
     for event in recording["events"]:
         replicas = f"{event['replicas']} replica{'' if event['replicas'] == 1 else 's'}"
@@ -53,8 +58,8 @@ def over_time(canvas: Canvas, recording: Recording) -> None:
         canvas.text(x(event["at"]), top - 14, f"server scaled to {replicas}", 12, bold=True, anchor="middle")
     for color, steps in zip(COLORS, (before, after), strict=True):
         curve(canvas, color, [(x(at), y(loss)) for at, _, loss in steps])
-    mark(canvas, COLORS[0], x(stopped[0]), y(stopped[2]), f"step {stopped[1]} saved", "end")
-    mark(canvas, COLORS[1], x(resumed[0]), y(resumed[2]), f"step {resumed[1]}", "start")
+    mark(canvas, COLORS[0], x(stopped[0]), y(stopped[2]), f"step {stopped[1]} saved")
+    mark(canvas, COLORS[1], x(resumed[0]), y(resumed[2]), f"step {resumed[1]}")
 
 
 def by_step(canvas: Canvas, recording: Recording) -> None:
@@ -119,10 +124,10 @@ def outline(points: Iterable[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def mark(canvas: Canvas, color: str, x: float, y: float, text: str, anchor: str) -> None:
+def mark(canvas: Canvas, color: str, x: float, y: float, text: str) -> None:
     """A point of a curve with its name above it."""
     canvas.rect(x - 4, y - 4, 8, 8, color, radius=4)
-    canvas.text(x, y - 12, text, 12, color, bold=True, anchor=anchor)
+    canvas.text(x + 8, y - 12, text, 12, color, bold=True)
 
 
 def legend(canvas: Canvas, y: float) -> None:
