@@ -32,8 +32,8 @@ from checkpoints import (
     write_file,
 )
 
-# Every call of the module that changes the directory. Cloud Storage FUSE has them all; it has no hard links, no locks and
-# no atomic rename of a directory: https://cloud.google.com/storage/docs/gcs-fuse#expandable-1
+# Every call of the module that changes the directory. Cloud Storage FUSE has them all. It lacks hard links, locks and
+# atomic renames of directories: https://cloud.google.com/storage/docs/gcs-fuse#expandable-1
 CHANGES = ("makedirs", "mkdir", "open", "write", "fsync", "close", "unlink", "rmdir")
 
 
