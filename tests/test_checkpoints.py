@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,7 +245,7 @@ def test_a_file_that_cannot_be_read_is_no_reason_to_fall_back(monkeypatch: pytes
     def fail(*_: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(checkpoints.hashlib, "file_digest", fail)
+    monkeypatch.setattr(hashlib, "file_digest", fail)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         Checkpoints(tmp_path).resume()
     monkeypatch.undo()
@@ -429,7 +431,7 @@ def test_a_save_that_takes_most_of_the_grace_period_is_reported(
     run = Checkpoints(tmp_path, grace_seconds=60)
     run.resume()
     clock = iter([0.0, 20.0, 100.0, 140.0])
-    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     run.save(10, content(10))
     assert not capsys.readouterr().err
     run.save(20, content(20))

@@ -122,8 +122,8 @@ def main() -> int:
     for check, passed in checks.items():
         print(f"  {'pass' if passed else 'FAIL'}  {check}", flush=True)
     if not all(checks.values()):
-        for result in (undisturbed, terminated, after_sigterm, killed, after_sigkill):
-            print(f"--- status {result.status}\n{result.output[-2000:]}", flush=True)
+        for run_shown in (undisturbed, terminated, after_sigterm, killed, after_sigkill):
+            print(f"--- status {run_shown.status}\n{run_shown.output[-2000:]}", flush=True)
 
     print("Throughput", flush=True)
     rates: dict[str, list[float]] = {"none": [], f"every {size.measured_every} steps": []}

@@ -171,7 +171,7 @@ def save(checkpoints: Checkpoints, step: int, trained: list[Any], optimizer: tor
 def restore(checkpoints: Checkpoints, trained: list[Any], optimizer: torch.optim.Optimizer) -> int:
     """Reads the newest complete checkpoint, which process 0 chooses, and returns its step; else 0."""
     newest = checkpoints.resume() if dist.get_rank() == 0 else None
-    if (folder := broadcast(newest and newest.folder)) is None:
+    if (folder := broadcast(newest.folder if newest else None)) is None:
         return 0
     checkpoint = read_marker(folder)
     checkpoint.require_world_size(dist.get_world_size())
