@@ -10,8 +10,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog import checkpoints
+from catalog import checkpoints, features
 from components import TrainingJob, once
+from ops.doctor import needs
 from settings import load, plan
 from settings.model import TrainingRun
 from tests.recorder import PROJECT, Record, record, run_program
@@ -221,6 +222,41 @@ def test_derived_quota_holds_the_run() -> None:
     assert plan.accelerators(run, stack) == ("nvidia.com/gpu", 2)
     assert plan.pods_at_once(run, stack) == 3
     assert str(plan.node_request(run, stack)["memory"]) == str(34 * 2**30), "with the sidecar"
+
+
+def on_autopilot() -> dict[str, Any]:
+    """The run where Google creates the nodes, with dashboards."""
+    values = training()
+    values["cluster"] = {"mode": "autopilot", "location": "us-central1"}
+    del values["gpuPools"], values["serving"]
+    values["queues"]["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
+    quota = {"cpu": 32, "memory": "256Gi", "nvidia.com/gpu": 4, "ephemeral-storage": "100Gi"}
+    values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
+    values["monitoring"] = {}
+    run = values["training"][0]
+    del run["pool"]
+    run["accelerator"] = "nvidia-l4"
+    return values
+
+
+def test_doctor_asks_for_all_gpus_of_a_run_and_for_metrics_of_jobsets() -> None:
+    stack = load(on_autopilot(), PROJECT)
+    (need,) = needs.quotas(stack)
+    assert need.count == needs.gpus_everywhere(stack) == 4
+    assert features.JOBSET_METRICS in needs.gke_features(stack)
+
+
+def test_dashboards_show_the_jobset(deploy: Build) -> None:
+    boards = [one.inputs["dashboardJson"] for one in deploy(on_autopilot()).all("Dashboard")]
+    assert any("kube_jobset_restarts" in board for board in boards)
+
+
+def test_tenant_may_have_a_training_job(deploy: Build) -> None:
+    values = training()
+    values["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}]
+    made = deploy(values)
+    rules = json.dumps(made.one("ValidatingAdmissionPolicy").inputs)
+    assert '"datasets", "checkpoints"' in rules.replace('\\"', '"'), "its pods may mount both buckets"
 
 
 # --- once -------------------------------------------------------------------------------------------------------------
