@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -15,7 +17,7 @@ from components import TrainingJob, once
 from ops.doctor import needs
 from settings import load, plan
 from settings.model import TrainingRun
-from tests.recorder import PROJECT, Record, record, run_program
+from tests.recorder import PROJECT, ROOT, Record, record, run_program
 from tests.test_bad_training import classed, training
 
 RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
@@ -378,6 +380,27 @@ def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_contract_are_those_of_the_checkpoint_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = runpy.run_path(str(ROOT / "examples" / "training" / "checkpoints.py"), run_name="checkpoints")
+    assert module["EXIT_SAVED"] == checkpoints.EXIT_SAVED
+    assert module["MARKER"] == checkpoints.MARKER
+    given = {checkpoints.DIRECTORY: str(tmp_path / "run"), checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
+    for name, value in (given | {checkpoints.RESUME_FROM: str(tmp_path / "other")}).items():
+        monkeypatch.setenv(name, value)
+    run = module["Checkpoints"].from_environment()
+    assert (run.keep, run.grace_seconds, run.resume_from) == (3, 90, tmp_path / "other")
+    run.start_writing()
+    for step in (10, 20):
+        run.save(step, {"rank-00000": lambda file: file.write(b"state")})
+    names = [str(file.relative_to(tmp_path / "run")) for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    newest = checkpoints.newest(names)
+    assert newest is not None
+    assert newest.step == 20
+    assert (tmp_path / "run" / newest.name).is_dir()
 
 
 def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
