@@ -22,7 +22,7 @@ EXIT_SAVED = 75
 MARKER = "COMPLETE"
 # The same in the image of fine-tuning runs: https://github.com/huggingface/transformers/issues/35782
 MARKER_OF_TRANSFORMERS = "trainer_state.json"
-_COMPLETE = re.compile(rf"(?P<name>step-(?P<step>\d+)-(?P<writer>\d+))/{MARKER}")
+_COMPLETE = re.compile(rf"(?P<name>step-(?P<step>\d+)-(?P<writer>\d+)(-[0-9a-f]+)?)/{MARKER}")
 _COMPLETE_OF_TRANSFORMERS = re.compile(
     rf"(?P<name>checkpoint-(?P<step>\d+)(?P<writer>))/{re.escape(MARKER_OF_TRANSFORMERS)}"
 )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
 
-from catalog import checkpoints
+from catalog import checkpoints, features
 from components import TrainingJob, once
+from ops.doctor import needs
 from settings import load, plan
 from settings.model import TrainingRun
-from tests.recorder import PROJECT, Record, record, run_program
+from tests.recorder import PROJECT, ROOT, Record, record, run_program
 from tests.test_bad_training import classed, training
 
 RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
@@ -223,6 +226,41 @@ def test_derived_quota_holds_the_run() -> None:
     assert str(plan.node_request(run, stack)["memory"]) == str(34 * 2**30), "with the sidecar"
 
 
+def on_autopilot() -> dict[str, Any]:
+    """The run where Google creates the nodes, with dashboards."""
+    values = training()
+    values["cluster"] = {"mode": "autopilot", "location": "us-central1"}
+    del values["gpuPools"], values["serving"]
+    values["queues"]["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
+    quota = {"cpu": 32, "memory": "256Gi", "nvidia.com/gpu": 4, "ephemeral-storage": "100Gi"}
+    values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
+    values["monitoring"] = {}
+    run = values["training"][0]
+    del run["pool"]
+    run["accelerator"] = "nvidia-l4"
+    return values
+
+
+def test_doctor_asks_for_all_gpus_of_a_run_and_for_metrics_of_jobsets() -> None:
+    stack = load(on_autopilot(), PROJECT)
+    (need,) = needs.quotas(stack)
+    assert need.count == needs.gpus_everywhere(stack) == 4
+    assert features.JOBSET_METRICS in needs.gke_features(stack)
+
+
+def test_dashboards_show_the_jobset(deploy: Build) -> None:
+    boards = [one.inputs["dashboardJson"] for one in deploy(on_autopilot()).all("Dashboard")]
+    assert any("kube_jobset_restarts" in board for board in boards)
+
+
+def test_tenant_may_have_a_training_job(deploy: Build) -> None:
+    values = training()
+    values["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}]
+    made = deploy(values)
+    rules = json.dumps(made.one("ValidatingAdmissionPolicy").inputs)
+    assert '"datasets", "checkpoints"' in rules.replace('\\"', '"'), "its pods may mount both buckets"
+
+
 # --- once -------------------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +380,27 @@ def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_contract_are_those_of_the_checkpoint_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = runpy.run_path(str(ROOT / "examples" / "training" / "checkpoints.py"), run_name="checkpoints")
+    assert module["EXIT_SAVED"] == checkpoints.EXIT_SAVED
+    assert module["MARKER"] == checkpoints.MARKER
+    given = {checkpoints.DIRECTORY: str(tmp_path / "run"), checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
+    for name, value in (given | {checkpoints.RESUME_FROM: str(tmp_path / "other")}).items():
+        monkeypatch.setenv(name, value)
+    run = module["Checkpoints"].from_environment()
+    assert (run.keep, run.grace_seconds, run.resume_from) == (3, 90, tmp_path / "other")
+    run.start_writing()
+    for step in (10, 20):
+        run.save(step, {"rank-00000": lambda file: file.write(b"state")})
+    names = [str(file.relative_to(tmp_path / "run")) for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    newest = checkpoints.newest(names)
+    assert newest is not None
+    assert newest.step == 20
+    assert (tmp_path / "run" / newest.name).is_dir()
 
 
 def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
