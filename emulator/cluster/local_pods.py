@@ -133,6 +133,8 @@ class LocalPod:
             spec["name"]: ContainerState(spec["name"], spec["image"], restarts=restarts_before.get(spec["name"], 0))
             for spec in pod["spec"]["containers"]
         }
+        programs = {spec["name"]: program_for(spec["image"]) for spec in pod["spec"]["containers"]}
+        self._programs = {name: program for name, program in programs.items() if program}
         self._member = pods.rendezvous.join(pod)
         self._stopping = asyncio.Event()
         self._deadline = math.inf
@@ -200,7 +202,7 @@ class LocalPod:
     async def _run_containers(self, launches: Mapping[str, Launch]) -> None:
         """Runs the containers of named images. The pod's other containers are simulated, and end with them."""
         beside = [state for name, state in self._states.items() if name not in launches]
-        if not self._stopping.is_set():
+        if launches and not self._stopping.is_set():
             for state in beside:
                 state.start()
         await asyncio.gather(*(self._run_container(self._states[name], launch) for name, launch in launches.items()))
@@ -214,7 +216,7 @@ class LocalPod:
         elif state.running:
             state.end(0)
         else:
-            state.end(KILLED, "ContainerStatusUnknown", "The container could not be located when the pod was deleted.")
+            state.end(KILLED, "ContainerStatusUnknown", "The container could not be located when the pod ended.")
 
     async def _run_container(self, state: ContainerState, launch: Launch) -> None:
         policy = self._pod["spec"].get("restartPolicy", "Always")
@@ -296,9 +298,9 @@ class LocalPod:
         while True:
             try:
                 return {
-                    spec["name"]: await launcher.launch(spec, program)
+                    spec["name"]: await launcher.launch(spec, self._programs[spec["name"]])
                     for spec in self._pod["spec"]["containers"]
-                    if (program := program_for(spec["image"]))
+                    if spec["name"] in self._programs
                 }
             except NotStarted as error:
                 for state in self._states.values():
