@@ -11,8 +11,8 @@ from catalog.versions import JOBSET_API, KUEUE_API
 from components.cluster_client import connection, in_thread, workloads
 from components.polling import Pauses, ProgressLog, poll_until
 
-# Key of the record with the nodes of the run.
-NODES = "nodes"
+# Annotation of the record with the nodes of the run. Pulumi would replace a ConfigMap whose data change.
+NODES = "gke-ai/nodes"
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 # Beyond the grace period of the pods: Kueue and JobSet usually need seconds.
 PATIENCE_SECONDS = 300.0
@@ -158,7 +158,10 @@ def moves(
     """
 
     async def move(args: pulumi.ResourceHookArgs) -> None:
-        before, after = ((inputs or {}).get("data", {}).get(NODES) for inputs in (args.old_inputs, args.new_inputs))
+        before, after = (
+            (inputs or {}).get("metadata", {}).get("annotations", {}).get(NODES)
+            for inputs in (args.old_inputs, args.new_inputs)
+        )
         known = await pulumi.Output.from_input(kubeconfig).future()
         if before == after or not known:
             return
@@ -184,7 +187,11 @@ def record(
     """The record of a run: that it was created, and the nodes that it runs on."""
     return k8s.core.v1.ConfigMap(
         f"{namespace}/{name}",
-        metadata={"name": name, "namespace": namespace},
-        data={NODES: json.dumps(nodes, sort_keys=True)},
+        metadata={
+            "name": name,
+            "namespace": namespace,
+            "annotations": {NODES: json.dumps(nodes, sort_keys=True)},
+        },
+        data={"jobset": name},
         opts=opts,
     )

@@ -396,7 +396,7 @@ def job(name: str, retained: bool = True) -> Resource:
 
 def record_of(pool: str) -> Resource:
     """The record of a training job on a pool."""
-    inputs = {"metadata": {"name": "pretrain", "namespace": "llm"}, "data": {"nodes": pool}}
+    inputs = {"metadata": {"name": "pretrain", "namespace": "llm", "annotations": {"gke-ai/nodes": pool}}}
     return resource("kubernetes:core/v1:ConfigMap", "llm/pretrain", inputs)
 
 

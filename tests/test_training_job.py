@@ -339,12 +339,15 @@ def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: B
     assert configmap.object_name == jobset.object_name
     assert jobset.urn in configmap.dependencies
     assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
-    nodes = json.loads(configmap.inputs["data"]["nodes"])
+    nodes = json.loads(configmap.inputs["metadata"]["annotations"]["gke-ai/nodes"])
     assert nodes["nodeSelector"] == {"a": "b"} == pod(made)["nodeSelector"]
     assert nodes["tolerations"] == pod(made)["tolerations"]
 
 
-NODES = [{"data": {"nodes": json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}} for name in "bc"]
+NODES: list[dict[str, Any]] = [
+    {"metadata": {"annotations": {once.NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
+    for name in "bc"
+]
 
 
 def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
