@@ -138,7 +138,8 @@ def not_again(title: str, namespace: str, name: str, kubeconfig: pulumi.Input[st
 
     async def refuse(_: pulumi.ResourceHookArgs) -> None:
         known = await pulumi.Output.from_input(kubeconfig).future()
-        if known and await in_thread(Run(known, namespace, name).is_recorded):
+        is_recorded: bool = await in_thread(Run(known, namespace, name).is_recorded) if known else False
+        if is_recorded:
             raise pulumi.RunError(
                 f"The run {namespace}/{name} was created before, and its JobSet was deleted. A run happens only once. "
                 "Remove it from gke-ai:training, or give it another name to run it again."

@@ -43,7 +43,7 @@ def jetstreams(settings: Settings) -> list[JetStream]:
     return [server for server in settings.serving if isinstance(server, JetStream)]
 
 
-def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun]:
     """Workloads that run on GPUs."""
     return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune | TrainingRun)]
 
