@@ -59,11 +59,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class MonitoredServer:
-    """A monitored server: its Deployment, and its engine if the engine's own metrics are collected."""
+    """A model server to monitor."""
 
     namespace: str
+    """Namespace of its Deployment."""
     name: str
+    """Name of its Deployment."""
     engine: str | None = None
+    """`tgi`, `vllm` or `jetstream`, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
 
 
 def selector(cluster: str, **labels: str) -> str:
