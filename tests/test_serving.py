@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from catalog.engines import ENGINES
-from components import ComputeClass, JetStreamServer, TgiServer, VllmServer, WorkloadNamespace
+from components import ComputeClass, JetStreamServer, WorkloadNamespace
+from components.base import section_of
+from components.server import ModelServer
 from tests.recorder import ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
 TPU: dict[str, Any] = {"name": "s", "model": "gemma-7b", "engine": "jetstream", "checkpoint": "gs://b/m", "chips": 8}
+
+
+def engine_of(component: Any) -> str:
+    """The only value of the key `engine` in the component's section."""
+    section: Any = section_of(component)
+    (engine,) = get_args(section.model_fields["engine"].annotation)
+    return str(engine)
+
+
+# The component of each engine, and arguments that suffice.
 SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "tgi": (TgiServer, GPU),
-    "vllm": (VllmServer, {**GPU, "engine": "vllm"}),
-    "jetstream": (JetStreamServer, TPU),
+    engine_of(component): (component, TPU if component is JetStreamServer else {**GPU, "engine": engine_of(component)})
+    for component in ModelServer.__subclasses__()
 }
 every_engine = pytest.mark.parametrize("engine", SERVERS)
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
