@@ -280,6 +280,14 @@ def test_memory_is_selected_by_a_container_that_is_named(build: Build) -> None:
     }
 
 
+def test_autoscaler_without_a_deployment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The component does not know the stack's servers, so the name of one is not enough."""
+    metrics = [model.ScaledMetric(metric="slotsUsed", target="0.8")]
+    scaler = model.Autoscaler(name="a", server="s", adapter="prometheus", max_replicas=2, metrics=metrics)
+    with pytest.raises(ValueError, match="autoscaler a: a JetStreamAutoscaling needs the deployment to scale"):
+        record(lambda: JetStreamAutoscaling("a", scaler, cluster="c"), False, monkeypatch)
+
+
 # --- the program ------------------------------------------------------------------------------------------------------
 
 
