@@ -7,8 +7,8 @@ import pulumi
 from components import GkeCluster, ModelBucket, SystemMonitoring, WorkloadNamespace
 from components.identity import project_number
 from components.server import ModelServer
+from composition.outputs import ComponentOutputs, outputs
 from composition.runs import RunComponent
-from outputs.export import ComponentOutputs, outputs
 from settings import Settings, model, tenancy
 
 

@@ -65,12 +65,16 @@ class Record:
 
     def all(self, kind: str) -> list[Registration]:
         """Resources whose type ends in `kind`."""
-        return [one for one in self.resources.values() if one.type.rpartition(":")[2].rpartition("/")[2] == kind]
+        return [
+            resource
+            for resource in self.resources.values()
+            if resource.type.rpartition(":")[2].rpartition("/")[2] == kind
+        ]
 
     def one(self, kind: str, name: str | None = None) -> Registration:
         """The only resource of a type, or the only one with an object name."""
-        (found,) = (one for one in self.all(kind) if name is None or one.object_name == name)
-        return found
+        (resource,) = (resource for resource in self.all(kind) if name is None or resource.object_name == name)
+        return resource
 
     def waits_for(self, waiting: Registration) -> frozenset[str]:
         """Types and names of all resources that `waiting` depends on, directly or through its parents."""
@@ -83,7 +87,9 @@ class Record:
                 open_ends += [*resource.dependencies, resource.parent]
         seen.discard(waiting.urn)
         return frozenset(
-            f"{one.type.rpartition(':')[2]} {one.object_name}" for one in map(self.resources.get, seen) if one
+            f"{resource.type.rpartition(':')[2]} {resource.object_name}"
+            for resource in map(self.resources.get, seen)
+            if resource
         )
 
 
@@ -238,12 +244,12 @@ def run_program(
     control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
     """Runs the whole program with a stack configuration. As in Pulumi, objects are JSON."""
-    given = {
+    config = {
         "gcp:project": PROJECT,
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()},
     }
-    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(given))
-    pulumi.runtime.set_all_config(given, list(secret_keys))
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    pulumi.runtime.set_all_config(config, list(secret_keys))
     monkeypatch.setenv("HF_TOKEN", token or "")
     return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch, control_plane)
 

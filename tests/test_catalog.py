@@ -11,6 +11,7 @@ import pytest
 from catalog import quota, versions, zones
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
 from catalog.daemonsets import NODE_AGENTS, agent_requests
+from catalog.engines import ENGINES
 from catalog.machines import (
     ATTACHABLE,
     GPUS,
@@ -192,7 +193,9 @@ def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
     assert total[NVIDIA_GPU] == "6"
 
 
-@pytest.mark.parametrize("machine_type", [*GPU_MACHINES, *MACHINES.values()], ids=lambda one: f"{one.name}-{one.gpus}")
+@pytest.mark.parametrize(
+    "machine_type", [*GPU_MACHINES, *MACHINES.values()], ids=lambda machine: f"{machine.name}-{machine.gpus}"
+)
 def test_no_node_gives_pods_more_than_it_has(machine_type: object) -> None:
     name, gpu, gpus = (getattr(machine_type, key) for key in ("name", "gpu", "gpus"))
     shape = shape_of(name, gpu, gpus)
@@ -239,7 +242,7 @@ def autoscalers_estimate(memory: float) -> float:
     return memory / 64 + (16 + 64) * MI + low + min(0.00175 * memory, 248 * MI)
 
 
-@pytest.mark.parametrize("machine_type", [*MACHINES.values()], ids=lambda one: one.name)
+@pytest.mark.parametrize("machine_type", [*MACHINES.values()], ids=lambda machine: machine.name)
 def test_no_node_is_promised_more_memory_than_the_autoscaler_expects(machine_type: object) -> None:
     shape = shape_of(machine_type.name, machine_type.gpu, machine_type.gpus)  # type: ignore[attr-defined]
     installed = float(machine_type.memory_gb) * GI  # type: ignore[attr-defined]
@@ -258,7 +261,7 @@ def test_local_ssds_that_come_with_a_machine_are_its_scratch_space(machine_type:
     assert [int(parse_quantity(text) / GI) for text in amounts] == [free_gi]
 
 
-@pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda one: f"{one.name}-{one.gpus}")
+@pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda machine: f"{machine.name}-{machine.gpus}")
 def test_gpu_node_carries_the_labels_and_the_taint_of_gke(machine_type: object) -> None:
     name, gpu, gpus, arch = (getattr(machine_type, key) for key in ("name", "gpu", "gpus", "arch"))
     shape = shape_of(name, gpu, gpus)
@@ -391,7 +394,7 @@ def test_gpus_of_a_pod_on_autopilot_are_the_quantities_that_google_supports() ->
         "nvidia-tesla-t4": [1, 2, 4],
     }
     for gpu, quantities in supported.items():
-        assert sorted({one.gpus for one in machines_with(gpu)}) == quantities, gpu
+        assert sorted({machine.gpus for machine in machines_with(gpu)}) == quantities, gpu
 
 
 def test_autopilot_has_no_machine_for_more_than_the_largest() -> None:
@@ -472,11 +475,11 @@ def test_principal_has_the_number_in_the_path_and_the_id_in_the_pool() -> None:
 
 
 def test_images_are_pinned() -> None:
-    for image in (versions.TGI_IMAGE, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
+    for image in (ENGINES["tgi"].image, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
         tag = image.rpartition("/")[2].partition(":")[2]
         assert tag
         assert tag != "latest"
 
 
 def test_digest_stands_beside_the_version_that_people_read() -> None:
-    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", versions.VLLM_IMAGE)
+    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", ENGINES["vllm"].image)

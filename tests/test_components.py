@@ -55,8 +55,8 @@ Build = Callable[..., Record]
 
 
 def test_component_type_is_the_token_of_the_package(build: Build) -> None:
-    (one,) = build(GkeCluster, CLUSTER).all("GkeCluster")
-    assert one.type == "gke-ai:index:GkeCluster"
+    (cluster,) = build(GkeCluster, CLUSTER).all("GkeCluster")
+    assert cluster.type == "gke-ai:index:GkeCluster"
 
 
 # --- arguments in Python ----------------------------------------------------------------------------------------------
@@ -373,19 +373,21 @@ def test_kueues_image_is_the_released_one(build: Build) -> None:
 
 
 def test_several_managers_are_kept_apart_and_not_drained_at_once(build: Build) -> None:
-    one = build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]
-    assert one["replicas"] == 1
-    assert not {"podDisruptionBudget", "topologySpreadConstraints"} & one.keys(), "a budget of one would stop a drain"
-    made = build(KueueStack, {"namespaces": []}, manager_replicas=2)
-    two = made.one("Release").inputs["values"]["controllerManager"]
+    single = build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]
+    assert single["replicas"] == 1
+    assert not {"podDisruptionBudget", "topologySpreadConstraints"} & single.keys(), (
+        "a budget of one would stop a drain"
+    )
+    several = build(KueueStack, {"namespaces": []}, manager_replicas=2)
+    two = several.one("Release").inputs["values"]["controllerManager"]
     assert two["replicas"] == 2
     assert two["podDisruptionBudget"] == {"enabled": True, "minAvailable": 1}
-    assert [one["topologyKey"] for one in two["topologySpreadConstraints"]] == [
+    assert [constraint["topologyKey"] for constraint in two["topologySpreadConstraints"]] == [
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
     ]
     assert two["manager"]["resources"]["limits"]["memory"] == "1Gi"
-    assert configured(made)["leaderElection"]["leaderElect"] is True, "else both would act"
+    assert configured(several)["leaderElection"]["leaderElect"] is True, "else both would act"
 
 
 def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -> None:
@@ -409,12 +411,12 @@ def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
     spec = stack.one("ClusterQueue").inputs["spec"]
     assert spec["cohortName"] == "all"
     covered = [
-        (group["coveredResources"], [one["name"] for one in group["flavors"]]) for group in spec["resourceGroups"]
+        (group["coveredResources"], [flavor["name"] for flavor in group["flavors"]]) for group in spec["resourceGroups"]
     ]
     assert covered == [(["cpu", "nvidia.com/gpu"], ["spot", "paid"]), (["memory"], ["plain"])]
     for group in spec["resourceGroups"]:
         for flavor in group["flavors"]:
-            assert [one["name"] for one in flavor["resources"]] == group["coveredResources"]
+            assert [resource["name"] for resource in flavor["resources"]] == group["coveredResources"]
 
 
 def test_flavor_of_one_pool_matches_only_its_nodes(build: Build) -> None:
@@ -438,15 +440,15 @@ def test_secret_without_a_token_is_refused(build: Build) -> None:
 
 def test_service_accounts_of_workloads_are_created(build: Build) -> None:
     accounts = build(WorkloadNamespace, {"name": "llm", "service_accounts": ["trainer"]}).all("ServiceAccount")
-    assert [one.object_name for one in accounts] == ["trainer"]
+    assert [account.object_name for account in accounts] == ["trainer"]
 
 
 # --- server -----------------------------------------------------------------------------------------------------------
 
 
 def container(of: Record, kind: str) -> dict[str, Any]:
-    (found,) = of.one(kind).inputs["spec"]["template"]["spec"]["containers"]
-    result: dict[str, Any] = found
+    (only_container,) = of.one(kind).inputs["spec"]["template"]["spec"]["containers"]
+    result: dict[str, Any] = only_container
     return result
 
 
@@ -457,15 +459,15 @@ def test_rollout_uses_extra_quota_only_with_surge(surge: bool, rolling: tuple[in
 
 
 def test_probes_give_a_model_time_to_load(build: Build) -> None:
-    made = container(build(TgiServer, SERVER, ready_timeout_seconds=3605), "Deployment")
-    startup = made["startupProbe"]
+    server = container(build(TgiServer, SERVER, ready_timeout_seconds=3605), "Deployment")
+    startup = server["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 3605
-    assert made["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert server["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
     assert "startupProbe" not in container(build(TgiServer, SERVER, probes=False), "Deployment")
 
 
 def test_server_requests_the_configured_resources(build: Build) -> None:
-    made = build(
+    server = build(
         TgiServer,
         SERVER,
         gpus=4,
@@ -478,16 +480,16 @@ def test_server_requests_the_configured_resources(build: Build) -> None:
         labels={"team": "research"},
         node_selector={"cloud.google.com/gke-accelerator": "nvidia-l4"},
     )
-    spec = made.one("Deployment").inputs["spec"]["template"]
-    assert container(made, "Deployment")["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "4"}
-    env = {one["name"]: one.get("value") for one in container(made, "Deployment")["env"]}
+    spec = server.one("Deployment").inputs["spec"]["template"]
+    assert container(server, "Deployment")["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "4"}
+    env = {variable["name"]: variable.get("value") for variable in container(server, "Deployment")["env"]}
     assert env.items() >= {"NUM_SHARD": "4", "QUANTIZE": "bitsandbytes-nf4", "MAX_INPUT_TOKENS": "4096"}.items()
     assert env["PORT"] == "8080"
     assert spec["metadata"]["labels"] == {"team": "research", "app": "s", "kueue.x-k8s.io/queue-name": "lq"}
     assert spec["spec"]["serviceAccountName"] == "server"
     assert spec["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
-    assert made.one("PodMonitoring").inputs["spec"]["endpoints"][0]["port"] == "http"
-    assert container(made, "Deployment")["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert server.one("PodMonitoring").inputs["spec"]["endpoints"][0]["port"] == "http"
+    assert container(server, "Deployment")["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
 def test_disruption_budget_is_optional(build: Build) -> None:
@@ -511,8 +513,8 @@ def test_run_outside_kueue_still_waits_for_its_webhook(build: Build) -> None:
 def test_changed_run_is_created_beside_the_old_one(build: Build) -> None:
     first, changed = build(FinetuneJob, RUN), build(FinetuneJob, RUN, epochs=3)
     assert first.one("Job").urn != changed.one("Job").urn
-    for made in (first, changed):
-        job, service = made.one("Job"), made.one("Service")
+    for recorded in (first, changed):
+        job, service = recorded.one("Job"), recorded.one("Service")
         assert job.retained
         assert service.retained
         pod = job.inputs["spec"]["template"]["spec"]
@@ -537,21 +539,21 @@ def test_run_with_a_fixed_name_ignores_fields_that_kueue_owns(build: Build) -> N
 
 @pytest.mark.parametrize("fixed", [True, False])
 def test_refused_change_of_a_fixed_name_is_explained(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     bound: list[Callable[[pulumi.ErrorHookArgs], bool]] = []
-    monkeypatch.setattr(pulumi.log, "error", said.append)
+    monkeypatch.setattr(pulumi.log, "error", messages.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
     hooks(model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed}), "x")
     explain = bound[0]
     assert explain(failed('jobs.batch "r" already exists')) is False
     assert explain(failed("forbidden")) is False
-    assert len(said) == fixed
-    assert all("change its `name`" in text for text in said)
+    assert len(messages) == fixed
+    assert all("change its `name`" in text for text in messages)
 
 
 def variable(job: Any, name: str) -> str:
     container = job.inputs["spec"]["template"]["spec"]["containers"][0]
-    (value,) = (one["value"] for one in container["env"] if one["name"] == name)
+    (value,) = (variable["value"] for variable in container["env"] if variable["name"] == name)
     return str(value)
 
 
@@ -702,8 +704,8 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
     ],
 )
 def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
-    said = readiness.waits_for(*found)
-    assert said is None if reason is None else said is not None and said.startswith(reason)
+    message = readiness.waits_for(*found)
+    assert message is None if reason is None else message is not None and message.startswith(reason)
 
 
 def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
@@ -711,8 +713,8 @@ def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
     old, new = replica_set(1), replica_set(revision="2")
     pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
     rolling = deployment(1, revision="2", updatedReplicas=1)
-    said = readiness.waits_for(rolling, [old, new], pods, [])
-    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
+    message = readiness.waits_for(rolling, [old, new], pods, [])
+    assert message == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
     assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
 
 
@@ -739,15 +741,15 @@ class Looks:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A clock that advances only in sleeps. Returns the logged messages."""
     now = [0.0]
-    said: list[str] = []
+    messages: list[str] = []
 
     async def sleep(seconds: float) -> None:
         now[0] += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr("components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: said.append(text))
-    return said
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
+    return messages
 
 
 def wait(cluster: Looks) -> None:

@@ -44,19 +44,19 @@ def package() -> Any:
 
 @pytest.fixture(scope="module")
 def schema(package: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(package.schema)
-    return found
+    content: dict[str, Any] = json.loads(package.schema)
+    return content
 
 
 def resources(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Each component with its required inputs, optional inputs and outputs."""
     return {
         token.rpartition(":")[2]: {
-            "required": sorted(found.get("requiredInputs", [])),
-            "optional": sorted(found["inputProperties"].keys() - set(found.get("requiredInputs", []))),
-            "outputs": sorted(found.get("properties", {})),
+            "required": sorted(definition.get("requiredInputs", [])),
+            "optional": sorted(definition["inputProperties"].keys() - set(definition.get("requiredInputs", []))),
+            "outputs": sorted(definition.get("properties", {})),
         }
-        for token, found in schema["resources"].items()
+        for token, definition in schema["resources"].items()
     }
 
 
@@ -65,11 +65,11 @@ def test_package_stays_compatible_with_programs_in_other_languages(schema: dict[
     there = resources(schema)
     pinned = yaml.safe_load(EXPECTED.read_text())
     assert there.keys() == pinned.keys(), "a component is added to tests/expected/package.yaml, and never taken away"
-    for name, found in there.items():
+    for name, component in there.items():
         pin = pinned[name]
-        assert set(found["required"]) <= set(pin["required"]), f"{name} wants more than it did"
-        assert {*pin["required"], *pin["optional"]} <= {*found["required"], *found["optional"]}, name
-        assert set(pin["outputs"]) <= set(found["outputs"]), name
+        assert set(component["required"]) <= set(pin["required"]), f"{name} wants more than it did"
+        assert {*pin["required"], *pin["optional"]} <= {*component["required"], *component["optional"]}, name
+        assert set(pin["outputs"]) <= set(component["outputs"]), name
 
 
 def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
@@ -78,8 +78,8 @@ def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
 
 
 def test_documentation_reaches_other_languages_without_indentation(schema: dict[str, Any]) -> None:
-    for token, found in schema["resources"].items():
-        text = found["description"]
+    for token, component in schema["resources"].items():
+        text = component["description"]
         assert not [line for line in text.splitlines() if line.startswith("    ")], token
 
 
@@ -121,12 +121,12 @@ class NoCloud(pulumi.runtime.Mocks):
 def test_output_for_a_plain_argument_is_refused_with_its_path(
     package: Any, kind: str, inputs: dict[str, Any], at: tuple[str | int, ...], path: str, output: Any
 ) -> None:
-    given: Any = json.loads(json.dumps(inputs))
-    inside = given
+    arguments: Any = json.loads(json.dumps(inputs))
+    inside = arguments
     for step in at[:-1]:
         inside = inside[step]
     inside[at[-1]] = output
-    where, why = refusal(package, kind, given)
+    where, why = refusal(package, kind, arguments)
     assert where == path
     assert "needs the value before Pulumi creates anything" in why
     assert "Write the value itself, or read it from the configuration" in why

@@ -95,10 +95,10 @@ class Nodes:
         self.opened = False
 
     def evict(self) -> list[str]:
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        answer = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def open(self) -> None:
         self.opened = True

@@ -23,15 +23,7 @@ from ops.doctor.data import DataChecks
 from ops.doctor.machine import MachineChecks
 from ops.doctor.project import ProjectChecks
 from ops.doctor.requests import call
-from ops.doctor.visit import (
-    ADVICE,
-    GOOD,
-    MISSING,
-    UNCHECKED,
-    Call,
-    Finding,
-    NotCheckedError,
-)
+from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
 from ops.stack import ROOT, Stop
 from ops.terminal import new_console
 from settings import BadConfiguration

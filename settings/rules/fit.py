@@ -27,7 +27,7 @@ from settings.plan import (
 )
 from settings.problems import Problem
 from settings.rules.common import Rule, join_names, needs
-from settings.rules.queues import usable_flavors
+from settings.rules.flavors import usable_flavors
 
 Amounts = dict[str, Fraction]
 

@@ -1,4 +1,4 @@
-"""The outputs that this program exports. `outputs.model` describes each key.
+"""The outputs that this program exports. `gke_ai_outputs.model` describes each key.
 
 Pure, except that values from the cloud pass through.
 """
@@ -13,7 +13,7 @@ import pulumi
 
 from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
-from outputs.model import VERSION
+from gke_ai_outputs.model import VERSION
 from settings import Settings, plan, scaling, tenancy
 from settings.model import Flavor, FlavorQuota
 
@@ -42,7 +42,7 @@ class ComponentOutputs:
 
 
 def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
-    """All outputs of the stack by name: the keys of `outputs.model.Contract`."""
+    """All outputs of the stack by name: the keys of `gke_ai_outputs.model.Contract`."""
     return {
         "version": VERSION,
         "project": project,
