@@ -9,7 +9,7 @@ from catalog.capacity import MODES
 from catalog.zones import region_of
 from components import ComputeClass, FlexStartTpuPool, GkeCluster, GpuNodePool, ModelBucket, TpuNodePool
 from composition.cluster import Apis, in_cluster
-from settings import Settings, model, plan, tenancy
+from settings import Settings, plan, tenancy
 
 NodePool = GpuNodePool | TpuNodePool | FlexStartTpuPool
 
@@ -32,19 +32,14 @@ def create_buckets(stack: Settings, project: str, cluster: GkeCluster, apis: Api
 
 
 def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str, NodePool]:
-    """The node pools by name."""
-    return {pool.name: create_pool(pool, stack, project, cluster) for pool in stack.pools}
-
-
-def create_pool(pool: model.GpuPool | model.TpuPool, stack: Settings, project: str, cluster: GkeCluster) -> NodePool:
-    """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
+    """The node pools by name. Their zones default to those of the system pool."""
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
     opts = ResourceOptions(depends_on=[cluster.node_account] if cluster.node_account else [])
-    zones = {"zones": pool.zones or stack.cluster.system_pool.zones}
-    if isinstance(pool, model.GpuPool):
-        return GpuNodePool(
-            pool.name,
-            pool.model_copy(update=zones),
+    pools: dict[str, NodePool] = {}
+    for gpu_pool in stack.gpu_pools:
+        pools[gpu_pool.name] = GpuNodePool(
+            gpu_pool.name,
+            gpu_pool.model_copy(update={"zones": gpu_pool.zones or stack.cluster.system_pool.zones}),
             opts,
             project=project,
             cluster=cluster.cluster_name,
@@ -54,18 +49,20 @@ def create_pool(pool: model.GpuPool | model.TpuPool, stack: Settings, project: s
             private_nodes=stack.cluster.private_nodes,
             kubeconfig=cluster.kubeconfig,
         )
-    component = FlexStartTpuPool if MODES[pool.capacity.mode].elastic else TpuNodePool
-    return component(
-        pool.name,
-        pool.model_copy(update=zones),
-        opts,
-        project=project,
-        cluster=cluster.cluster_name,
-        location=stack.cluster.location,
-        cluster_zones=cluster.node_zones,
-        node_service_account=cluster.node_service_account,
-        private_nodes=stack.cluster.private_nodes,
-    )
+    for tpu_pool in stack.tpu_pools:
+        component = FlexStartTpuPool if MODES[tpu_pool.capacity.mode].elastic else TpuNodePool
+        pools[tpu_pool.name] = component(
+            tpu_pool.name,
+            tpu_pool.model_copy(update={"zones": tpu_pool.zones or stack.cluster.system_pool.zones}),
+            opts,
+            project=project,
+            cluster=cluster.cluster_name,
+            location=stack.cluster.location,
+            cluster_zones=cluster.node_zones,
+            node_service_account=cluster.node_service_account,
+            private_nodes=stack.cluster.private_nodes,
+        )
+    return pools
 
 
 def create_compute_classes(stack: Settings, cluster: GkeCluster) -> dict[str, ComputeClass]:

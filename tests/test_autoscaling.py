@@ -14,7 +14,8 @@ from catalog.metrics import METRICS, TOLERANCE, in_bytes, query, range_of, repli
 from catalog.quantities import GI
 from components import JetStreamAutoscaling, MetricsAdapter
 from components.metrics_adapter import explain
-from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, run_program
+from settings import model
+from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server
 from tests.test_bad_configuration import problems_of
 
