@@ -38,13 +38,6 @@ class Autoscaling(Section):
 class CapacityMode(Section):
     """Base of the capacity modes."""
 
-    mode: str
-
-    @property
-    def elastic(self) -> bool:
-        """Whether nodes start from zero, and only the autoscaler sizes the pool."""
-        return MODES[self.mode].elastic
-
     @property
     def queued_seconds(self) -> int | None:
         """Maximum lifetime of a node with queued provisioning, in seconds; None for other modes."""
@@ -121,7 +114,7 @@ Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart
 
 
 class Pool(Section):
-    """Base of all node pools: size, zones and capacity. A subclass adds its machines and their accelerators."""
+    """A node pool in a Standard cluster: its size, zones and capacity."""
 
     # Name of the accelerator as a Kubernetes resource.
     accelerator_resource: ClassVar[str]
@@ -198,9 +191,14 @@ class Pool(Section):
         return {POOL if POOL in self.node_labels else GKE_NODEPOOL: self.name}
 
     @property
+    def elastic(self) -> bool:
+        """Whether the capacity mode starts nodes from zero, so that only the autoscaler sizes the pool."""
+        return MODES[self.capacity.mode].elastic
+
+    @property
     def grows(self) -> bool:
         """Whether the cluster autoscaler sizes the pool."""
-        return self.autoscaling is not None or self.capacity.elastic
+        return self.autoscaling is not None or self.elastic
 
     @property
     def has_size(self) -> bool:

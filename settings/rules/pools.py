@@ -163,7 +163,7 @@ def pools_have_one_size(settings: Settings) -> Iterator[Problem]:
         if bounds is not None and pool.nodes_per_zone is not None:
             cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
             yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
-        elif not (pool.capacity.elastic or pool.has_size):
+        elif not (pool.elastic or pool.has_size):
             cause = "the pool has no size. Its number of nodes would be unknown"
             yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
         if bounds is not None and bounds.min_nodes > bounds.max_nodes:
