@@ -1,5 +1,5 @@
-"""What Google Cloud and Kubernetes offer, as plain data and pure functions; nothing here imports Pulumi.
+"""What Google Cloud and Kubernetes offer, as plain data and pure functions. Nothing here imports Pulumi.
 
-Each figure stands once, with the page it comes from. Nothing in this package was measured on Google Cloud unless it
-says so: check a figure against its page before money depends on it.
+Each figure stands once, with the page that it comes from. Unless a comment says so, no figure was measured on Google
+Cloud: check a figure against its page before money depends on it.
 """

@@ -1,6 +1,6 @@
-"""Google Cloud APIs: which a project must have enabled for what.
+"""Google Cloud APIs that a project must enable, with the reason for each.
 
-Source of the names: https://cloud.google.com/apis/docs/overview and, of each, the page beside it.
+Names are from https://cloud.google.com/apis/docs/overview and from the page in the comment above each reason.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
         # https://cloud.google.com/iam/docs/service-accounts-create#before-you-begin
         IAM: "service accounts",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity#before_you_begin
-        IAM_CREDENTIALS: "tokens of workloads, by workload identity",
+        IAM_CREDENTIALS: "tokens of workloads, through Workload Identity Federation",
         # https://cloud.google.com/kubernetes-engine/docs/concepts/observability
-        LOGGING: "logs of the nodes and of what runs on them",
+        LOGGING: "logs of nodes and workloads",
         MONITORING: "metrics, dashboards and alerts",
         # https://cloud.google.com/storage/docs/enable
         STORAGE: "buckets",
@@ -37,11 +37,11 @@ REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# What a cluster waits for: the rest belongs to what stands beside it.
+# APIs that a cluster needs before it is created; only other resources need the rest.
 OF_CLUSTERS = (CONTAINER, COMPUTE, IAM, IAM_CREDENTIALS, LOGGING, MONITORING)
 
-# What must be on beforehand, as by these the others are enabled: the provider asks the first whether the project is
-# there, and the second to enable an API (google/services/resourcemanager/resource_google_project_service.go).
+# APIs that must be enabled by hand, because the provider enables the others with them: it reads the project through the
+# first and enables an API through the second (google/services/resourcemanager/resource_google_project_service.go).
 BEFOREHAND: Mapping[str, str] = MappingProxyType(
     {
         "cloudresourcemanager.googleapis.com": "the project's number and its roles",

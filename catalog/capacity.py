@@ -1,4 +1,4 @@
-"""The ways to get capacity, and what each means for the nodes of a pool.
+"""Capacity modes, and what each means for the nodes of a pool.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms,
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws,
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Taint:
-    """A node taint in Kubernetes' own words (`effect` is NoSchedule, PreferNoSchedule or NoExecute)."""
+    """A node taint. `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
     value: str
@@ -23,12 +23,13 @@ class Taint:
 
 @dataclass(frozen=True)
 class CapacityMode:
-    """One way to get capacity.
+    """A capacity mode of a node pool.
 
-    `provisioning` is the value of the label `cloud.google.com/gke-provisioning`; `labels` and `taints` come on top of
-    those of every node; `elastic` says that such a pool starts at zero nodes and is sized by the autoscaler alone.
-    `surge` is the number of nodes that GKE adds while it upgrades such a pool: 0 if none may be available.
-    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies
+    - `provisioning` is the value of the label `cloud.google.com/gke-provisioning`.
+    - `labels` and `taints` are those that nodes of every mode lack.
+    - `elastic` pools start at zero nodes, and only the autoscaler sizes them.
+    - `surge` is the number of nodes that GKE adds during an upgrade; 0 if there may be no capacity for one.
+      https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies
     """
 
     name: str
@@ -53,7 +54,7 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
                 "queuedFlexStart",
                 "flex-start",
                 _FLEX_START,
-                # autoscaling.gke.io/provisioning-request=NAME is also set, per request, once one is provisioned.
+                # GKE also sets autoscaling.gke.io/provisioning-request=NAME when it provisions a request.
                 (Taint("cloud.google.com/gke-queued", "true", "NoSchedule"),),
                 elastic=True,
                 surge=0,
@@ -62,15 +63,15 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
     }
 )
 
-# Bounds of a flex-start run, in seconds (10 minutes to 7 days); the longest is the default.
+# Bounds of a flex-start run, in seconds (10 minutes to 7 days). The default is the maximum.
 MIN_RUN_SECONDS, MAX_RUN_SECONDS = 600, 604800
 
 
 def mode_of(*, queued: object, flex_start: object, spot: object, reservation: object) -> str:
-    """The mode of a node pool, from whether each of these is on in its fields.
+    """Returns the capacity mode of a node pool from its fields.
 
-    `queued` is queued provisioning, which flex-start nodes have too; `reservation` a specific one. What is not true,
-    such as a value that isn't known yet, counts as off.
+    `queued` is queued provisioning, whose pools also have `flex_start`. `reservation` is a specific reservation. Any
+    value but True counts as off, also a value that is not known yet.
     """
     on = {"queuedFlexStart": queued, "flexStart": flex_start, "spot": spot, "reservation": reservation}
     return next((mode for mode, stated in on.items() if stated is True), "onDemand")

@@ -1,49 +1,49 @@
 """Monitoring: charts and alerts as PromQL, and dashboards as Cloud Monitoring's API takes them. Pure functions.
 
-Where each metric is said to exist, and what it carries:
+Documentation of each group of metrics:
 
-- `kueue_…`: https://kueue.sigs.k8s.io/docs/reference/metrics/ (0.18; those of quotas by `enableClusterQueueResources`),
-  scraped through a PodMonitoring
+- `kueue_…`: https://kueue.sigs.k8s.io/docs/reference/metrics/ (0.18; `enableClusterQueueResources` enables those of
+  quotas), scraped through a PodMonitoring
 - `kube_…`: https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics (a GKE package each, see
-  `PACKAGES`; nothing of system namespaces)
-- `kubernetes_io:…`: https://docs.cloud.google.com/monitoring/api/metrics_kubernetes, of GKE's system metrics, named as
-  https://docs.cloud.google.com/monitoring/promql/promql-mapping says
-- `tgi_…`: https://huggingface.co/docs/text-generation-inference/reference/metrics
-- `vllm:…`: https://docs.vllm.ai/en/stable/usage/metrics.html
-- `jetstream_…`: https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py
+  `PACKAGES`; without system namespaces)
+- `kubernetes_io:…`: https://docs.cloud.google.com/monitoring/api/metrics_kubernetes, GKE's system metrics, named by
+  https://docs.cloud.google.com/monitoring/promql/promql-mapping
+- metrics of engines: `charts` in `catalog.engines`
 
-Managed Service for Prometheus adds `cluster`, `namespace` and `job` (the PodMonitoring) to all but `kubernetes_io:…`.
+Managed Service for Prometheus adds the labels `cluster`, `namespace` and `job` (the PodMonitoring) to all metrics but
+`kubernetes_io:…`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-# Packages of metrics of a monitored Standard cluster: what GKE turns on in new clusters, since a list replaces
-# that. https://docs.cloud.google.com/kubernetes-engine/docs/how-to/configure-metrics
+from catalog.engines import ENGINES
+
+# Metric packages of a monitored Standard cluster. A list replaces GKE's defaults for new clusters, so it contains them.
+# https://docs.cloud.google.com/kubernetes-engine/docs/how-to/configure-metrics
 PACKAGES = (
     *("SYSTEM_COMPONENTS", "STORAGE", "POD", "DEPLOYMENT", "STATEFULSET", "DAEMONSET", "HPA", "JOBSET"),
     *("CADVISOR", "KUBELET", "DCGM"),
 )
-# Those of a Standard cluster that is not watched: all others are charged by the sample.
+# Metric packages of a Standard cluster without monitoring: Google charges for samples of all others.
 # https://cloud.google.com/stackdriver/pricing#gke-charges
 SYSTEM_PACKAGES = ("SYSTEM_COMPONENTS",)
 
-# A movement of a queue is looked for in so many minutes: several scrapes, and no more than the shortest alert waits.
+# Window for admissions of a queue: several scrapes, and at most the shortest wait of an alert.
 RECENT_MINUTES = 5
-# How often a rule is evaluated; a multiple of 30 seconds.
+# Interval between evaluations of a rule; a multiple of 30 seconds.
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.alertPolicies#PrometheusQueryLanguageCondition
 EVALUATION_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: PromQL, by name where there are several, and the unit of all its lines, as UCUM writes it.
+    """A chart of PromQL queries: one query, or several by name. The unit of all lines is a UCUM unit.
 
-    The legend is Google's own, the labels of each line: how its templates name labels of PromQL is nowhere written.
+    The legend is Google's default, the labels of each line: no page says how legend templates name PromQL labels.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Chart:
     unit: str = "1"
 
     def lines(self) -> list[str]:
-        """What is drawn: several queries are told apart by the label `line`."""
+        """Returns the queries to draw. The label `line` distinguishes several queries."""
         if isinstance(self.queries, str):
             return [self.queries]
         return [f'label_replace({query}, "line", "{name}", "", "")' for name, query in self.queries.items()]
@@ -59,22 +59,25 @@ class Chart:
 
 @dataclass(frozen=True)
 class MonitoredServer:
-    """A monitored server: its Deployment, and its engine if the engine's own metrics are collected."""
+    """A model server to monitor."""
 
     namespace: str
+    """Namespace of its Deployment."""
     name: str
+    """Name of its Deployment."""
     engine: str | None = None
+    """`tgi`, `vllm` or `jetstream`, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
 
 
 def selector(cluster: str, **labels: str) -> str:
-    """A selector of the cluster's series: equal labels, and one of several where the value has a `|`."""
-    given = {"cluster": cluster, **labels}
-    return "{" + ", ".join(f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in given.items()) + "}"
+    """Returns a PromQL selector of the cluster's series. A value with `|` matches any of its parts."""
+    matchers = {"cluster": cluster, **labels}
+    return "{" + ", ".join(f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in matchers.items()) + "}"
 
 
 # -------------------------------------------------------------------------------------------------------------- charts
 def queue_charts(cluster: str) -> list[Chart]:
-    """Of cluster queues: who waits, who runs, who was evicted, and used quota."""
+    """Returns charts of cluster queues: waiting, admitted and evicted workloads, and used quota."""
     here = selector(cluster)
     wait = f"sum by (cluster_queue, le) (rate(kueue_admission_wait_time_seconds_bucket{here}[1h]))"
 
@@ -88,67 +91,41 @@ def queue_charts(cluster: str) -> list[Chart]:
     admitted = f"max by (cluster_queue) (kueue_admitted_active_workloads{here})"
     quantiles = {name: f"histogram_quantile({part}, {wait})" for name, part in (("median", 0.5), ("95 %", 0.95))}
     return [
-        Chart("Workloads that wait", pending(cluster, "cluster_queue, status")),
-        Chart("Workloads that are admitted", admitted),
+        Chart("Waiting workloads", pending(cluster, "cluster_queue, status")),
+        Chart("Admitted workloads", admitted),
         Chart("Admissions in the last hour", hourly("kueue_admitted_workloads_total", "cluster_queue")),
         Chart("Wait for admission", quantiles, "s"),
         Chart("Evictions in the last hour", hourly("kueue_evicted_workloads_total", "cluster_queue, reason")),
         Chart(
-            "Preemptions in the last hour, by the queue that preempts",
+            "Preemptions in the last hour, by preempting queue",
             hourly("kueue_preempted_workloads_total", "preempting_cluster_queue, reason"),
         ),
-        Chart("Quota that is used", used, "10^2.%"),
+        Chart("Used quota", used, "10^2.%"),
     ]
 
 
 def server_charts(cluster: str, servers: Sequence[MonitoredServer]) -> list[Chart]:
-    """Of servers: replicas, and what each engine says of its load."""
+    """Returns charts of servers: replicas, and the load of each engine."""
     every = selector(
         cluster,
-        namespace="|".join(dict.fromkeys(one.namespace for one in servers)),
-        deployment="|".join(dict.fromkeys(one.name for one in servers)),
+        namespace="|".join(dict.fromkeys(server.namespace for server in servers)),
+        deployment="|".join(dict.fromkeys(server.name for server in servers)),
     )
     replicas = {
         "available": _replicas("kube_deployment_status_replicas_available", every),
         "wanted": _replicas("kube_deployment_spec_replicas", every),
     }
     charts = [Chart("Replicas", replicas)]
-    for engine, made in ENGINE_CHARTS.items():
-        namespaces = dict.fromkeys(one.namespace for one in servers if one.engine == engine)
+    for engine in ENGINES.values():
+        namespaces = dict.fromkeys(server.namespace for server in servers if server.engine == engine.name)
         if namespaces:
             here = selector(cluster, namespace="|".join(namespaces))
-            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in made]
+            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in engine.charts]
     return charts
 
 
-# (title, query with {} for the selector, unit), by engine
-ENGINE_CHARTS: Mapping[str, Sequence[tuple[str, str, str]]] = MappingProxyType(
-    {
-        "tgi": (
-            ("TGI: requests that wait", "sum by (namespace, job) (tgi_queue_size{})", "1"),
-            ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
-            ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
-        ),
-        "vllm": (
-            ("vLLM: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
-            ("vLLM: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
-            ("vLLM: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
-            (
-                "vLLM: tokens generated",
-                "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))",
-                "1/s",
-            ),
-        ),
-        "jetstream": (
-            ("JetStream: prefill backlog", "sum by (namespace, job) (jetstream_prefill_backlog_size{})", "1"),
-            ("JetStream: slots in use", "avg by (namespace, job) (jetstream_slots_used_percentage{})", "10^2.%"),
-        ),
-    }
-)
-
-
 def accelerator_charts(cluster: str, tpus: bool) -> list[Chart]:
-    """Of GPUs and TPUs: who holds them and how busy they are; of TPUs also their cores and memory bandwidth."""
+    """Returns charts of GPUs and TPUs: allocation and utilization, and for TPUs memory bandwidth."""
     held = f'{{monitored_resource="k8s_container", cluster_name="{cluster}"}}'
 
     def by_model(function: str, metric: str) -> str:
@@ -156,7 +133,7 @@ def accelerator_charts(cluster: str, tpus: bool) -> list[Chart]:
 
     requested = f"sum by (namespace_name, resource_name) (kubernetes_io:container_accelerator_request{held})"
     charts = [
-        Chart("Accelerators that containers hold", requested),
+        Chart("Accelerators requested by containers", requested),
         Chart("Busy", by_model("avg", "duty_cycle"), "%"),
         Chart("Memory in use", f"{by_model('sum', 'memory_used')} / {by_model('sum', 'memory_total')}", "10^2.%"),
     ]
@@ -173,11 +150,11 @@ def accelerator_charts(cluster: str, tpus: bool) -> list[Chart]:
 
 
 def job_charts(cluster: str, namespaces: Sequence[str], queues: bool, jobsets: bool) -> list[Chart]:
-    """Of Jobs: their pods by phase and those without a node; of queues what has finished, and JobSets."""
+    """Returns charts of Jobs: their pods by phase, unschedulable pods, finished workloads and JobSets."""
     here = selector(cluster, namespace="|".join(namespaces))
     charts = [
         Chart("Pods", f"sum by (namespace, phase) (kube_pod_status_phase{here}) > 0"),
-        Chart("Pods that fit on no node", f"sum by (namespace) (kube_pod_status_unschedulable{here})"),
+        Chart("Unschedulable pods", f"sum by (namespace) (kube_pod_status_unschedulable{here})"),
     ]
     if queues:
         finished = f"sum by (cluster_queue) (increase(kueue_finished_workloads_total{selector(cluster)}[1h]))"
@@ -193,7 +170,8 @@ def job_charts(cluster: str, namespaces: Sequence[str], queues: bool, jobsets: b
 
 
 def pending(cluster: str, by: str) -> str:
-    """Workloads that wait: by queue and status each counted once, though an old manager's series may linger."""
+    """Returns the query for waiting workloads. It counts each queue and status once, because series of a former
+    manager pod may remain."""
     counted = f"max by (cluster_queue, status) (kueue_pending_workloads{selector(cluster)})"
     return counted if by == "cluster_queue, status" else f"sum by ({by}) ({counted})"
 
@@ -204,9 +182,9 @@ def _replicas(metric: str, here: str) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- alerts
 def stuck(cluster: str) -> str:
-    """Queues that have workloads waiting and admitted none in the last minutes; true for so long, they are stuck.
+    """Returns the query for queues with waiting workloads and no admission in the last minutes.
 
-    A counter that was not there before has moved too, though `increase` can't see it.
+    A new counter also counts as an admission, although `increase` does not see it.
     """
     admitted = f"kueue_admitted_workloads_total{selector(cluster)}"
     moved = f"sum by (cluster_queue) (increase({admitted}[{RECENT_MINUTES}m])) > 0"
@@ -215,18 +193,18 @@ def stuck(cluster: str) -> str:
 
 
 def silent(cluster: str) -> str:
-    """Whether nothing is heard of Kueue: its manager doesn't run, or its metrics are not collected."""
+    """Returns the query for missing metrics of Kueue: its manager does not run, or nothing collects its metrics."""
     return f"absent(kueue_pending_workloads{selector(cluster)})"
 
 
 def preempted(cluster: str, an_hour: int) -> str:
-    """Queues of whose workloads at least so many were preempted within an hour."""
+    """Returns the query for queues with at least that many preempted workloads in an hour."""
     here = selector(cluster, reason="Preempted")
     return f"round(sum by (cluster_queue) (increase(kueue_evicted_workloads_total{here}[1h]))) >= {an_hour}"
 
 
 def down(cluster: str, server: MonitoredServer) -> str:
-    """Whether the server has no replica that is ready; one that nothing is known of has none."""
+    """Returns the query for a server without a ready replica. A server without a series has none."""
     here = selector(cluster, namespace=server.namespace, deployment=server.name)
     return f"(max(kube_deployment_status_replicas_available{here}) or vector(0)) < 1"
 
@@ -236,10 +214,10 @@ COLUMNS, WIDTH, HEIGHT = 12, 6, 4
 
 
 def dashboard(title: str, charts: Iterable[Chart]) -> dict[str, Any]:
-    """A dashboard, two charts a row.
+    """Returns a dashboard with two charts per row.
 
-    Nothing is written that has its default: Google leaves that out of what it gives back, and what is here and not
-    there counts as a change: https://github.com/hashicorp/terraform-provider-google/issues/7242
+    Fields with default values are left out: Google does not return them, so the provider would see a change.
+    https://github.com/hashicorp/terraform-provider-google/issues/7242
     """
     return {"displayName": title, "mosaicLayout": {"columns": COLUMNS, "tiles": list(_tiles(charts))}}
 
@@ -254,7 +232,7 @@ def _tiles(charts: Iterable[Chart]) -> Iterator[dict[str, Any]]:
             "height": HEIGHT,
             "widget": {
                 "title": chart.title,
-                "xyChart": {"dataSets": [_drawn(one, chart.unit) for one in chart.lines()]},
+                "xyChart": {"dataSets": [_drawn(query, chart.unit) for query in chart.lines()]},
             },
         }
 

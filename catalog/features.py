@@ -1,4 +1,4 @@
-"""GKE versions: which one a feature needs at least, and how two compare."""
+"""Minimum GKE versions of features, and comparison of versions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 FLEX_START, FLEX_START_TPU = "flex-start", "flex-start on TPUs"
 COMPUTE_CLASS, COMPUTE_CLASS_FLEX_START = "ComputeClass", "flex-start in a ComputeClass"
-COMPUTE_CLASS_POOLS = "node pools that a ComputeClass makes"
+COMPUTE_CLASS_POOLS = "node pools that a ComputeClass creates"
 TPU7X, TPU7X_AUTOPILOT = "tpu7x", "tpu7x on Autopilot"
-SECRET_SYNC, JOBSET_METRICS = "secrets out of Secret Manager", "metrics of JobSets"
+SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
 
 MINIMUM: Mapping[str, str] = MappingProxyType(
     {
@@ -34,5 +34,5 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
 
 
 def ordered(version: str) -> tuple[int, ...]:
-    """A version in a form that compares: `1.33.0-gke.1712000` as (1, 33, 0, 1712000)."""
+    """Returns a version as a comparable tuple: `1.33.0-gke.1712000` as (1, 33, 0, 1712000)."""
     return tuple(int(number) for number in re.findall(r"\d+", version))

@@ -2,7 +2,7 @@
 
 Memory is what CUDA reports as the GPU's total, in GiB. Engines multiply this figure by their utilization. It is below
 the figure on the data sheet: an L4 has 24 GB, `nvidia-smi` shows 23,034 MiB (22.5 GiB), and CUDA reports 22.05 GiB.
-Drivers differ by up to 0.3 GiB; the highest value reported is used, so that nothing that fits is refused.
+Drivers differ by up to 0.3 GiB. The table has the highest reported value, so that no model that fits is refused.
 
 Sources:
 - data sheet sizes: https://cloud.google.com/compute/docs/gpus

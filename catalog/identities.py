@@ -1,4 +1,4 @@
-"""Service accounts of Google Cloud: their names, and the roles of those that nodes run as."""
+"""Service accounts of Google Cloud: their names, and the roles of node service accounts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 # Compute Engine's default account, as GKE's API names it:
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig
 DEFAULT_ACCOUNT = "default"
-# The least that GKE's nodes need: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
+# Minimum role of GKE nodes: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
-# To pull images that aren't public: https://cloud.google.com/artifact-registry/docs/access-control#roles
+# Role to pull private images: https://cloud.google.com/artifact-registry/docs/access-control#roles
 REGISTRY_ROLE = "roles/artifactregistry.reader"
 
 # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create
 _ACCOUNT_ID = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]")
-# Of a project, and of Google's own making: https://cloud.google.com/iam/docs/service-account-types
+# Accounts of a project, and default accounts that Google creates: https://cloud.google.com/iam/docs/service-account-types
 _ACCOUNT_EMAIL = re.compile(r"[-a-z0-9]+@([-a-z0-9.]+\.iam|developer|appspot)\.gserviceaccount\.com")
 
 
 def is_account_id(text: str) -> bool:
-    """Whether a service account can be made under this name."""
+    """Whether this is a valid ID for a new service account."""
     return _ACCOUNT_ID.fullmatch(text) is not None
 
 
 def is_account_email(text: str) -> bool:
-    """Whether this is the address of a service account, not of a person or a group."""
+    """Whether this is the email address of a service account, not of a person or a group."""
     return _ACCOUNT_EMAIL.fullmatch(text) is not None
 
 
 def account_email(name: str, project: str) -> str:
-    """The address of the service account `name`; an address stays as it is."""
+    """Returns the email address of a service account, from its ID or its address."""
     return name if "@" in name else f"{name}@{project}.iam.gserviceaccount.com"

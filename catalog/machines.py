@@ -1,4 +1,4 @@
-"""Machine types of Compute Engine that this product builds pools of: vCPUs, memory (GiB), GPUs or TPU chips of each.
+"""Machine types of Compute Engine for node pools: vCPUs, memory (GiB), GPUs and TPU chips.
 
 Sources, by family:
 - g2, g4, a2, a3, a4, a4x: https://cloud.google.com/compute/docs/accelerator-optimized-machines
@@ -25,12 +25,14 @@ from catalog.capacity import MODES
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine type. `memory_gb` is in GiB, as Google's tables mean it; `gpu` is the accelerator's type name.
+    """A machine type of Compute Engine.
 
-    `tpu` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `chips` how many a machine has. `modes`
-    has the names of the capacity modes that Google offers it in. `fabric` is the network by which GPUs of several nodes
-    reach each other at full speed; empty where the node's own network will do. `local_ssds` is the number of Local SSD
-    disks (375 GiB each) that always come with the machine.
+    - `memory_gb` is in GiB, the unit of Google's tables.
+    - `gpu` is the accelerator type, `tpu` the value of the node label `cloud.google.com/gke-tpu-accelerator`, and
+      `chips` the number of TPU chips.
+    - `modes` has the names of the capacity modes that Google offers.
+    - `fabric` is the network that GPUs of several nodes need for full speed; empty if the default network suffices.
+    - `local_ssds` is the number of Local SSD disks (375 GiB each) that always come with the machine.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Machine:
 
 
 class UnknownMachine(KeyError):
-    """No machine type of this name in the catalog; `nearest` has the names that look like it."""
+    """The catalog has no machine type of this name. `nearest` has similar names."""
 
     def __init__(self, name: str, nearest: list[str]) -> None:
         super().__init__(name)
@@ -57,10 +59,10 @@ class UnknownMachine(KeyError):
 
     def __str__(self) -> str:
         near = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
-        return f"{self.name} is no machine type of the catalogue{near}"
+        return f"{self.name} is not a machine type of the catalog{near}"
 
 
-# (vCPUs, GiB, GPUs) of each GPU machine type, under its GPU type.
+# (vCPUs, GiB, GPUs) of each machine type, by GPU type.
 _GPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
     "nvidia-l4": {
         "g2-standard-4": (4, 16, 1),
@@ -104,8 +106,8 @@ _GPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
 }
 _WITHOUT_ON_DEMAND = frozenset(MODES) - {"onDemand"}
 _SHARED_HOST = frozenset({"spot", "flexStart", "queuedFlexStart"})
-# GPU machines that Google doesn't offer in every mode. Unproven on a live project: A3 Ultra, which the AI Hypercomputer
-# page lists for reservations, Spot and flex-start, and no page lists on demand.
+# GPU machines that Google does not offer in every mode. Unproven on a live project: A3 Ultra. The AI Hypercomputer page
+# lists it for reservations, Spot and flex-start; no page lists it on demand.
 _MODES: Mapping[str, frozenset[str]] = {
     "a3-highgpu-1g": _SHARED_HOST,
     "a3-highgpu-2g": _SHARED_HOST,
@@ -116,7 +118,7 @@ _MODES: Mapping[str, frozenset[str]] = {
 }
 # https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx (A3 Mega),
 # https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom (A3 Ultra, A4, A4X).
-# A3 High has GPUDirect-TCPX too, and runs without it over one network at a fraction of its speed.
+# A3 High also has GPUDirect-TCPX. Without it, it uses one network at a fraction of the speed.
 _FABRIC: Mapping[str, str] = {
     "a3-megagpu-8g": "GPUDirect-TCPXO",
     "a3-ultragpu-8g": "GPUDirect-RDMA",
@@ -124,7 +126,7 @@ _FABRIC: Mapping[str, str] = {
     "a4x-highgpu-4g": "GPUDirect-RDMA and an NVLink domain",
 }
 # https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/disk_definitions.tf
-# has those of the large A3 machines; the smaller A3 High and A4 are the Local SSD page's.
+# has the large A3 machines; the smaller A3 High and A4 are from the Local SSD page.
 _LOCAL_SSDS: Mapping[str, int] = {
     "a3-highgpu-1g": 2,
     "a3-highgpu-2g": 4,
@@ -134,10 +136,10 @@ _LOCAL_SSDS: Mapping[str, int] = {
     "a3-ultragpu-8g": 32,
     "a4-highgpu-8g": 32,
 }
-# Machines that need more than a node pool, which this program does not make: networks for RDMA and a workload policy
-# of their own. https://github.com/GoogleCloudPlatform/cluster-toolkit/tree/develop/examples/gke-a4x
+# Machines that this program refuses, because they also need RDMA networks and a workload policy of their own.
+# https://github.com/GoogleCloudPlatform/cluster-toolkit/tree/develop/examples/gke-a4x
 NOT_BUILT: frozenset[str] = frozenset({"a4x-highgpu-4g"})
-# (vCPUs, GiB, chips) of each TPU machine type, under the label of its TPU version.
+# (vCPUs, GiB, chips) of each machine type, by the label of its TPU version.
 _TPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
     "tpu-v5-lite-podslice": {
         "ct5lp-hightpu-1t": (24, 48, 1),
@@ -152,17 +154,17 @@ _TPU_MACHINES: Mapping[str, Mapping[str, tuple[float, float, int]]] = {
     },
     "tpu7x": {"tpu7x-standard-4t": (224, 960, 4)},
 }
-# GiB for each vCPU of the standard types, and their sizes.
+# GiB per vCPU, and vCPUs of each standard type.
 _STANDARD_MACHINES: Mapping[str, tuple[float, tuple[int, ...]]] = {
     "e2": (4, (2, 4, 8, 16, 32)),
     "n1": (3.75, (1, 2, 4, 8, 16, 32, 64, 96)),
     "n2": (4, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
 }
-# GPUs that GKE attaches to a machine without any: type and the counts that are possible.
+# GPUs that GKE can attach to a machine type without GPUs: the type and its possible counts.
 ATTACHABLE: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {f"n1-standard-{size}": MappingProxyType({"nvidia-tesla-t4": (1, 2, 4)}) for size in (4, 8, 16)}
 )
-# Families that boot from Hyperdisk Balanced alone; the others boot from a balanced persistent disk.
+# Families that boot only from Hyperdisk Balanced; the others boot from a balanced persistent disk.
 _HYPERDISK = ("g4-", "a3-ultragpu-", "a4-", "a4x-", "ct6e-", "tpu7x-")
 
 
@@ -192,12 +194,12 @@ def _machines() -> Iterable[Machine]:
 
 
 MACHINES: Mapping[str, Machine] = MappingProxyType({machine.name: machine for machine in _machines()})
-# Every GPU type that some machine has or can have.
+# All GPU types of the catalog.
 GPUS: tuple[str, ...] = (*_GPU_MACHINES, "nvidia-tesla-t4")
 
 
 def machine(name: str) -> Machine:
-    """The machine type `name`; raises UnknownMachine, which knows the nearest names, for any other."""
+    """Returns the machine type of this name. Raises UnknownMachine with similar names if there is none."""
     try:
         return MACHINES[name]
     except KeyError:
@@ -205,26 +207,26 @@ def machine(name: str) -> Machine:
 
 
 def with_gpus(base: Machine, gpu: str, gpus: int) -> Machine:
-    """An N1 machine with GPUs attached; refuses (ValueError) what `ATTACHABLE` doesn't list."""
+    """Returns an N1 machine with attached GPUs. Raises ValueError for GPUs that `ATTACHABLE` does not list."""
     if gpus not in ATTACHABLE.get(base.name, {}).get(gpu, ()):
-        raise ValueError(f"{gpus} {gpu} can't be attached to {base.name}")
+        raise ValueError(f"{gpus} {gpu} cannot be attached to {base.name}")
     return replace(base, gpu=gpu, gpus=gpus)
 
 
 def machines_with(gpu: str) -> list[Machine]:
-    """Every machine with this GPU type, smallest first (GPUs, then vCPUs, then memory)."""
-    built_in = [one for one in MACHINES.values() if one.gpu == gpu]
+    """Returns all machines with this GPU type, smallest first (GPUs, then vCPUs, then memory)."""
+    built_in = [machine for machine in MACHINES.values() if machine.gpu == gpu]
     attached = [
-        with_gpus(MACHINES[name], gpu, count) for name, kinds in ATTACHABLE.items() for count in kinds.get(gpu, ())
+        with_gpus(MACHINES[name], gpu, count) for name, counts in ATTACHABLE.items() for count in counts.get(gpu, ())
     ]
     return sorted(built_in + attached, key=size)
 
 
-def size(one: Machine) -> tuple[float, ...]:
-    """Sort key, smallest first: GPUs, then vCPUs, then memory."""
-    return (one.gpus, one.vcpus, one.memory_gb)
+def size(machine: Machine) -> tuple[float, ...]:
+    """Returns the sort key of a machine: GPUs, then vCPUs, then memory."""
+    return (machine.gpus, machine.vcpus, machine.memory_gb)
 
 
 def boot_disk_type(machine_type: str) -> str:
-    """The boot disk that the machine's family wants: `hyperdisk-balanced` or `pd-balanced`."""
+    """Returns the boot disk type of a machine family: `hyperdisk-balanced` or `pd-balanced`."""
     return "hyperdisk-balanced" if machine_type.startswith(_HYPERDISK) else "pd-balanced"

@@ -1,9 +1,9 @@
-"""What a JetStream server can be scaled by: its metrics as each adapter names them, their ranges, and HPA's arithmetic.
+"""Metrics that scale a JetStream server: their names in each adapter, their ranges, and the arithmetic of the HPA.
 
-For every metric but one the HorizontalPodAutoscaler compares the average over the replicas with the target:
-replicas = ceil(ready replicas × average ÷ target), and nothing changes while average ÷ target is within 10 % of 1. The
-exception, TPU memory through Stackdriver, is a sum of time series, one a chip, divided by a target for each replica;
-there the same holds for the sum over a replica's chips.
+For every metric but one, the HorizontalPodAutoscaler compares the average over the replicas with the target:
+replicas = ceil(ready replicas × average ÷ target). Nothing changes while average ÷ target is within 10 % of 1. The
+exception is TPU memory through Stackdriver: a sum of time series, one per chip, compared with a target per replica. For
+it, the same formula holds with the sum over a replica's chips.
 
 Sources: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details,
 https://cloud.google.com/kubernetes-engine/docs/best-practices/machine-learning/inference/autoscaling-tpu (metrics),
@@ -20,30 +20,30 @@ from types import MappingProxyType
 
 STACKDRIVER, PROMETHEUS = "stackdriver", "prometheus"
 TPU_MEMORY = "tpuMemory"
-# What the device plugin's metrics call the namespace of the pod that holds the chips; `namespace` is the plugin's own.
+# Label of the device plugin's metrics for the namespace of the pod with the chips; `namespace` is that of the plugin.
 POD_NAMESPACE = "exported_namespace"
 
-# A JetStream pod's containers. Its chips are held by the first; the source document selects their memory by the second.
+# Containers of a JetStream pod. The first requests the chips; the source document selects their memory by the second.
 TPU_CONTAINERS = ("maxengine-server", "jetstream-http")
 
-# A ratio within this of 1 changes nothing; Kubernetes' default, and GKE's.
+# The HPA ignores ratios this close to 1. The default of Kubernetes, also on GKE.
 TOLERANCE = Fraction(1, 10)
-# Managed collection scrapes system metrics no more often: https://cloud.google.com/stackdriver/docs/managed-prometheus
+# Minimum interval at which managed collection scrapes system metrics: https://cloud.google.com/stackdriver/docs/managed-prometheus
 SYSTEM_SCRAPE_SECONDS = 15
-# A model that is loaded takes more of its TPUs' memory than this: an assumption, and a low one.
+# Minimum share of TPU memory that a loaded model uses: an assumption, and a low one.
 MIN_MEMORY = Fraction(1, 100)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its series in Prometheus, and the name under which prometheus-adapter gives an average of it."""
+    """A metric: its series in Prometheus, and the name of its average in prometheus-adapter."""
 
     series: str
     average: str
     of_server: bool
 
     def name(self, adapter: str) -> str:
-        """What an autoscaler calls it."""
+        """Returns the name of the metric in an autoscaler."""
         return self.average if adapter == PROMETHEUS else f"prometheus.googleapis.com|{self.series}|gauge"
 
 
@@ -57,7 +57,8 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def query(metric: str, cluster: str) -> str:
-    """What prometheus-adapter asks Prometheus; it puts the autoscaler's namespace and selector for LabelMatchers."""
+    """Returns the query of prometheus-adapter. The adapter replaces LabelMatchers by the namespace and selector of the
+    autoscaler."""
 
     def average(series: str) -> str:
         return f'avg({series}{{<<.LabelMatchers>>,cluster="{cluster}"}})'
@@ -68,20 +69,20 @@ def query(metric: str, cluster: str) -> str:
 
 
 def in_bytes(metric: str, adapter: str) -> bool:
-    """Whether a target is in bytes; TPU memory through Prometheus is a fraction of all there is."""
+    """Whether a target is in bytes. TPU memory through Prometheus is a fraction of the total."""
     return metric == TPU_MEMORY and adapter == STACKDRIVER
 
 
 @dataclass(frozen=True)
 class Range:
-    """Values that one replica can have: the minimum while it is busy, and the maximum; None where unknown."""
+    """Minimum value of a busy replica, and maximum value of a replica; None if unknown."""
 
     min: Fraction | None
     max: Fraction | None
 
 
 def range_of(metric: str, adapter: str, slots: int | None, memory: int | None) -> Range:
-    """The range of a metric on a server with that many decoding slots and bytes of TPU memory, so far as known."""
+    """Returns the range of a metric on a server with these decoding slots and bytes of TPU memory, if known."""
     if metric == "prefillBacklog":
         return Range(Fraction(1), None)  # whole requests
     if metric == "slotsUsed":
@@ -92,6 +93,6 @@ def range_of(metric: str, adapter: str, slots: int | None, memory: int | None) -
 
 
 def replicas(now: int, value: Fraction, target: Fraction) -> int:
-    """The replicas that HPA asks for when each of `now` has `value`."""
+    """Returns the replicas that the HPA sets when each of `now` replicas has `value`."""
     ratio = value / target
     return now if abs(ratio - 1) <= TOLERANCE else ceil(now * ratio)

@@ -1,7 +1,7 @@
-"""Whether a model fits its accelerators: weights, the KV cache of one sequence and a margin for activations.
+"""Memory that a model needs on each accelerator: weights, the KV cache of one sequence and a margin for activations.
 
-Everything is counted per GPU or TPU chip, in bytes. Each part is the least that an engine needs: what does not fit
-cannot start, and what fits need not run well.
+All figures are bytes per GPU or TPU chip. Each part is the minimum that an engine needs: a model that does not fit
+cannot start, and a model that fits may still run poorly.
 """
 
 from __future__ import annotations
@@ -19,19 +19,12 @@ from catalog.quantities import GI
 # https://github.com/vllm-project/vllm/issues/16570
 MARGIN = round(1.26 * GI)
 
-# Share of a GPU's memory that weights, activations and KV cache may take, unless the engine is told otherwise.
-# https://docs.vllm.ai/en/stable/cli/serve.html
-VLLM_UTILIZATION = 0.9
-# TGI keeps a tenth free when it sizes the KV cache (TGI_WIGGLE_ROOM), not when it loads the weights:
-# https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/globals.py
-TGI_UTILIZATION = 0.9
-
-# Bytes per parameter by quantization method, at the least: embeddings, scales and zeros come on top. Methods whose
-# width the checkpoint decides are not listed. https://docs.vllm.ai/en/stable/features/quantization/,
+# Minimum bytes per parameter by quantization method: embeddings, scales and zeros come on top. The table leaves out
+# methods whose width depends on the checkpoint. https://docs.vllm.ai/en/stable/features/quantization/,
 # https://huggingface.co/docs/text-generation-inference/conceptual/quantization
 _FOUR_BITS = (
     *("awq", "awq_marlin", "gptq", "gptq_marlin", "gptq_marlin_24", "marlin", "bitsandbytes-nf4", "bitsandbytes-fp4"),
-    *("mxfp4", "modelopt_fp4", "petit_nvfp4"),
+    *("mxfp4", "modelopt_fp4", "petit_nvfp4", "bitsandbytes"),
 )
 _EIGHT_BITS = ("fp8", "ptpc_fp8", "fbgemm_fp8", "modelopt", "eetq", "experts_int8", "tpu_int8", "deepspeedfp")
 _BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1))
@@ -39,7 +32,7 @@ _BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | 
 
 @dataclass(frozen=True)
 class Need:
-    """What one GPU or chip has to hold, in bytes."""
+    """Memory that a model needs on one GPU or chip, in bytes."""
 
     weights: int
     kv_cache: int
@@ -47,28 +40,26 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return self.weights + self.kv_cache + self.margin
 
 
-def quantized_bytes(method: str, engine: str) -> float | None:
-    """Bytes per parameter under a quantization method; None where the name of the method does not say."""
-    if method == "bitsandbytes":
-        # TGI quantizes to 8 bits, vLLM to 4: https://docs.vllm.ai/en/stable/features/quantization/bnb.html
-        return 1 if engine == "tgi" else 0.5
-    return _BYTES.get(method)
+def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None:
+    """Returns the bytes per parameter of a quantization method; None if its name does not tell."""
+    return {**_BYTES, **of_engine}.get(method)
 
 
 def weights_bytes(model: Model, shards: int, bytes_per_parameter: float | None = None) -> int:
-    """The weights on each of `shards` accelerators; `bytes_per_parameter` of a quantization method, if it is less."""
+    """Returns the bytes of weights on each of `shards` accelerators. Quantization can only reduce the bytes per
+    parameter."""
     size = min(model.bytes_per_parameter, bytes_per_parameter or model.bytes_per_parameter)
     return round(model.parameters * size / shards)
 
 
 def kv_bytes_per_token(model: Model, shards: int = 1, kv_bytes: float | None = None) -> float:
-    """Bytes that one layer caches for a token on each accelerator.
+    """Returns the bytes that one layer caches per token on each accelerator.
 
-    Keys and values of the KV heads are split; with more accelerators than KV heads each has one. A latent is not split.
+    KV heads are split over the accelerators; with more accelerators than KV heads, each has one. A latent is not split.
     """
     size = model.kv_bytes if kv_bytes is None else kv_bytes
     if model.latent_size is not None:
@@ -77,7 +68,7 @@ def kv_bytes_per_token(model: Model, shards: int = 1, kv_bytes: float | None = N
 
 
 def kv_cache_bytes(model: Model, tokens: int, shards: int = 1, kv_bytes: float | None = None) -> int:
-    """The KV cache of one sequence on each accelerator; a layer with a sliding window keeps no more than its window."""
+    """Returns the bytes of a sequence's KV cache on each accelerator. Sliding-window layers cache only their window."""
     full_layers = model.layers - model.sliding_layers
     in_window = min(tokens, model.sliding_window or tokens)
     cached = full_layers * tokens + model.sliding_layers * in_window
@@ -85,15 +76,16 @@ def kv_cache_bytes(model: Model, tokens: int, shards: int = 1, kv_bytes: float |
 
 
 def longest_sequence(model: Model, room: int, shards: int = 1, kv_bytes: float | None = None) -> int:
-    """The most tokens, up to the model's context, whose KV cache has room in so many bytes."""
+    """Returns the maximum number of tokens, up to the model's context, whose KV cache fits in `room` bytes."""
     lengths = range(model.context_length + 1)
     return max(bisect_right(lengths, room, key=lambda tokens: kv_cache_bytes(model, tokens, shards, kv_bytes)) - 1, 0)
 
 
 def shards_that_divide(model: Model, split_kv_heads: bool) -> list[int]:
-    """Numbers of accelerators that a model's heads can be shared by.
+    """Returns the numbers of accelerators that a model's heads can be split over.
 
-    vLLM copies KV heads where there are fewer than accelerators; with `split_kv_heads`, as in TGI, only a single one.
+    vLLM copies KV heads if there are fewer than accelerators. With `split_kv_heads`, as in TGI, the engine copies only
+    a single KV head.
     https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/config/model.py (verify_with_parallel_config),
     https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/custom_modeling/flash_llama_modeling.py
     """

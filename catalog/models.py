@@ -1,10 +1,10 @@
-"""Models that people serve on GKE: what decides how much accelerator memory each takes.
+"""Common models, with the dimensions that decide how much accelerator memory they need.
 
-Models are found by their id on Hugging Face, whatever its case; those that JetStream serves also by MaxText's name.
-Parameters follow from the dimensions in the sources, vision towers included; MoE models count every expert.
+The key of a model is its ID on Hugging Face, regardless of case; models that JetStream serves also have their MaxText
+name. Parameters follow from the dimensions in the sources, including vision towers and all experts of MoE models.
 
-Each row names the published code or document that its dimensions were read from. The original is the `config.json` of
-the model on Hugging Face, such as https://huggingface.co/google/gemma-2-9b-it/blob/main/config.json.
+Each row names the published code or document with its dimensions. The original is the `config.json` of the model on
+Hugging Face, such as https://huggingface.co/google/gemma-2-9b-it/blob/main/config.json.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Model:
-    """A model's dimensions.
+    """A model and its dimensions.
 
-    - `sliding_layers` of the layers attend to the last `sliding_window` tokens only.
+    - `sliding_layers` is the number of layers that attend only to the last `sliding_window` tokens.
     - `latent_size` is for multi-head latent attention: the values that a layer caches per token (`kv_lora_rank` plus
-      the RoPE dimensions), whatever the number of heads.
-    - `bytes_per_parameter` is the average in the published checkpoint; `kv_bytes` the size of a cached value.
+      the RoPE dimensions), regardless of the number of heads.
+    - `bytes_per_parameter` is the average of the published checkpoint.
+    - `kv_bytes` is the size of a cached value.
     """
 
     names: tuple[str, ...]
@@ -53,7 +54,7 @@ def _ids(owner: str, *names: str) -> tuple[str, ...]:
 
 
 def _llama(*names: str) -> tuple[str, ...]:
-    """Ids of Llama 3.x: base and instruct, with and without the earlier prefix."""
+    """Returns the IDs of Llama 3.x models: base and instruct, with and without the former prefix."""
     both = [variant for name in names for variant in (name, f"{name}-Instruct")]
     return _ids("meta-llama", *both, *(f"Meta-{name}" for name in both))
 
@@ -229,8 +230,8 @@ _BY_NAME: Mapping[str, Model] = MappingProxyType({name.lower(): model for model 
 _BY_BARE_NAME: Mapping[str, Model] = MappingProxyType(
     {name.partition("/")[2].lower(): model for model in MODELS for name in model.names if "/" in name}
 )
-# Endings by which publishers mark a quantized copy, and the bytes of its weights at the least: embeddings and scales
-# come on top. https://huggingface.co/RedHatAI, https://huggingface.co/Qwen, https://huggingface.co/unsloth
+# Suffixes of quantized copies, and minimum bytes per parameter: embeddings and scales come on top.
+# https://huggingface.co/RedHatAI, https://huggingface.co/Qwen, https://huggingface.co/unsloth
 _QUANTIZED: tuple[tuple[str, float], ...] = (
     (r"-fp8(-dynamic|-block)?", 1),
     (r"-(gptq-int8|int8|quantized\.w8a8|quantized\.w8a16)", 1),
@@ -239,7 +240,7 @@ _QUANTIZED: tuple[tuple[str, float], ...] = (
 
 
 def find_model(name: str) -> Model | None:
-    """The model of that id, a quantized copy of a model of the catalog included; None if the catalog lacks it."""
+    """Returns the model with this ID, or a quantized copy of a model in the catalog; None if there is none."""
     wanted = name.lower()
     if wanted in _BY_NAME:
         return _BY_NAME[wanted]

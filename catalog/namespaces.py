@@ -1,4 +1,4 @@
-"""Namespaces that belong to the system: to Kubernetes, to GKE, and to the controllers that this program installs."""
+"""System namespaces: those of Kubernetes, of GKE, and of the controllers that this program installs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ STACKDRIVER_ADAPTER = "custom-metrics"
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
 METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
 
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces; GKE's own begin with
-# gke- and gmp-: https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces. Those of GKE begin
+# with gke- and gmp-: https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security
 _PREFIXES = ("kube-", "gke-", "gmp-")
 
 
 def is_system(namespace: str) -> bool:
-    """Whether a namespace is ruled by Kubernetes, GKE or a controller, so that nobody's workloads belong there."""
+    """Whether a namespace belongs to Kubernetes, GKE or a controller, so that workloads do not belong there."""
     return namespace in (KUEUE, JOBSET, STACKDRIVER_ADAPTER) or namespace.startswith(_PREFIXES)

@@ -1,6 +1,6 @@
-"""What a node of a pool looks like to Kubernetes: its labels, its taints and what pods can get of it.
+"""Nodes of a pool in Kubernetes: their labels, taints, capacity and allocatable.
 
-Program and emulator alike take node selectors, quotas and simulated nodes from here. Sources:
+The program derives node selectors and quotas from them, and the emulator its simulated nodes. Sources:
 - labels and taints: https://cloud.google.com/kubernetes-engine/docs/concepts/gpus,
   https://cloud.google.com/kubernetes-engine/docs/concepts/tpus,
   https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,
@@ -24,7 +24,7 @@ from catalog.tpus import GOOGLE_TPU
 from catalog.zones import region_of
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
-# Ours, on pools whose name in Google Cloud changes when they are replaced.
+# A label of this program, for pools whose name in Google Cloud changes with each replacement.
 POOL = "gke-ai/pool"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
@@ -50,7 +50,7 @@ TPU_TAINT = Taint(GOOGLE_TPU, "present", "NoSchedule")
 # Default of a Standard cluster: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
 MAX_PODS = 110
 
-# (up to this much, this share is reserved), in order; the last has no end.
+# (width of a step, share of it that GKE reserves), in order. The last step has no end.
 _CPU_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
     (1, Fraction(6, 100)),
     (1, Fraction(1, 100)),
@@ -65,33 +65,34 @@ _MEMORY_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
     (None, Fraction(2, 100)),
 )
 _EVICTION_MEMORY = 100 * MI
-# The kernel keeps page descriptors (64 bytes for each 4 KiB page, 1/64) and itself before it tells the kubelet what
-# there is. Estimates, the larger of which counts: the share gives g2-standard-24 the 86.8 GiB of allocatable memory
-# that such nodes show; the fixed part gives a 4-vCPU, 16-GiB node the 13498416Ki of
+# The kernel keeps memory for page descriptors (64 bytes per 4 KiB page, 1/64) and for itself, and reports the rest to
+# the kubelet. There are two estimates, and the larger one counts: with the share, g2-standard-24 has 86.8 GiB of
+# allocatable memory, as such nodes show; with the fixed part, a 4-vCPU, 16-GiB node has the 13498416Ki of
 # https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes. Nodes that others measured have more:
 # https://github.com/2i2c-org/infrastructure (deployer/commands/generate/resource_allocation/node-capacity-info.json).
 _KERNEL_SHARE = Fraction(19, 1000)
 _PAGE_DESCRIPTORS, _KERNEL_ITSELF = Fraction(1, 64), 237970 * KI
-# What partitions and file system of Container-Optimized OS take of a boot disk, as Cluster Autoscaler estimates it in
-# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go; the fixed
-# part such that a disk of 100 GB has the 98831908Ki that nodes of GKE 1.36 show. Larger disks were not measured.
+# Partitions and file system of Container-Optimized OS on a boot disk, as Cluster Autoscaler estimates them in
+# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go. The fixed
+# part fits the 98831908Ki that nodes of GKE 1.36 show for a disk of 100 GB. Larger disks were not measured.
 _OS_PARTITIONS, _FILE_SYSTEM = 4386243 * KI, Fraction(15635, 1000000)
-# The kubelet's 10 % is a float of 32 bits: k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go.
+# The kubelet computes 10 % as a 32-bit float: k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go.
 _EVICTION_DISK = Fraction(13421773, 2**27)
 # https://cloud.google.com/compute/docs/disks/local-ssd
 _LOCAL_SSD = 375 * GI
-# KiB that the file system takes of so many Local SSDs, from the same file as above; of 32: a third more than of 24.
+# KiB of the file system by number of Local SSDs, from the same file as above. For 32: a third more than for 24.
 _LOCAL_SSD_FILE_SYSTEM = {2: 13725224, 4: 26332924, 8: 51556096, 16: 52837800, 32: 104915494}
-# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#eph_storage: GiB that GKE reserves of one, of
-# two, and of more Local SSDs.
+# Bytes that GKE reserves of one and of two Local SSDs; 100 GiB of more.
+# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#eph_storage
 _LOCAL_SSD_RESERVED = {1: 50 * GI, 2: 75 * GI}
 
 
 @dataclass(frozen=True)
 class NodeShape:
-    """One node of a pool: all that decides its labels, taints and size. `disk_gb` is the boot disk in GiB.
+    """Everything that decides the labels, taints and size of a pool's nodes.
 
-    `topology` is that of the TPU slice that the node is, or is part of; `compute_class` the class that made the pool.
+    `disk_gb` is the size of the boot disk in GiB. `topology` is that of the node's TPU slice. `compute_class` is the
+    class that GKE created the pool for.
     """
 
     pool: str
@@ -109,7 +110,7 @@ class NodeShape:
 
 
 def node_labels(shape: NodeShape) -> dict[str, str]:
-    """The labels that GKE puts on such a node, the user's own included; the hostname is the node's own business."""
+    """Returns the labels that GKE sets on such a node, including those of the user, without the hostname."""
     machine_type = machine(shape.machine_type)
     mode = MODES[shape.capacity]
     labels = {
@@ -142,7 +143,7 @@ def node_labels(shape: NodeShape) -> dict[str, str]:
 
 
 def node_taints(shape: NodeShape) -> list[Taint]:
-    """The taints of such a node, in a cluster that also has a pool without GPUs."""
+    """Returns the taints of such a node, in a cluster that also has a pool without GPUs."""
     taints = list(MODES[shape.capacity].taints)
     if shape.gpu is not None:
         taints.insert(0, GPU_TAINT)
@@ -157,22 +158,22 @@ def node_taints(shape: NodeShape) -> list[Taint]:
 
 
 def capacity_of(shape: NodeShape) -> dict[str, str]:
-    """What such a node has in all, as Kubernetes quantities."""
+    """Returns the capacity of such a node, as Kubernetes quantities."""
     return _written(_capacity(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
 
 
 def allocatable(shape: NodeShape) -> dict[str, str]:
-    """What pods can get of such a node, as Kubernetes quantities: its capacity less what GKE reserves.
+    """Returns the allocatable resources of such a node, as Kubernetes quantities: its capacity less what GKE reserves.
 
-    The formulas are GKE's for versions below 1.37; later ones reserve no more memory than these. Pods of GKE's own
-    DaemonSets take their share of the result: `catalog.daemonsets`. Ephemeral storage is that of the Local SSDs where
-    the machine comes with them, else of the boot disk.
+    The formulas are those of GKE before 1.37; later versions reserve at most as much memory. Pods of GKE's DaemonSets
+    use a part of the result: `catalog.daemonsets`. Ephemeral storage is that of the Local SSDs if the machine has them,
+    else that of the boot disk.
     """
     return dict(_allocatable(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
 
 
 def free(shape: NodeShape) -> dict[str, str]:
-    """What such a node has for pods of workloads: what is allocatable less the requests of GKE's own DaemonSets."""
+    """Returns what such a node has for pods of workloads: its allocatable less the requests of GKE's DaemonSets."""
     return dict(_free(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
 
 
@@ -199,7 +200,7 @@ def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) ->
 
 
 def _disk_reserved(spec: Machine, disk_gb: int) -> Fraction:
-    """What GKE reserves of ephemeral storage: by the number of Local SSDs, else by the unformatted boot disk."""
+    """Returns what GKE reserves of ephemeral storage, by the Local SSDs, else by the size of the boot disk."""
     if spec.local_ssds:
         return Fraction(_LOCAL_SSD_RESERVED.get(spec.local_ssds, 100 * GI))
     raw = Fraction(disk_gb) * GI
@@ -207,52 +208,53 @@ def _disk_reserved(spec: Machine, disk_gb: int) -> Fraction:
 
 
 def smallest_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
-    """The smallest machine with room for one pod: `gpus` of type `gpu` (none: no GPU), `cpu` cores, `memory` bytes.
+    """Returns the smallest machine for one pod with `gpus` GPUs of type `gpu`, `cpu` cores and `memory` bytes.
 
-    Raises LookupError, in the user's language, where no machine is large enough.
+    Raises LookupError, with a message for the user, if no machine is large enough.
     """
     return _first_with_room(_candidates(gpu), gpu, gpus, cpu, memory)
 
 
 def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
-    """The machine that Autopilot gives one pod; its GPUs are all the pod's, and no other pod with GPUs comes there.
+    """Returns the machine of one pod on Autopilot. The pod gets all GPUs of the node, and no other GPU pod runs there.
 
-    Google doesn't say which machine it takes; this is the cheapest that would do. Raises LookupError, in the user's
-    language, for GPUs that no machine has exactly, and for more CPU or memory than Autopilot's maximum. Where no
-    maximum is known, what is free on the node takes its place, which is unproven: for H100, H100 Mega, H200, B200 and
-    RTX PRO 6000, and by count for all but one A100. Nothing is below Autopilot's minimum: see `AUTOPILOT_MAXIMUM`.
-    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus (one pod a node; supported GPU quantities)
+    Google does not document the machine that it chooses; this is the cheapest one that is large enough. Raises
+    LookupError, with a message for the user, if no machine has exactly these GPUs, or if CPU or memory exceed
+    Autopilot's maximum. If the maximum is unknown, what is free on the node counts, which is unproven: for H100, H100
+    Mega, H200, B200 and RTX PRO 6000, and by count for all but one A100. No request is below Autopilot's minimum: see
+    `AUTOPILOT_MAXIMUM`.
+    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus (one pod per node; supported GPU quantities)
     """
     candidates = _candidates(gpu)
-    counts = sorted({one.gpus for one in candidates})
+    counts = sorted({candidate.gpus for candidate in candidates})
     if gpu is not None and candidates and gpus not in counts and gpus < counts[-1]:
         raise LookupError(
-            f"on Autopilot a pod has all GPUs of its node, and no node has {gpus} {gpu}, "
+            f"on Autopilot a pod gets all GPUs of its node, and no node has {gpus} {gpu}, "
             f"but {', '.join(map(str, counts))}"
         )
-    exact = [one for one in candidates if gpu is None or one.gpus == gpus]
+    exact = [candidate for candidate in candidates if gpu is None or candidate.gpus == gpus]
     machine_type = _first_with_room(exact or candidates, gpu, gpus, cpu, memory)
     highest = AUTOPILOT_MAXIMUM.get((gpu, gpus)) or AUTOPILOT_MAXIMUM.get((gpu, ANY))
     if highest is not None and (cpu > highest[0] or memory > highest[1] * GI):
         raise LookupError(
             f"Autopilot's maximum for a pod with {gpus} {gpu} is {highest[0]} CPU and "
             f"{readable('memory', Fraction(highest[1] * GI))} of memory; "
-            f"this one takes {readable('cpu', cpu)} CPU and {readable('memory', memory)}"
+            f"this one requests {readable('cpu', cpu)} CPU and {readable('memory', memory)}"
         )
     return machine_type
 
 
 # Any number of GPUs of a type.
 ANY = None
-# Cores and GiB that a pod may request on Autopilot, by type and number of GPUs. Google's own table, at
+# Maximum cores and GiB that a pod can request on Autopilot, by type and number of GPUs. Google's table, at
 # https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-resource-requests#min-max-requests, was not read.
-# - One A100: a refusal by Autopilot itself, https://github.com/argoproj/argo-workflows/issues/13073.
+# - One A100: a refusal by Autopilot, https://github.com/argoproj/argo-workflows/issues/13073.
 # - Any number: the highest of a type, https://github.com/GoogleCloudPlatform/autopilot-cost-calculator (config.ini).
-#   The 94 CPU and 1264 GiB that it has for H100 are left out: they are those of A100, less than half of the machine.
-# That file has as minimum a thousandth of a core and a MiB in the Accelerator compute class, which all pods with GPUs
-# are of since GKE 1.29.4 (https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus), and no container asks
-# for less. Before, it was 0.5 CPU and 0.5 GiB for T4, 2 and 7 for L4, 9 and 60 for A100, to which Autopilot raised
-# lower requests.
+#   Its 94 CPU and 1264 GiB for H100 are left out: they are those of A100, less than half of the machine.
+# That file has a minimum of one thousandth of a core and one MiB in the Accelerator compute class, which all pods with
+# GPUs have since GKE 1.29.4 (https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus). No container
+# requests less. Before, the minimum was 0.5 CPU and 0.5 GiB for T4, 2 and 7 for L4, 9 and 60 for A100, and Autopilot
+# raised lower requests to it.
 AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] = MappingProxyType(
     {
         ("nvidia-tesla-t4", ANY): (94, 587.5),
@@ -267,7 +269,7 @@ AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] =
 def _candidates(gpu: str | None) -> list[Machine]:
     if gpu is not None:
         return machines_with(gpu)
-    return sorted((one for one in MACHINES.values() if one.family == "e2"), key=size)
+    return sorted((machine for machine in MACHINES.values() if machine.family == "e2"), key=size)
 
 
 def _first_with_room(
@@ -312,7 +314,7 @@ def _bare_shape(machine_type: Machine) -> NodeShape:
 def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, Fraction]:
     spec = machine(machine_type)
     if (gpu, gpus) != (spec.gpu, spec.gpus) and gpus not in ATTACHABLE.get(spec.name, {}).get(gpu or "", ()):
-        raise ValueError(f"{spec.name} can't have {gpus} of {gpu}")
+        raise ValueError(f"{spec.name} cannot have {gpus} {gpu}")
     installed = Fraction(spec.memory_gb) * GI
     memory = installed - max(installed * _KERNEL_SHARE, installed * _PAGE_DESCRIPTORS + _KERNEL_ITSELF)
     if spec.local_ssds:

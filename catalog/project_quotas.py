@@ -1,9 +1,9 @@
-"""Quotas of accelerators that Compute Engine keeps for a project in a region, by the names in its API.
+"""Names of Compute Engine's accelerator quotas, which are per project and region.
 
 Source: https://cloud.google.com/compute/docs/reference/rest/v1/regions/get (metrics),
 https://cloud.google.com/compute/resource-usage#gpu_quota, https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
-(quota of TPUs in GKE is Compute Engine's). Newer generations (H100 on demand and later, v5p, v6e, tpu7x) have one quota
-for each family instead, in Cloud Quotas: https://cloud.google.com/compute/resource-usage#gpus_per_gpu_family
+(TPUs in GKE use Compute Engine's quota). Newer generations (H100 on demand and later, v5p, v6e, tpu7x) have one quota
+per family instead, in Cloud Quotas: https://cloud.google.com/compute/resource-usage#gpus_per_gpu_family
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# Every GPU of the project, wherever it is: asked of the project, not of a region.
+# All GPUs of the project in all regions; a quota of the project, not of a region.
 GPUS_ALL_REGIONS = "GPUS_ALL_REGIONS"
-# By GPU type or TPU version; TPUs are counted in chips.
+# By GPU type or TPU version. The unit for TPUs is a chip.
 ON_DEMAND: Mapping[str, str] = MappingProxyType(
     {
         "nvidia-l4": "NVIDIA_L4_GPUS",
@@ -24,7 +24,7 @@ ON_DEMAND: Mapping[str, str] = MappingProxyType(
         "v4": "TPU_PODSLICE_V4",
     }
 )
-# Spot and flex-start draw on this one: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#quota
+# Quota for Spot and flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#quota
 PREEMPTIBLE: Mapping[str, str] = MappingProxyType(
     {
         **{accelerator: f"PREEMPTIBLE_{metric}" for accelerator, metric in ON_DEMAND.items()},
@@ -34,5 +34,5 @@ PREEMPTIBLE: Mapping[str, str] = MappingProxyType(
 
 
 def metric(accelerator: str, capacity: str) -> str | None:
-    """The quota that accelerators of a kind draw on; none that a region has where there is one for the family."""
+    """Returns the regional quota for these accelerators; None if their family has one quota instead."""
     return (ON_DEMAND if capacity == "onDemand" else PREEMPTIBLE).get(accelerator)

@@ -1,4 +1,4 @@
-"""Kubernetes resource quantities, read exactly and written the short way.
+"""Kubernetes resource quantities: parsing without rounding, and formatting in the shortest form.
 
 The grammar is at https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/: a number with
 an SI suffix (n u m k M G T P E), a binary one (Ki Mi Gi Ti Pi Ei) or an exponent (e3, E-2).
@@ -22,9 +22,9 @@ KI, MI, GI = 2**10, 2**20, 2**30
 
 @lru_cache(4096)
 def parse_quantity(text: str) -> Fraction:
-    """The exact value of a quantity in its base unit (cores, bytes, pieces).
+    """Returns the exact value of a quantity in its base unit (cores, bytes, pieces).
 
-    Raises ValueError, in the user's language, for what Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, the empty string).
+    Raises ValueError, with a message for the user, for text that Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, no text).
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -39,13 +39,13 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def format_cpu(cores: Fraction) -> str:
-    """Cores as Kubernetes writes them: whole (`4`) or in thousandths (`23870m`), rounded down to a thousandth."""
+    """Formats cores: whole (`4`) or in thousandths (`23870m`), rounded down to a thousandth."""
     milli = cores * 1000 // 1
     return f"{milli}m" if milli % 1000 else str(milli // 1000)
 
 
 def format_bytes(amount: Fraction) -> str:
-    """Bytes in the largest of Gi, Mi and Ki that says them without a fraction, rounded down to a KiB."""
+    """Formats bytes in the largest of Gi, Mi and Ki that needs no fraction, rounded down to a KiB."""
     kib = amount // KI
     for suffix, size in (("Gi", GI // KI), ("Mi", MI // KI)):
         if kib % size == 0:
@@ -54,7 +54,7 @@ def format_bytes(amount: Fraction) -> str:
 
 
 def readable(resource: str, amount: Fraction) -> str:
-    """An amount as people read it: `23.87` cores, `86.8Gi`, `6` pieces."""
+    """Formats an amount for people: `23.87` cores, `86.8Gi`, `6` pieces."""
     if resource == "cpu":
         return f"{float(amount):.15g}"
     if resource in ("memory", "ephemeral-storage"):
@@ -63,7 +63,7 @@ def readable(resource: str, amount: Fraction) -> str:
 
 
 def round_up(resource: str, amount: Fraction) -> Fraction:
-    """The next amount that `format_quantity` writes exactly."""
+    """Rounds an amount up to the next one that `format_quantity` formats exactly."""
     unit = {"cpu": Fraction(1, 1000), "memory": Fraction(KI), "ephemeral-storage": Fraction(KI)}.get(
         resource, Fraction(1)
     )
@@ -71,7 +71,7 @@ def round_up(resource: str, amount: Fraction) -> Fraction:
 
 
 def format_quantity(resource: str, amount: Fraction) -> str:
-    """An amount of `resource` (`cpu`, `memory`, `ephemeral-storage`, or pieces such as `nvidia.com/gpu`)."""
+    """Formats an amount of a resource (`cpu`, `memory`, `ephemeral-storage`, or pieces such as `nvidia.com/gpu`)."""
     if resource == "cpu":
         return format_cpu(amount)
     if resource in ("memory", "ephemeral-storage"):

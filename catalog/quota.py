@@ -1,4 +1,4 @@
-"""Quota for Kueue, computed from the nodes that there can be."""
+"""Quota for Kueue, derived from the maximum number of nodes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from catalog.nodes import NVIDIA_GPU, NodeShape, free
 from catalog.quantities import format_quantity, parse_quantity
 from catalog.tpus import GOOGLE_TPU
 
-# Names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
+# The label that names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-# What a queue gives quota for, in the order in which it is written. Pods aren't rationed.
+# Resources with quota, in the order of the objects. Pods have no quota.
 _COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 def derive(
     shapes_with_counts: Iterable[tuple[NodeShape, int]], room: Callable[[NodeShape], Mapping[str, str]] = free
 ) -> dict[str, str]:
-    """The sum of what workloads can get of these nodes, each shape so many times, as Kubernetes quantities.
+    """Returns the resources of these nodes for pods of workloads, as Kubernetes quantities.
 
-    `room` gives that for one node: as computed, unless it was measured.
-
-    What GKE's own DaemonSets request is deducted. Kueue counts quota, not nodes: a sum hides that a pod must fit one
-    node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
+    `room` returns them for one node, computed or measured, without the requests of GKE's DaemonSets. Kueue counts
+    quota, not nodes: a sum hides that a pod must fit on one node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
     """
     total: dict[str, Fraction] = {}
     for shape, count in shapes_with_counts:

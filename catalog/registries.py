@@ -9,11 +9,14 @@ DOCKER_HUB = "docker.io"
 
 
 def registry_of(image: str) -> str:
-    """The host that serves an image: the first part of its name, where that is a host."""
+    """Returns the host of an image: the first part of its name if that is a host, else Docker Hub."""
     first, slash, _ = image.partition("/")
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
 
 
 def is_googles(host: str) -> bool:
-    """Whether Private Google Access leads there: https://cloud.google.com/vpc/docs/configure-private-google-access#domain-options"""
+    """Whether Private Google Access reaches this host.
+
+    https://cloud.google.com/vpc/docs/configure-private-google-access#domain-options
+    """
     return host in ("gcr.io", "pkg.dev") or host.endswith((".gcr.io", ".pkg.dev"))

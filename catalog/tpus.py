@@ -1,8 +1,8 @@
-"""TPU slices that GKE offers: from a version and a topology the machines, nodes and chips that follow.
+"""TPU slices that GKE offers: machine type, nodes and chips by version and topology.
 
-A slice is what a topology says: `2x4` is 8 chips. Where one machine holds them all it is single-host: its nodes are
-apart, and a pool may have any number of them. Else it is multi-host: one pool is one slice, whose nodes come and go
-together, as many as the topology has chips divided by the chips of a machine.
+The topology decides the number of chips: `2x4` is 8 chips. If one machine has them all, the slice is single-host: its
+nodes are independent, and a pool can have any number of them. Otherwise it is multi-host: one pool is one slice, and
+GKE creates and deletes its nodes together. Their number is the chips of the topology divided by those of a machine.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus (versions, machines, topologies),
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (single-host and multi-host),
@@ -27,9 +27,10 @@ GOOGLE_TPU = "google.com/tpu"
 class TpuVersion:
     """A generation of TPUs.
 
-    `accelerator` is the value of the node label `cloud.google.com/gke-tpu-accelerator`, `memory_gib` the high-bandwidth
-    memory of one chip, `flex_start_zones` where Dynamic Workload Scheduler has it (none: Google names no zones). With
-    `workload_policy` a multi-host slice is placed by a policy that the user makes for its topology, else by GKE.
+    - `accelerator` is the value of the node label `cloud.google.com/gke-tpu-accelerator`.
+    - `memory_gib` is the high-bandwidth memory of one chip.
+    - `flex_start_zones` has the zones of Dynamic Workload Scheduler; empty if Google names no zones.
+    - `workload_policy` is whether a multi-host slice needs a workload policy for its topology. Otherwise GKE places it.
     """
 
     name: str
@@ -53,20 +54,20 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
         )
     }
 )
-# Chips per machine decide what a machine of two-dimensional versions holds alone.
+# Topology of a single-host slice of two-dimensional versions, by chips per machine.
 _SINGLE_HOST_2D = {1: "1x1", 4: "2x2", 8: "2x4"}
 _MULTI_HOST_2D = ("2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _SINGLE_HOST_3D = "2x2x1"
-# The small ones; larger ones have multiples of 4 on each side, in ascending order.
+# The small topologies; each side of a larger one is a multiple of 4, in ascending order.
 _MULTI_HOST_3D = ("2x2x2", "2x2x4", "2x4x4")
-# The most chips that one slice may train on.
+# Maximum chips of one slice for training.
 MAX_CHIPS_3D = 6144
 _CHIPS_OF_A_MULTI_HOST_MACHINE = 4
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice: `hosts` machines of `chips_per_host` chips each; `hosts` is 1 exactly where it is single-host."""
+    """A slice of `hosts` machines with `chips_per_host` chips each. A single-host slice has one."""
 
     version: str
     accelerator: str
@@ -77,20 +78,17 @@ class Slice:
 
     @property
     def chips(self) -> int:
-        """Chips of the whole slice: the product of its topology."""
+        """Chips of the whole slice."""
         return self.chips_per_host * self.hosts
 
     @property
     def multi_host(self) -> bool:
-        """Whether its nodes come and go together."""
+        """Whether the slice has several nodes, which GKE creates and deletes together."""
         return self.hosts > 1
 
 
 class NoSuchSlice(LookupError):
-    """There is no such slice; the message says why, `choices` what there is instead.
-
-    `argument` is what they are choices of: `version`, `topology` or `machine_type`.
-    """
+    """There is no such slice. `choices` are the valid values of `argument`: `version`, `topology` or `machine_type`."""
 
     def __init__(self, message: str, argument: str, choices: list[str]) -> None:
         super().__init__(message)
@@ -100,51 +98,55 @@ class NoSuchSlice(LookupError):
 
 @cache
 def slices(version: str) -> tuple[Slice, ...]:
-    """Every slice of a version, smallest first, single-host before multi-host. Raises NoSuchSlice."""
+    """Returns all slices of a version, smallest first, single-host before multi-host. Raises NoSuchSlice."""
     if version not in VERSIONS:
-        raise NoSuchSlice(f"{version} is no TPU version of the catalogue", "version", list(VERSIONS))
+        raise NoSuchSlice(f"{version} is not a TPU version of the catalog", "version", list(VERSIONS))
     accelerator = VERSIONS[version].accelerator
-    machines = [one for one in MACHINES.values() if one.tpu == accelerator]
-    found = [
-        Slice(version, accelerator, topology, one.name, one.chips, _chips(topology) // one.chips)
-        for one in machines
-        for topology in _topologies(one)
+    machines = [machine for machine in MACHINES.values() if machine.tpu == accelerator]
+    unsorted = [
+        Slice(version, accelerator, topology, machine.name, machine.chips, _chips(topology) // machine.chips)
+        for machine in machines
+        for topology in _topologies(machine)
     ]
-    return tuple(sorted(found, key=lambda one: (one.chips, one.hosts, one.topology)))
+    return tuple(sorted(unsorted, key=lambda candidate: (candidate.chips, candidate.hosts, candidate.topology)))
 
 
 def slice_of(version: str, topology: str, machine_type: str | None = None) -> Slice:
-    """The slice of a version and a topology: of the machine named, else of the one that holds it all, if there is one.
+    """Returns the slice of a version and a topology, on this machine type or by default single-host if possible.
 
-    Raises NoSuchSlice for a version, a topology or a machine that don't go together.
+    Raises NoSuchSlice if version, topology and machine type do not go together.
     """
     every = slices(version)
-    of_topology = [one for one in every if one.topology == topology]
+    of_topology = [candidate for candidate in every if candidate.topology == topology]
     if not of_topology:
-        choices = list(dict.fromkeys(one.topology for one in every))
-        raise NoSuchSlice(f"{topology} is no topology of TPU {version}", "topology", choices)
+        choices = list(dict.fromkeys(candidate.topology for candidate in every))
+        raise NoSuchSlice(f"{topology} is not a topology of TPU {version}", "topology", choices)
     if machine_type is None:
         return of_topology[0]
-    for one in of_topology:
-        if one.machine_type == machine_type:
-            return one
+    for candidate in of_topology:
+        if candidate.machine_type == machine_type:
+            return candidate
     message = f"TPU {version} has no {topology} slice of {machine_type}"
-    raise NoSuchSlice(message, "machine_type", [one.machine_type for one in of_topology])
+    raise NoSuchSlice(message, "machine_type", [candidate.machine_type for candidate in of_topology])
 
 
 def slice_on(machine_type: str, topology: str | None = None) -> Slice:
-    """The slice of that topology on a machine type; without one, the slice that a machine is by itself.
+    """Returns the slice of a topology on a machine type. Default: the single-host slice of the machine type.
 
-    Raises NoSuchSlice for a machine without TPUs, and for a topology that it can't be part of.
+    Raises NoSuchSlice for a machine type without TPUs, or without this topology.
     """
-    every = [one for version in VERSIONS for one in slices(version) if one.machine_type == machine_type]
-    for one in every:
-        if one.topology == topology or (topology is None and not one.multi_host):
-            return one
+    every = [
+        candidate for version in VERSIONS for candidate in slices(version) if candidate.machine_type == machine_type
+    ]
+    for candidate in every:
+        if candidate.topology == topology or (topology is None and not candidate.multi_host):
+            return candidate
     if not every:
-        with_tpus = [one.name for one in MACHINES.values() if one.tpu]
+        with_tpus = [machine.name for machine in MACHINES.values() if machine.tpu]
         raise NoSuchSlice(f"{machine_type} has no TPU", "machine_type", with_tpus)
-    raise NoSuchSlice(f"{topology} is no topology of {machine_type}", "topology", [one.topology for one in every])
+    raise NoSuchSlice(
+        f"{topology} is not a topology of {machine_type}", "topology", [candidate.topology for candidate in every]
+    )
 
 
 def _topologies(machine: Machine) -> Iterator[str]:

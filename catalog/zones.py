@@ -1,7 +1,7 @@
 """Regions and zones of Google Cloud.
 
-Source: https://cloud.google.com/compute/docs/regions-zones#available. Zones that Google opens for AI machines alone
-(`us-central1-ai1a`) and zones that are assigned by project are not listed.
+Source: https://cloud.google.com/compute/docs/regions-zones#available. Zones only for AI machines (`us-central1-ai1a`)
+and zones that Google assigns by project are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ europe-west10 europe-west12 me-central1 me-central2 me-west1 northamerica-northe
 northamerica-south1 southamerica-east1 southamerica-west1 us-central1 us-east1 us-east4 us-east5 us-south1 us-west1
 us-west2 us-west3 us-west4
 """
-# Regions whose zones are not a, b and c.
+# Zone letters of regions whose zones are not a, b and c.
 _LETTERS = {"europe-west1": "bcd", "us-central1": "abcf", "us-east1": "bcd"}
 
 ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -30,24 +30,24 @@ BUCKET_MULTI_REGIONS = ("ASIA", "EU", "US", "ASIA1", "EUR4", "EUR5", "EUR7", "EU
 
 
 def is_zone(location: str) -> bool:
-    """Whether a location has the form of a zone (`us-central1-a`); it need not exist."""
+    """Whether a location has the form of a zone (`us-central1-a`). The zone need not exist."""
     return re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", location) is not None
 
 
 def region_of(location: str) -> str:
-    """The region of a location: `us-central1` of `us-central1-a`; a region is its own."""
+    """Returns the region of a zone (`us-central1` of `us-central1-a`) or of a region."""
     return location.rpartition("-")[0] if is_zone(location) else location
 
 
 def node_zones(location: str) -> tuple[str, ...]:
-    """The zones in which a cluster at `location` puts nodes unless told: the zone itself, or three of the region's.
+    """Returns the default zones of a cluster's nodes: the zone itself, or three zones of the region.
 
-    Which three of a region that has more, GKE decides at creation; the first three stand for them here.
+    In a region with more zones, GKE chooses three when it creates the cluster; this returns the first three.
     https://cloud.google.com/kubernetes-engine/docs/concepts/types-of-clusters#regional_clusters
     """
     return (location,) if is_zone(location) else ZONES[location][:3]
 
 
 def chooses_zones(location: str) -> bool:
-    """Whether GKE chooses among more than three zones, so that `node_zones` may differ from what a cluster has."""
+    """Whether GKE chooses among more than three zones, so that `node_zones` may differ from the zones of a cluster."""
     return len(ZONES.get(location, ())) > 3

@@ -1,20 +1,11 @@
 """The Google Cloud APIs that a stack needs."""
 
-from typing import TypedDict
+from collections.abc import Sequence
 
 import pulumi
 import pulumi_gcp as gcp
 
 from components.base import Component
-
-
-class ProjectApisArgs(TypedDict):
-    """Arguments of a `ProjectApis`."""
-
-    project: str
-    """Id of the Google Cloud project."""
-    apis: list[str]
-    """Service names, such as `container.googleapis.com`."""
 
 
 class ProjectApis(Component):
@@ -32,17 +23,25 @@ class ProjectApis(Component):
     apis: pulumi.Output[list[str]]
     """Names of the enabled APIs."""
 
-    def __init__(self, name: str, args: ProjectApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, opts: pulumi.ResourceOptions | None = None, *, project: str, apis: Sequence[str]
+    ) -> None:
+        """Enable the APIs.
+
+        Args:
+            project: Id of the Google Cloud project.
+            apis: Service names, such as `container.googleapis.com`.
+        """
         super().__init__(name, opts)
         self.services: dict[str, gcp.projects.Service] = {
             api: gcp.projects.Service(
                 api,
                 service=api,
-                project=args["project"],
+                project=project,
                 disable_on_destroy=False,
                 opts=pulumi.ResourceOptions(parent=self),
             )
-            for api in args["apis"]
+            for api in apis
         }
         self.apis = pulumi.Output.all(*(service.service for service in self.services.values()))
         self.register_outputs({"apis": self.apis})

@@ -1,7 +1,5 @@
 """The GKE cluster that everything else runs in."""
 
-from typing import NotRequired, TypedDict
-
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
@@ -9,7 +7,7 @@ import pulumi_kubernetes as k8s
 from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
 from catalog.zones import is_zone, region_of
-from components.base import Component, read
+from components.base import Component
 from components.cluster_fields import (
     addons,
     authorized,
@@ -22,9 +20,9 @@ from components.cluster_fields import (
     warn_of_kept_networks,
 )
 from components.control_plane import wait_for_control_plane
-from components.existing_cluster import dns_names, look_up_cluster
+from components.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
 from components.kubeconfig import kubeconfig
-from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork, ClusterNetworkArgs, VpcArgs
+from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from components.node_account import NodeAccount
 from settings.model import Cluster, SystemPool
 
@@ -45,99 +43,6 @@ OWNED_BY_OTHERS = [
     # Autopilot sets Cloud DNS. Removing it would replace the cluster: pulumi/pulumi-gcp#1170.
     "dnsConfig",
 ]
-
-
-class MaintenanceWindowArgs(TypedDict):
-    """When GKE may upgrade: a first window in UTC and its recurrence."""
-
-    start_time: str
-    end_time: str
-    recurrence: str
-    """Recurrence of the window, an RRULE of RFC 5545."""
-
-
-class MaintenanceExclusionArgs(TypedDict):
-    """A period, in UTC, during which GKE does not upgrade."""
-
-    name: str
-    start_time: str
-    end_time: str
-    scope: NotRequired[str]
-    """`NO_UPGRADES`, `NO_MINOR_UPGRADES` or `NO_MINOR_OR_NODE_UPGRADES`."""
-
-
-class MaintenanceArgs(TypedDict, total=False):
-    """When GKE upgrades the cluster and its nodes automatically."""
-
-    window: MaintenanceWindowArgs
-    exclusions: list[MaintenanceExclusionArgs]
-
-
-class SystemPoolArgs(TypedDict, total=False):
-    """The node pool of a Standard cluster that controllers run on."""
-
-    name: str
-    machine_type: str
-    nodes_per_zone: int
-    """Nodes in each zone of the pool."""
-    zones: list[str]
-
-
-class GkeClusterArgs(TypedDict):
-    """Arguments of a `GkeCluster`. All except `name` and `project` have defaults."""
-
-    name: str
-    project: str
-    """Id of the Google Cloud project."""
-    mode: NotRequired[str]
-    """`autopilot`, `standard`, or `existing` to look the cluster up by name. Default: `autopilot`."""
-    existing_mode: NotRequired[str]
-    """Mode of an existing cluster: `standard` or `autopilot`."""
-    location: NotRequired[str]
-    """Region, or a zone for a zonal Standard cluster."""
-    release_channel: NotRequired[str]
-    """`rapid`, `regular` or `stable`."""
-    system_pool: NotRequired[SystemPoolArgs]
-    network: NotRequired[str]
-    """Existing VPC network. Default: the project's default network."""
-    subnetwork: NotRequired[str]
-    """Subnetwork of the network. Default: the region's default subnetwork."""
-    pods_range: NotRequired[str]
-    """Name of the subnetwork's secondary range for pods. Default: GKE creates one."""
-    services_range: NotRequired[str]
-    """Name of the subnetwork's secondary range for Services. Default: GKE creates one."""
-    vpc: NotRequired[VpcArgs]
-    """VPC to create for the cluster, instead of `network` and `subnetwork`."""
-    private_nodes: NotRequired[bool]
-    """Create nodes without external IP addresses."""
-    public_endpoint: NotRequired[bool]
-    """Give the control plane a public IP address. If false, clients reach it only through its DNS name."""
-    authorized_networks: NotRequired[list[str]]
-    """IP ranges that may reach the control plane's public address. Default: the whole Internet. If you empty the list
-    later, the cloud keeps the last ranges."""
-    dns_endpoint: NotRequired[bool]
-    """Reach the control plane through its DNS name, with IAM."""
-    node_service_account: NotRequired[str]
-    """Service account that nodes run as: the name of an account to create, or the e-mail address of an existing one."""
-    registry_reader: NotRequired[bool]
-    """Let the created node account pull images from the project's own Artifact Registry."""
-    network_policy: NotRequired[str]
-    """How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for whatever the
-    existing cluster uses. Default: no enforcement. Autopilot always has Dataplane V2."""
-    managed_prometheus: NotRequired[bool]
-    """Collect the metrics that dashboards and alerts need, with Managed Service for Prometheus."""
-    security_group: NotRequired[str]
-    """Google Group for RBAC, `gke-security-groups@DOMAIN`. Default: RBAC knows no groups."""
-    secret_sync: NotRequired[bool]
-    """Sync secrets of Secret Manager into the cluster. Needs GKE 1.34 or newer."""
-    workload_identity: NotRequired[bool]
-    """The stack uses Workload Identity, which an existing cluster must have."""
-    bucket_volumes: NotRequired[bool]
-    """Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver."""
-    maintenance: NotRequired[MaintenanceArgs]
-    labels: NotRequired[dict[str, str]]
-    protect: NotRequired[bool]
-    """Refuse to delete the cluster until an update has applied false."""
 
 
 class GkeCluster(Component):
@@ -194,10 +99,41 @@ class GkeCluster(Component):
     node_zones: pulumi.Output[list[str]]
     """Zones of a pool without `zones`."""
 
-    def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: Cluster,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        network_policy: str | None = None,
+        managed_prometheus: bool = False,
+        security_group: str | None = None,
+        secret_sync: bool = False,
+        workload_identity: bool = False,
+        bucket_volumes: bool = False,
+        registry_reader: bool = False,
+    ) -> None:
+        """Create the cluster, or look up the existing one.
+
+        Args:
+            project: Id of the Google Cloud project.
+            network_policy: How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for
+                whatever the existing cluster uses. Default: no enforcement. Autopilot always has Dataplane V2.
+            managed_prometheus: Collect the metrics that dashboards and alerts need, with Managed Service for
+                Prometheus.
+            security_group: Google Group for RBAC, `gke-security-groups@DOMAIN`. Default: RBAC knows no groups.
+            secret_sync: Sync secrets of Secret Manager into the cluster. Needs GKE 1.34 or newer.
+            workload_identity: The stack uses Workload Identity, which an existing cluster must have.
+            bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
+            registry_reader: Let the created node account pull images from the project's own Artifact Registry.
+        """
         super().__init__(name, opts)
-        cluster = read(Cluster, name, args)
-        project = args["project"]
+        cluster = args
+        self._project = project
+        self._features = ClusterFeatures(
+            network_policy, managed_prometheus, security_group, secret_sync, workload_identity, bucket_volumes
+        )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
                 f"{name}: no client can reach the control plane. Set public_endpoint or dns_endpoint to true"
@@ -210,16 +146,14 @@ class GkeCluster(Component):
             if self.node_service_account != cluster.node_service_account:
                 self.node_account = NodeAccount(
                     cluster.node_service_account,
-                    {
-                        "name": cluster.node_service_account,
-                        "project": project,
-                        "registry_reader": args.get("registry_reader", False),
-                    },
                     pulumi.ResourceOptions(parent=self),
+                    account_id=cluster.node_service_account,
+                    project=project,
+                    registry_reader=registry_reader,
                 )
 
         if cluster.mode == "existing":
-            existing = look_up_cluster(cluster, project, args, self)
+            existing = look_up_cluster(cluster, project, self._features, self)
             by_name = dns_names(existing)
             self.cluster_name = pulumi.Output.from_input(existing.name)
             ca_certificate = pulumi.Output.from_input(existing.master_auths[0].cluster_ca_certificate)
@@ -228,7 +162,7 @@ class GkeCluster(Component):
             own = [cluster.location] if is_zone(cluster.location) else []
             self.node_zones = pulumi.Output.from_input([*own, *existing.node_locations])
         else:
-            created = self._create(cluster, args)
+            created = self._create(cluster)
             self.cluster_name = created.name
             if cluster.public_endpoint and not cluster.authorized_networks:
                 created.master_authorized_networks_config.apply(
@@ -259,7 +193,7 @@ class GkeCluster(Component):
         self.provider: k8s.Provider = k8s.Provider(
             name,
             kubeconfig=self.kubeconfig,
-            cluster_identifier=identifier(cluster, project, args.get("network_policy")),
+            cluster_identifier=identifier(cluster, project, network_policy),
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs(
@@ -272,27 +206,24 @@ class GkeCluster(Component):
             }
         )
 
-    def _create(self, cluster: Cluster, args: GkeClusterArgs) -> gcp.container.Cluster:
-        project, autopilot = args["project"], cluster.mode == "autopilot"
+    def _create(self, cluster: Cluster) -> gcp.container.Cluster:
+        project, features, autopilot = self._project, self._features, cluster.mode == "autopilot"
         before: list[pulumi.Resource] = [self.node_account] if self.node_account else []
         network: pulumi.Input[str] | None = cluster.network
         subnetwork: pulumi.Input[str] | None = cluster.subnetwork
         pods, services = cluster.pods_range, cluster.services_range
         if cluster.vpc is not None:
-            vpc: ClusterNetworkArgs = {
-                "name": vpc_name(cluster),
-                "project": project,
-                "region": region_of(cluster.location),
-                "nodes_cidr": cluster.vpc.nodes_cidr,
-                "pods_cidr": cluster.vpc.pods_cidr,
-                "services_cidr": cluster.vpc.services_cidr,
-                "nat": cluster.vpc.nat,
-            }
-            cluster_network = ClusterNetwork(vpc["name"], vpc, pulumi.ResourceOptions(parent=self))
+            cluster_network = ClusterNetwork(
+                vpc_name(cluster),
+                cluster.vpc,
+                pulumi.ResourceOptions(parent=self),
+                project=project,
+                region=region_of(cluster.location),
+            )
             network, subnetwork = cluster_network.network, cluster_network.subnetwork
             pods, services = PODS_RANGE, SERVICES_RANGE
             before.append(cluster_network)  # the NAT too: pods in the cluster need it until the end
-        calico = args.get("network_policy") == "calico"
+        calico = features.network_policy == "calico"
         resource = gcp.container.Cluster(
             cluster.name,
             name=cluster.name,
@@ -306,16 +237,16 @@ class GkeCluster(Component):
             private_cluster_config={"enable_private_nodes": cluster.private_nodes},
             control_plane_endpoints_config=endpoints(cluster),
             master_authorized_networks_config=authorized(cluster),
-            datapath_provider="ADVANCED_DATAPATH" if args.get("network_policy") == "dataplaneV2" else None,
+            datapath_provider="ADVANCED_DATAPATH" if features.network_policy == "dataplaneV2" else None,
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
             maintenance_policy=maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
             # An empty name turns Google Groups off.
-            authenticator_groups_config={"security_group": args.get("security_group", "")},
+            authenticator_groups_config={"security_group": features.security_group or ""},
             # Rotation syncs a new version of a secret within two minutes.
             secret_sync_config={"enabled": True, "rotation_config": {"enabled": True}}
-            if args.get("secret_sync")
+            if features.secret_sync
             else None,
             deletion_protection=cluster.protect,
             enable_autopilot=True if autopilot else None,
@@ -326,7 +257,7 @@ class GkeCluster(Component):
             node_config=None if autopilot else self._first_nodes(),
             workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
             addons_config=None if autopilot else addons(calico),
-            monitoring_config=None if autopilot else monitoring(args.get("managed_prometheus", False)),
+            monitoring_config=None if autopilot else monitoring(features.managed_prometheus),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # deletion_protection acts only once everything in the cluster is deleted. This acts before.
@@ -336,7 +267,7 @@ class GkeCluster(Component):
                 ignore_changes=OWNED_BY_OTHERS,
                 # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
                 # provider would then see another cluster.
-                replacement_trigger=identifier(cluster, project, args.get("network_policy")),
+                replacement_trigger=identifier(cluster, project, features.network_policy),
                 depends_on=before,
             ),
         )

@@ -1,90 +1,59 @@
 """Specs of resource flavors and cluster queues."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from settings.model import ClusterQueue, FlavorQuota
 
 
-class FlavorArgs(TypedDict):
+@dataclass(frozen=True)
+class NodeFlavor:
     """A ResourceFlavor: nodes that quota applies to."""
 
     name: str
-    node_labels: NotRequired[dict[str, str]]
+    """Name of the flavor."""
+    node_labels: Mapping[str, str] | None = None
     """Labels of the nodes. Default: any node."""
-    queued_resource: NotRequired[str]
+    queued_resource: str | None = None
     """Accelerator resource of nodes that come through queued provisioning. Default: no queued provisioning."""
 
 
-class FlavorQuotaArgs(TypedDict):
-    """Quota of a cluster queue for one flavor."""
-
-    flavor: str
-    quota: dict[str, str]
-    """Nominal quota by resource, as a Kubernetes quantity."""
-    borrowing_limit: NotRequired[dict[str, str]]
-    """Maximum that the queue may borrow from its cohort, by resource. Default: all that others lend."""
-    lending_limit: NotRequired[dict[str, str]]
-    """Maximum that the queue lends to its cohort, by resource. Default: its whole quota."""
-
-
-class PreemptionArgs(TypedDict, total=False):
-    """Workloads that a workload of the queue may preempt."""
-
-    within_cluster_queue: str
-    """`Never`, `LowerPriority` or `LowerOrNewerEqualPriority`."""
-    reclaim_within_cohort: str
-    """`Never`, `LowerPriority` or `Any`."""
-
-
-class ClusterQueueArgs(TypedDict):
-    """A ClusterQueue: quota by flavor and resource."""
-
-    name: str
-    flavors: list[FlavorQuotaArgs]
-    cohort: NotRequired[str]
-    preemption: NotRequired[PreemptionArgs]
-    queueing_strategy: NotRequired[str]
-    """`BestEffortFIFO` or `StrictFIFO`. Default: Kueue's default, `BestEffortFIFO`."""
-
-
-def flavor_spec(flavor: FlavorArgs) -> dict[str, Any]:
+def flavor_spec(flavor: NodeFlavor) -> dict[str, Any]:
     """Spec of a ResourceFlavor; empty for one that is any node."""
-    spec: dict[str, Any] = {"nodeLabels": flavor["node_labels"]} if flavor.get("node_labels") else {}
-    if resource := flavor.get("queued_resource"):
+    spec: dict[str, Any] = {"nodeLabels": flavor.node_labels} if flavor.node_labels else {}
+    if flavor.queued_resource:
         # Kubernetes adds this toleration to pods, but not to the pod template of Kueue's provisioning request.
-        spec["tolerations"] = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] = [{"key": flavor.queued_resource, "operator": "Exists", "effect": "NoSchedule"}]
     return spec
 
 
-def cluster_queue(queue: ClusterQueueArgs, queued: set[str]) -> dict[str, Any]:
+def cluster_queue(queue: ClusterQueue, queued: set[str]) -> dict[str, Any]:
     """Spec of a ClusterQueue. Flavors with the same resources form a group, which Kueue tries in list order.
 
     Kueue admits to a flavor of `queued` only after its admission check, which has the same name, has passed.
     """
-    groups: dict[frozenset[str], list[FlavorQuotaArgs]] = {}
-    for flavor in queue["flavors"]:
-        groups.setdefault(frozenset(flavor["quota"]), []).append(flavor)
-    preemption = queue.get("preemption", {})
-    checks = [
-        {"name": quota["flavor"], "onFlavors": [quota["flavor"]]}
-        for quota in queue["flavors"]
-        if quota["flavor"] in queued
-    ]
+    groups: dict[frozenset[str], list[FlavorQuota]] = {}
+    for flavor in queue.flavors:
+        groups.setdefault(frozenset(amounts(flavor)), []).append(flavor)
+    checks = [{"name": quota.flavor, "onFlavors": [quota.flavor]} for quota in queue.flavors if quota.flavor in queued]
     return {
         "namespaceSelector": {},
-        **({"cohortName": queue["cohort"]} if queue.get("cohort") else {}),
-        **({"queueingStrategy": queue["queueing_strategy"]} if queue.get("queueing_strategy") else {}),
+        **({"cohortName": queue.cohort} if queue.cohort else {}),
+        **({"queueingStrategy": queue.queueing_strategy} if queue.queueing_strategy else {}),
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
         "preemption": {
-            "withinClusterQueue": preemption.get("within_cluster_queue", "LowerPriority"),
-            "reclaimWithinCohort": preemption.get("reclaim_within_cohort", "LowerPriority"),
+            "withinClusterQueue": queue.preemption.within_cluster_queue,
+            "reclaimWithinCohort": queue.preemption.reclaim_within_cohort,
         },
         "resourceGroups": [
             {
-                "coveredResources": list(flavors[0]["quota"]),
+                "coveredResources": list(amounts(flavors[0])),
                 "flavors": [
                     {
-                        "name": flavor["flavor"],
+                        "name": flavor.flavor,
                         # Kueue requires the group's order of resources in every flavor.
-                        "resources": [resource_quota(flavor, resource) for resource in flavors[0]["quota"]],
+                        "resources": [resource_quota(flavor, resource) for resource in amounts(flavors[0])],
                     }
                     for flavor in flavors
                 ],
@@ -94,11 +63,18 @@ def cluster_queue(queue: ClusterQueueArgs, queued: set[str]) -> dict[str, Any]:
     }
 
 
-def resource_quota(flavor: FlavorQuotaArgs, resource: str) -> dict[str, str]:
+def amounts(flavor: FlavorQuota) -> dict[str, str]:
+    """Nominal quota by resource. Raises ValueError for a quota that is still to be derived."""
+    if isinstance(flavor.quota, str):
+        raise ValueError(f"flavor {flavor.flavor}: a KueueStack needs the amounts of a quota, not {flavor.quota!r}")
+    return flavor.quota
+
+
+def resource_quota(flavor: FlavorQuota, resource: str) -> dict[str, str]:
     """Quota of one resource of a flavor. Kueue sets no limit if one is omitted."""
     limits = {
-        "borrowingLimit": flavor.get("borrowing_limit", {}).get(resource),
-        "lendingLimit": flavor.get("lending_limit", {}).get(resource),
+        "borrowingLimit": flavor.borrowing_limit.get(resource),
+        "lendingLimit": flavor.lending_limit.get(resource),
     }
     stated = {name: limit for name, limit in limits.items() if limit is not None}
-    return {"name": resource, "nominalQuota": flavor["quota"][resource], **stated}
+    return {"name": resource, "nominalQuota": amounts(flavor)[resource], **stated}

@@ -1,51 +1,16 @@
 """A GKE ComputeClass: an ordered list of ways to get nodes."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog.machines import machine
 from catalog.versions import COMPUTE_CLASS_API
-from components.base import Component, read
+from components.base import Component
 from components.retry import kueue_hook
-from settings.model import ClassFlexStart, Priority, Reservation, Spot
-from settings.model import ComputeClass as Section
-
-
-class ClassCapacityArgs(TypedDict):
-    """How GKE gets the nodes of a priority."""
-
-    mode: str
-    """`onDemand`, `spot`, `reservation` or `flexStart`."""
-    reservation: NotRequired[str]
-    """Name of the reservation, or projects/PROJECT/reservations/NAME for a shared one."""
-    max_run_duration_seconds: NotRequired[int]
-    """Lifetime of a flex-start node in seconds. Default: seven days."""
-    recycle_lead_time_seconds: NotRequired[int]
-    """Seconds before the end of a flex-start node at which GKE creates its successor. Default: no successor."""
-
-
-class PriorityArgs(TypedDict):
-    """One priority: a machine type and its capacity."""
-
-    machine_type: str
-    capacity: NotRequired[ClassCapacityArgs]
-    driver: NotRequired[str]
-    """NVIDIA driver, `default` or `latest`. Default: GKE's choice."""
-
-
-class ComputeClassArgs(TypedDict):
-    """Arguments of a `ComputeClass`."""
-
-    name: str
-    priorities: list[PriorityArgs]
-    when_unsatisfiable: NotRequired[str]
-    """`DoNotScaleUp`: wait for one of the priorities. `ScaleUpAnyway`: take any machine type."""
-    auto_create_pools: NotRequired[bool]
-    """Let GKE create the node pools. If false, the pools must exist."""
-    node_service_account: NotRequired[str]
-    """E-mail address of the service account of the nodes in those pools. Default: the cluster's choice."""
+from settings import model
+from settings.model import ClassFlexStart, Priority
 
 
 class ComputeClass(Component):
@@ -57,8 +22,6 @@ class ComputeClass(Component):
     Needs GKE 1.30.3-gke.1451000, or 1.32.2-gke.1652000 for flex-start. Below 1.33.3-gke.1136000 GKE creates pools only
     if the cluster's auto-provisioning is on.
 
-    Refused: arguments that `settings.model.ComputeClass` refuses.
-
     Sources: https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass,
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
     """
@@ -66,25 +29,37 @@ class ComputeClass(Component):
     class_name: pulumi.Output[str]
     """Name of the class."""
 
-    def __init__(self, name: str, args: ComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: model.ComputeClass,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        node_service_account: str | None = None,
+    ) -> None:
+        """Create the class.
+
+        Args:
+            node_service_account: E-mail address of the service account of the nodes in the pools that GKE creates.
+                Default: the cluster's choice.
+        """
         super().__init__(name, opts)
-        section = read(Section, name, args)
-        account = args.get("node_service_account")
+        account = node_service_account if args.auto_create_pools else None
         resource = k8s.apiextensions.CustomResource(
-            section.name,
+            args.name,
             api_version=COMPUTE_CLASS_API,
             kind="ComputeClass",
-            metadata={"name": section.name},
+            metadata={"name": args.name},
             spec={
-                "priorities": [choice(priority) for priority in section.priorities],
-                "nodePoolAutoCreation": {"enabled": section.auto_create_pools},
-                "whenUnsatisfiable": section.when_unsatisfiable,
-                **({"nodePoolConfig": {"serviceAccount": account}} if account and section.auto_create_pools else {}),
+                "priorities": [choice(priority) for priority in args.priorities],
+                "nodePoolAutoCreation": {"enabled": args.auto_create_pools},
+                "whenUnsatisfiable": args.when_unsatisfiable,
+                **({"nodePoolConfig": {"serviceAccount": account}} if account else {}),
             },
             # A new cluster may not serve the kind yet.
             opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}")),
         )
-        self.class_name = resource.id.apply(lambda _: section.name)
+        self.class_name = resource.id.apply(lambda _: args.name)
         self.register_outputs({"className": self.class_name})
 
 
@@ -92,10 +67,10 @@ def choice(priority: Priority) -> dict[str, Any]:
     """One entry of `spec.priorities`."""
     entry: dict[str, Any] = {"machineType": priority.machine_type}
     capacity = priority.capacity
-    if isinstance(capacity, Spot):
+    if capacity.mode == "spot":
         entry["spot"] = True
-    if isinstance(capacity, Reservation):
-        entry["reservations"] = {"affinity": "Specific", "specific": [reservation(capacity.reservation)]}
+    if capacity.reservation_name is not None:
+        entry["reservations"] = {"affinity": "Specific", "specific": [reservation(capacity.reservation_name)]}
     if isinstance(capacity, ClassFlexStart):
         entry["flexStart"] = {"enabled": True}
         if capacity.recycle_lead_time_seconds is not None:

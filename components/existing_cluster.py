@@ -1,6 +1,6 @@
 """An existing cluster: looks it up, and refuses one that lacks a feature that the stack needs."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -11,10 +11,22 @@ from components.base import look_up
 from settings.model import Cluster
 
 
+@dataclass(frozen=True)
+class ClusterFeatures:
+    """Features that other sections of the stack need from the cluster: keyword arguments of a `GkeCluster`."""
+
+    network_policy: str | None
+    managed_prometheus: bool
+    security_group: str | None
+    secret_sync: bool
+    workload_identity: bool
+    bucket_volumes: bool
+
+
 def look_up_cluster(
-    cluster: Cluster, project: str, args: Mapping[str, object], parent: pulumi.Resource
+    cluster: Cluster, project: str, features: ClusterFeatures, parent: pulumi.Resource
 ) -> "gcp.container.GetClusterResult":
-    """The existing cluster. Raises RunError if it doesn't exist, or lacks a feature that `args` needs."""
+    """The existing cluster. Raises RunError if it doesn't exist, or lacks one of `features`."""
     existing = look_up(
         lambda: gcp.container.get_cluster(
             name=cluster.name,
@@ -27,39 +39,39 @@ def look_up_cluster(
         "cluster, remove `mode: existing`.",
     )
     where = (cluster.name, cluster.location, project)
-    if args.get("workload_identity") and not identifies(existing):
+    if features.workload_identity and not identifies(existing):
         raise pulumi.RunError(
             f"Cluster {cluster.name} has no Workload Identity. GKE would refuse its pools, and grants on "
             "buckets would fail if the project has no workload identity pool yet. Turn it on for the cluster "
             f"and its node pools: {enable_workload_identity(*where)}"
         )
-    if args.get("bucket_volumes") and not mounts_buckets(existing):
+    if features.bucket_volumes and not mounts_buckets(existing):
         raise pulumi.RunError(
             f"Cluster {cluster.name} has no Cloud Storage FUSE driver. Pods of runs with a volume would wait "
             f"for it forever. Run: {enable_bucket_volumes(*where)}"
         )
-    if args.get("managed_prometheus") and not collects(existing):
+    if features.managed_prometheus and not collects(existing):
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not collect metrics with Managed Service for Prometheus. Dashboards "
             "and alerts would have no data. Remove gke-ai:monitoring, or run: gcloud container clusters "
             f"update {cluster.name} --location {cluster.location} --project {project} "
             "--enable-managed-prometheus"
         )
-    group = args.get("security_group")
+    group = features.security_group
     if group and not any(config.security_group == group for config in existing.authenticator_groups_configs or []):
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not use {group} for Google Groups in RBAC. A group among the members "
             "of gke-ai:tenants would get no rights. List users instead, or run: gcloud container clusters "
             f"update {cluster.name} --location {cluster.location} --project {project} --security-group={group}"
         )
-    if args.get("network_policy") == "existing" and not enforces(existing):
+    if features.network_policy == "existing" and not enforces(existing):
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not enforce NetworkPolicies. Pods of one tenant of gke-ai:tenants "
             "would reach pods of another. Remove gke-ai:tenants, or run this, which recreates every node: "
             f"{update(*where)} --update-addons=NetworkPolicy=ENABLED && "
             f"{update(*where)} --enable-network-policy"
         )
-    if args.get("secret_sync") and not any(config.enabled for config in existing.secret_sync_configs or []):
+    if features.secret_sync and not any(config.enabled for config in existing.secret_sync_configs or []):
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not sync secrets of Secret Manager. The secret of "
             "gke-ai:hfTokenSecret would never arrive. Use gke-ai:hfToken, or run: gcloud container clusters "

@@ -1,13 +1,13 @@
 """A fine-tuning run: a Job under Kueue whose pods train one model."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.base import Component, read
+from components.base import Component
 from components.runs import (
-    FuseVolumeArgs,
     fuse_annotations,
     fuse_mount,
     fuse_volume,
@@ -21,7 +21,6 @@ from components.runs import (
 from components.workload import (
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
-    GpuWorkloadArgs,
     environment,
     queue_label,
     resources,
@@ -42,54 +41,6 @@ fi
 """
 
 
-class DatasetArgs(TypedDict, total=False):
-    """Training data on Hugging Face."""
-
-    name: str
-    limit: int
-    """Number of rows to train on."""
-
-
-class FinetuneJobArgs(GpuWorkloadArgs):
-    """Arguments of a `FinetuneJob`."""
-
-    kind: NotRequired[str]
-    volume: FuseVolumeArgs
-    image: NotRequired[str]
-    base_model: NotRequired[str]
-    """Model id on Hugging Face."""
-    new_model: NotRequired[str]
-    model_path: NotRequired[str]
-    """Folder of the run's checkpoints. Default: a folder with the Job's name."""
-    remove_incomplete_checkpoints: NotRequired[bool]
-    """Delete incomplete checkpoints when the run starts. Default: true, unless the name is fixed."""
-    experiment: NotRequired[str]
-    dataset: NotRequired[DatasetArgs]
-    epochs: NotRequired[int]
-    gradient_accumulation_steps: NotRequired[int]
-    checkpoint_steps: NotRequired[int]
-    """Number of training steps between checkpoints."""
-    pods: NotRequired[int]
-    gpus_per_pod: NotRequired[int]
-    service: NotRequired[str]
-    """Name of the headless Service. Default: the run's name."""
-    rendezvous_port: NotRequired[int]
-    backoff_limit: NotRequired[int]
-    """Number of failed pods after which the Job fails. Default: 4 per pod."""
-    ignore_disruptions: NotRequired[bool]
-    """Don't count disruptions of pods as failures. Default: true, unless the name is fixed."""
-    termination_grace_period_seconds: NotRequired[int]
-    fixed_name: NotRequired[bool]
-    """Name the Job exactly `name`, without the hash of its content."""
-    queued_seconds: NotRequired[int]
-    """Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such nodes."""
-    kubeconfig: NotRequired[pulumi.Input[str]]
-    """Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit runs that are
-    created within a second in any order."""
-    last_in_queue: NotRequired[bool]
-    """The run is the last of its queue. If false, its creation takes one second longer."""
-
-
 class FinetuneJob(Component):
     """An Indexed Job that Kueue starts, suspends and resumes, and the headless Service through which its pods connect.
 
@@ -104,7 +55,7 @@ class FinetuneJob(Component):
 
     With `fixed_name` the name has no hash, and a changed run needs a new `name`.
 
-    Refused: arguments that `settings.model.FineTune` refuses; by the API, a changed run with a fixed name.
+    Refused: by the API, a changed run with a fixed name.
 
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral,
@@ -113,13 +64,32 @@ class FinetuneJob(Component):
 
     job_name: pulumi.Output[str]
 
-    def __init__(self, name: str, args: FinetuneJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: FineTune,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        node_selector: Mapping[str, str] | None = None,
+        queued_seconds: int | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        last_in_queue: bool = False,
+    ) -> None:
+        """Create the run.
+
+        Args:
+            node_selector: Labels of the nodes to run on.
+            queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
+                nodes.
+            kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
+                runs that are created within a second in any order.
+            last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+        """
         super().__init__(name, opts)
-        run = read(FineTune, name, args)
+        run = args
         job = run_name(run)
         # The old run keeps its own Service, through which its pods find each other.
         service = service_name(run) + job.removeprefix(run.name)
-        queued = args.get("queued_seconds")
 
         headless = k8s.core.v1.Service(
             f"{run.namespace}/{service}",
@@ -137,7 +107,7 @@ class FinetuneJob(Component):
             "suspend": run.queue is not None,  # Kueue starts it
             "template": {
                 "metadata": {"labels": run.labels, "annotations": fuse_annotations(run.volume)},
-                "spec": pod(run, job, service, args.get("node_selector", {}), queued),
+                "spec": pod(run, job, service, node_selector or {}, queued_seconds),
             },
         }
         resource = k8s.batch.v1.Job(
@@ -146,10 +116,10 @@ class FinetuneJob(Component):
                 "name": job,
                 "namespace": run.namespace,
                 "labels": queue_label(run),
-                "annotations": {**SKIP_AWAIT, **queued_annotations(queued)},
+                "annotations": {**SKIP_AWAIT, **queued_annotations(queued_seconds)},
             },
             spec=spec,
-            opts=options(run, name, self, [headless], args.get("kubeconfig"), args.get("last_in_queue", False)),
+            opts=options(run, name, self, [headless], kubeconfig, last_in_queue),
         )
 
         self.job_name = resource.metadata.name.apply(lambda name: name or job)
@@ -157,7 +127,7 @@ class FinetuneJob(Component):
 
 
 def pod(
-    run: FineTune, job: str, service: str, node_selector: dict[str, str], queued: int | None
+    run: FineTune, job: str, service: str, node_selector: Mapping[str, str], queued: int | None
 ) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the run's pods. They connect to pod 0 by its name under the headless Service."""
     variables = {

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from math import ceil
-from typing import NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
@@ -13,75 +12,14 @@ from catalog.identities import DEFAULT_ACCOUNT
 from catalog.machines import boot_disk_type, machine
 from catalog.nodes import GPU_TAINT
 from catalog.zones import node_zones
-from components.base import Component, read
+from components.base import Component
 from components.cluster import NODE_SCOPES
 from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
-from settings.plan import gpus, labels_of, pool_slice
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
-
-
-class AutoscalingArgs(TypedDict):
-    """Minimum and maximum number of nodes in the whole pool."""
-
-    min_nodes: NotRequired[int]
-    max_nodes: int
-
-
-class CapacityArgs(TypedDict):
-    """How the pool gets its capacity. Each key other than `mode` belongs to some modes."""
-
-    mode: str
-    """`onDemand`, `spot`, `reservation`, `flexStart` or `queuedFlexStart`."""
-    reservation: NotRequired[str]
-    """Name of the reservation; mode `reservation` only."""
-    max_run_duration_seconds: NotRequired[int]
-    """Lifetime of a node, 600 to 604800 seconds; modes `flexStart` and `queuedFlexStart` only."""
-
-
-class GpuNodePoolArgs(TypedDict):
-    """Arguments of a `GpuNodePool`."""
-
-    name: str
-    project: str
-    """Id of the Google Cloud project."""
-    cluster: pulumi.Input[str]
-    """Name of the Standard cluster."""
-    location: str
-    """Region or zone of the cluster."""
-    machine_type: str
-    accelerator: NotRequired[str]
-    """GPU type. Default: the GPU of the machine type."""
-    gpus_per_node: NotRequired[int]
-    """GPUs per node. Default: all GPUs of the machine type."""
-    driver: NotRequired[str]
-    """NVIDIA driver that GKE installs: `default`, `latest` or `disabled`."""
-    zones: NotRequired[list[str]]
-    """Zones of the nodes. Default: the zones of the cluster."""
-    cluster_zones: NotRequired[pulumi.Input[list[str]]]
-    """Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones that you remove."""
-    nodes_per_zone: NotRequired[int]
-    """Number of nodes in each zone. Not with `autoscaling`."""
-    autoscaling: NotRequired[AutoscalingArgs]
-    capacity: NotRequired[CapacityArgs]
-    disk_size_gb: NotRequired[int]
-    """Size of the boot disk in GB."""
-    disk_type: NotRequired[str]
-    labels: NotRequired[dict[str, str]]
-    """Kubernetes labels of the nodes."""
-    node_service_account: NotRequired[str]
-    """E-mail address of the service account of the nodes. Default: Compute Engine's default account."""
-    private_nodes: NotRequired[bool]
-    """Create nodes without external IP addresses."""
-    create_before_delete: NotRequired[bool]
-    """Create the replacement pool before deleting the old one."""
-    kubeconfig: NotRequired[pulumi.Input[str]]
-    """With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default: GKE drains it and
-    ignores disruption budgets."""
-    protect: NotRequired[bool]
 
 
 class GpuNodePool(Component):
@@ -103,8 +41,8 @@ class GpuNodePool(Component):
     every replacement without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false` first, then
     the change, then protect it again.
 
-    Refused: ValueError for a machine without a GPU if `accelerator` is omitted; arguments that no capacity mode has; by
-    the API, and earlier by `settings.rules`, settings that the machine, the zone or the mode doesn't allow.
+    Refused: ValueError for a machine without a GPU if `accelerator` is omitted; by the API, and earlier by
+    `settings.rules`, settings that the machine, the zone or the mode doesn't allow.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training,
@@ -115,17 +53,44 @@ class GpuNodePool(Component):
     pool_name: pulumi.Output[str]
     """Name in Google Cloud."""
 
-    def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: GpuPool,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        cluster: pulumi.Input[str],
+        location: str,
+        cluster_zones: pulumi.Input[list[str]] | None = None,
+        node_service_account: str | None = None,
+        private_nodes: bool = False,
+        kubeconfig: pulumi.Input[str] | None = None,
+    ) -> None:
+        """Create the pool.
+
+        Args:
+            project: Id of the Google Cloud project.
+            cluster: Name of the Standard cluster.
+            location: Region or zone of the cluster.
+            cluster_zones: Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones
+                that you remove.
+            node_service_account: E-mail address of the service account of the nodes. Default: Compute Engine's default
+                account.
+            private_nodes: Create nodes without external IP addresses.
+            kubeconfig: With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default:
+                GKE drains it and ignores disruption budgets.
+        """
         super().__init__(name, opts)
-        spec = read(GpuPool, name, args)
-        accelerator, count = gpus(spec)
+        spec = args
+        accelerator, count = spec.gpus
         elastic = MODES[spec.capacity.mode].elastic
 
         nodes: gcp.container.NodePoolNodeConfigArgsDict = {
             "machine_type": spec.machine_type,
             "disk_size_gb": spec.disk_size_gb,
             "disk_type": spec.disk_type,
-            "service_account": args.get("node_service_account"),
+            "service_account": node_service_account,
             "oauth_scopes": NODE_SCOPES,
             "guest_accelerators": [
                 {
@@ -137,28 +102,26 @@ class GpuNodePool(Component):
             **local_ssds(spec),
             **capacity(spec),
         }
-        queued = isinstance(spec.capacity, QueuedFlexStart)
+        queued = spec.capacity.queued_seconds is not None
         node_pool = gcp.container.NodePool(
             spec.name,
             name=f"{spec.name}-{digits(nodes)}" if spec.create_before_delete else spec.name,
-            cluster=args["cluster"],
-            project=args["project"],
-            location=args["location"],
-            node_locations=spec.zones or args.get("cluster_zones"),
+            cluster=cluster,
+            project=project,
+            location=location,
+            node_locations=spec.zones or cluster_zones,
             node_count=None if spec.autoscaling else spec.nodes_per_zone,
-            initial_node_count=first_size(
-                spec, spec.autoscaling.min_nodes, spec.autoscaling.max_nodes, args["location"]
-            )
+            initial_node_count=first_size(spec, spec.autoscaling.min_nodes, spec.autoscaling.max_nodes, location)
             if spec.autoscaling
             else None,
             autoscaling=autoscaling(spec),
             # Always set, also when off: the provider keeps the current value of omitted fields.
-            network_config={"enable_private_nodes": args.get("private_nodes", False)},
+            network_config={"enable_private_nodes": private_nodes},
             node_config={
                 **nodes,
                 "disk_type": spec.disk_type or boot_disk_type(spec.machine_type),
-                "service_account": args.get("node_service_account") or DEFAULT_ACCOUNT,
-                "labels": labels_of(spec),
+                "service_account": node_service_account or DEFAULT_ACCOUNT,
+                "labels": spec.node_labels,
                 # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
                 "taints": [
                     {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]},
@@ -183,7 +146,7 @@ class GpuNodePool(Component):
 
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if spec.create_before_delete:
-            drain_old_pool(spec.name, node_pool, args.get("kubeconfig"))
+            drain_old_pool(spec.name, node_pool, kubeconfig)
         self.pool_name = node_pool.name
         self.register_outputs({"poolName": self.pool_name})
 
@@ -232,8 +195,7 @@ def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsAr
 
     GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says.
     """
-    whole = isinstance(spec, TpuPool) and pool_slice(spec).multi_host
-    return None if whole or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
+    return None if spec.is_one_slice or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

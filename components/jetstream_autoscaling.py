@@ -1,6 +1,7 @@
 """Autoscaling of a JetStream server by its backlog, its decoding slots or the memory of its TPUs."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -9,58 +10,10 @@ from catalog.engines import ENGINES
 from catalog.metrics import METRICS, POD_NAMESPACE, PROMETHEUS, STACKDRIVER, TPU_CONTAINERS, in_bytes
 from catalog.quantities import format_bytes, format_cpu, parse_quantity
 from catalog.versions import POD_MONITORING_API
-from components.base import Component, read
-from settings.model import Autoscaler, ExistingDeployment, ScaledMetric
+from components.base import Component
+from settings.model import Autoscaler, ScaledMetric
 
 POD_MONITORING = "jetstream-podmonitoring"
-
-
-class ScaledMetricArgs(TypedDict):
-    """A metric to scale by, and its target value per replica."""
-
-    metric: str
-    """`prefillBacklog`, `slotsUsed` or `tpuMemory`."""
-    target: str
-    """Number of requests, fraction, or bytes (TPU memory through Stackdriver), as a Kubernetes quantity."""
-
-
-class ScaledDeploymentArgs(TypedDict):
-    """The Deployment to scale."""
-
-    name: str
-    app: str
-    """Value of the pods' label `app`."""
-    namespace: NotRequired[str]
-    metrics_port: NotRequired[str]
-    """Name of the container port with the server's metrics."""
-
-
-class JetStreamAutoscalingArgs(TypedDict):
-    """Arguments of a `JetStreamAutoscaling`."""
-
-    name: str
-    """Name of the HorizontalPodAutoscaler."""
-    deployment: ScaledDeploymentArgs
-    cluster: str
-    """Name of the cluster, which selects the metrics."""
-    adapter: str
-    """Metrics adapter of the cluster: `stackdriver` or `prometheus`."""
-    max_replicas: int
-    metrics: list[ScaledMetricArgs]
-    """Metrics to scale by. The one that needs the most replicas decides."""
-    server: NotRequired[str]
-    """Not used by the component, which reads `deployment`."""
-    min_replicas: NotRequired[int]
-    scrape_interval_seconds: NotRequired[int]
-    """Seconds between scrapes of the server's metrics."""
-    scale_out_window_seconds: NotRequired[int]
-    scale_in_window_seconds: NotRequired[int]
-    tpu_container: NotRequired[str]
-    """Container whose TPU memory counts. Default: any of `tpu_containers`."""
-    tpu_containers: NotRequired[list[str]]
-    """Containers of which one has the chips. Default: the containers of a JetStream pod."""
-    monitored: NotRequired[bool]
-    """The server already has a PodMonitoring, so the component creates none."""
 
 
 class JetStreamAutoscaling(Component):
@@ -78,7 +31,7 @@ class JetStreamAutoscaling(Component):
     Nothing changes within a tolerance of 10 %. If a metric can't be read, the server does not scale in; other metrics
     can still scale it out.
 
-    Refused: arguments that `settings.model.Autoscaler` refuses.
+    Refused: ValueError for an autoscaler without `deployment`, even if it has a `server`.
 
     Sources: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
@@ -87,14 +40,31 @@ class JetStreamAutoscaling(Component):
 
     autoscaler_name: pulumi.Output[str]
 
-    def __init__(self, name: str, args: JetStreamAutoscalingArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: Autoscaler,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: str,
+        tpu_containers: Sequence[str] = tuple(TPU_CONTAINERS),
+        monitored: bool = False,
+    ) -> None:
+        """Create the autoscaler.
+
+        Args:
+            cluster: Name of the cluster, which selects the metrics.
+            tpu_containers: Containers of which one has the chips. Default: the containers of a JetStream pod.
+            monitored: The server already has a PodMonitoring, so the component creates none.
+        """
         super().__init__(name, opts)
-        spec = read(Autoscaler, name, args)
-        target = read(ExistingDeployment, name, args["deployment"])
-        containers = [spec.tpu_container] if spec.tpu_container else args.get("tpu_containers", [*TPU_CONTAINERS])
+        spec, target = args, args.deployment
+        if target is None:
+            raise ValueError(f"autoscaler {spec.name}: a JetStreamAutoscaling needs the deployment to scale")
+        namespace, containers = target.namespace, [spec.tpu_container] if spec.tpu_container else list(tpu_containers)
         inside = pulumi.ResourceOptions(parent=self)
 
-        if any(METRICS[scaled.metric].of_server for scaled in spec.metrics) and not args.get("monitored"):
+        if any(METRICS[scaled.metric].of_server for scaled in spec.metrics) and not monitored:
             k8s.apiextensions.CustomResource(
                 f"{target.namespace}/{POD_MONITORING}",
                 api_version=POD_MONITORING_API,
@@ -120,9 +90,7 @@ class JetStreamAutoscaling(Component):
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
                 "min_replicas": spec.min_replicas,
                 "max_replicas": spec.max_replicas,
-                "metrics": [
-                    metric(scaled, spec, args["cluster"], target.namespace, containers) for scaled in spec.metrics
-                ],
+                "metrics": [metric(scaled, spec, cluster, namespace, containers) for scaled in spec.metrics],
                 "behavior": {
                     "scale_up": {"stabilization_window_seconds": spec.scale_out_window_seconds},
                     "scale_down": {"stabilization_window_seconds": spec.scale_in_window_seconds},

@@ -1,6 +1,7 @@
 """Kueue and JobSet, with resource flavors, cluster queues and priority classes."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -19,9 +20,10 @@ from catalog.versions import (
     KUEUE_VERSION,
 )
 from components.base import Component
-from components.cluster_queue import ClusterQueueArgs, FlavorArgs, cluster_queue, flavor_spec
+from components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from components.retry import kueue_hook
 from components.rollout import wait_for_rollout
+from settings.model import ClusterQueue, PriorityClass
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
@@ -58,42 +60,6 @@ SPREAD = {
 }
 
 
-class PriorityClassArgs(TypedDict):
-    """A Kubernetes PriorityClass. Kueue orders and preempts workloads by it."""
-
-    name: str
-    value: int
-    preemption: NotRequired[str]
-    """`Never` or `PreemptLowerPriority`."""
-    global_default: NotRequired[bool]
-    description: NotRequired[str]
-
-
-class KueueStackArgs(TypedDict):
-    """Arguments of a `KueueStack`."""
-
-    namespaces: list[str]
-    """Namespaces whose workloads Kueue manages. Elsewhere it ignores even workloads with a queue's label. An empty list
-    means all namespaces except those of the system."""
-    flavors: NotRequired[list[FlavorArgs]]
-    cluster_queues: NotRequired[list[ClusterQueueArgs]]
-    priority_classes: NotRequired[list[PriorityClassArgs]]
-    jobset: NotRequired[bool]
-    """Also install JobSet."""
-    kueue_version: NotRequired[str]
-    """Version of Kueue's chart. Default: the pinned version."""
-    jobset_version: NotRequired[str]
-    """Version of JobSet's chart. Default: the pinned version."""
-    manager_replicas: NotRequired[int]
-    """Number of pods of Kueue's manager. Default: 1."""
-    pods_ready_timeout_seconds: NotRequired[int]
-    """Seconds after admission within which all pods of a workload must be ready. 0 means no limit. Default: 0."""
-    quota_metrics: NotRequired[bool]
-    """Let Kueue report metrics of quotas and their use."""
-    kubeconfig: NotRequired[pulumi.Input[str]]
-    """Cluster in which an update waits for the rollout of the manager. Default: no wait."""
-
-
 class KueueStack(Component):
     """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and optionally JobSet.
 
@@ -111,8 +77,8 @@ class KueueStack(Component):
     the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten minutes: the
     old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
-    Refused: by Helm, a second Kueue or JobSet of this name in the cluster; by Kueue's webhook, an invalid cluster
-    queue.
+    Refused: ValueError for a quota that is `derive`; by Helm, a second Kueue or JobSet of this name in the cluster; by
+    Kueue's webhook, an invalid cluster queue.
 
     Sources: https://kueue.sigs.k8s.io/docs/installation/,
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
@@ -123,16 +89,49 @@ class KueueStack(Component):
 
     version: pulumi.Output[str]
 
-    def __init__(self, name: str, args: KueueStackArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        namespaces: Sequence[str],
+        flavors: Sequence[NodeFlavor] = (),
+        cluster_queues: Sequence[ClusterQueue] = (),
+        priority_classes: Sequence[PriorityClass] = (),
+        jobset: bool = False,
+        kueue_version: str | None = None,
+        jobset_version: str | None = None,
+        manager_replicas: int = 1,
+        pods_ready_timeout_seconds: int = 0,
+        quota_metrics: bool = False,
+        kubeconfig: pulumi.Input[str] | None = None,
+    ) -> None:
+        """Install Kueue with its queues.
+
+        Args:
+            namespaces: Namespaces whose workloads Kueue manages. Elsewhere it ignores even workloads with a queue's
+                label. An empty list means all namespaces except those of the system.
+            flavors: Types of nodes with quota of their own.
+            cluster_queues: Quotas, and how cluster queues share them.
+            priority_classes: Kubernetes PriorityClasses.
+            jobset: Also install JobSet.
+            kueue_version: Version of Kueue's chart. Default: the pinned version.
+            jobset_version: Version of JobSet's chart. Default: the pinned version.
+            manager_replicas: Number of pods of Kueue's manager.
+            pods_ready_timeout_seconds: Seconds after admission within which all pods of a workload must be ready. 0
+                means no limit.
+            quota_metrics: Let Kueue report metrics of quotas and their use.
+            kubeconfig: Cluster in which an update waits for the rollout of the manager. Default: no wait.
+        """
         super().__init__(name, opts)
-        for priority in args.get("priority_classes", []):
+        for priority in priority_classes:
             k8s.scheduling.v1.PriorityClass(
-                priority["name"],
-                metadata={"name": priority["name"]},
-                value=priority["value"],
-                preemption_policy=priority.get("preemption", "PreemptLowerPriority"),
-                global_default=priority.get("global_default", False),
-                description=priority.get("description", ""),
+                priority.name,
+                metadata={"name": priority.name},
+                value=priority.value,
+                preemption_policy=priority.preemption,
+                global_default=priority.global_default,
+                description=priority.description,
                 opts=pulumi.ResourceOptions(parent=self),
             )
 
@@ -140,9 +139,9 @@ class KueueStack(Component):
         namespace = k8s.core.v1.Namespace(
             NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
         )
-        jobset = self._jobset(args.get("jobset_version", JOBSET_VERSION)) if args.get("jobset") else []
-        version = args.get("kueue_version", KUEUE_VERSION)
-        kubeconfig = args.get("kubeconfig")
+        jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
+        version = kueue_version or KUEUE_VERSION
+        manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds)
         release = k8s.helm.v3.Release(
             RELEASE,
             name=RELEASE,
@@ -150,43 +149,43 @@ class KueueStack(Component):
             chart=KUEUE_CHART,
             version=version,
             skip_await=True,  # the hook below waits until Kueue answers
-            values=chart_values(args, version),
+            values=chart_values(version, manager_replicas, manager),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # JobSet must exist before Kueue starts, and until Kueue has released the last JobSet.
-                depends_on=[namespace, *self._aggregated_roles(), *jobset],
+                depends_on=[namespace, *self._aggregated_roles(), *jobset_release],
                 hooks=wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
             ),
         )
         hook = kueue_hook(f"queues of {name}")
         checks = [
-            self._queued_provisioning(flavor, release, hook)
-            for flavor in args.get("flavors", [])
-            if flavor.get("queued_resource")
+            self._queued_provisioning(flavor, flavor.queued_resource, release, hook)
+            for flavor in flavors
+            if flavor.queued_resource
         ]
-        flavors = {
-            flavor["name"]: k8s.apiextensions.CustomResource(
-                flavor["name"],
+        resource_flavors = {
+            flavor.name: k8s.apiextensions.CustomResource(
+                flavor.name,
                 api_version=KUEUE_API,
                 kind="ResourceFlavor",
-                metadata={"name": flavor["name"]},
+                metadata={"name": flavor.name},
                 **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
             )
-            for flavor in args.get("flavors", [])
+            for flavor in flavors
         }
-        queued = {flavor["name"] for flavor in args.get("flavors", []) if flavor.get("queued_resource")}
-        for queue in args.get("cluster_queues", []):
+        queued = {flavor.name for flavor in flavors if flavor.queued_resource}
+        for queue in cluster_queues:
             k8s.apiextensions.CustomResource(
-                queue["name"],
+                queue.name,
                 api_version=KUEUE_API,
                 kind="ClusterQueue",
-                metadata={"name": queue["name"]},
+                metadata={"name": queue.name},
                 spec=cluster_queue(queue, queued),
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     # Kueue keeps a flavor while a queue uses it.
-                    depends_on=[release, *checks, *(flavors[quota["flavor"]] for quota in queue["flavors"])],
+                    depends_on=[release, *checks, *(resource_flavors[quota.flavor] for quota in queue.flavors)],
                     hooks=hook,
                 ),
             )
@@ -237,11 +236,11 @@ class KueueStack(Component):
         return [release]
 
     def _queued_provisioning(
-        self, queued: FlavorArgs, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
+        self, queued: NodeFlavor, resource: str, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
     ) -> pulumi.Resource:
         """The admission check of a flavor, with the same name, and its provisioning request settings."""
-        flavor = queued["name"]
-        topology = queued.get("node_labels", {}).get(GKE_TPU_TOPOLOGY)
+        flavor = queued.name
+        topology = (queued.node_labels or {}).get(GKE_TPU_TOPOLOGY)
         configuration = k8s.apiextensions.CustomResource(
             f"{flavor}-provisioning",
             api_version=KUEUE_API,
@@ -249,7 +248,7 @@ class KueueStack(Component):
             metadata={"name": flavor},
             spec={
                 "provisioningClassName": QUEUED_PROVISIONING,
-                "managedResources": [queued["queued_resource"]],
+                "managedResources": [resource],
                 # Google's template for queued TPUs: cluster-toolkit, examples/dws-sample-workloads/tpu-dws-queues.
                 **({"parameters": {"tpu-topology": topology}} if topology else {}),
                 # The pods run on the nodes that were provisioned for them.
@@ -289,9 +288,8 @@ def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
         )
 
 
-def chart_values(args: KueueStackArgs, version: str) -> dict[str, Any]:
+def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[str, Any]:
     """Values of Kueue's chart. Sets the image: the chart in Kueue's repository defaults to another."""
-    replicas = args.get("manager_replicas", 1)
     memory = "512Mi" if replicas == 1 else "1Gi"
     return {
         "controllerManager": {
@@ -305,7 +303,7 @@ def chart_values(args: KueueStackArgs, version: str) -> dict[str, Any]:
                 },
             },
         },
-        "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(manager_configuration(args), sort_keys=False)},
+        "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(manager, sort_keys=False)},
     }
 
 
@@ -320,9 +318,10 @@ def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
     return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
 
-def manager_configuration(args: KueueStackArgs) -> dict[str, Any]:
+def manager_configuration(
+    namespaces: Sequence[str], quota_metrics: bool, pods_ready_timeout_seconds: int
+) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
-    namespaces = args["namespaces"]
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
     if not namespaces:  # queues for other programs: any namespace except the system's
         managed = {**managed, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
@@ -332,7 +331,7 @@ def manager_configuration(args: KueueStackArgs) -> dict[str, Any]:
         "health": {"healthProbeBindAddress": ":8081"},
         "metrics": {
             "bindAddress": ":8443",
-            **({"enableClusterQueueResources": True} if args.get("quota_metrics") else {}),
+            **({"enableClusterQueueResources": True} if quota_metrics else {}),
         },
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
@@ -349,5 +348,5 @@ def manager_configuration(args: KueueStackArgs) -> dict[str, Any]:
         "clientConnection": {"qps": 50, "burst": 100},
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
         "integrations": {"frameworks": FRAMEWORKS},
-        **wait_for_pods_ready(args.get("pods_ready_timeout_seconds", 0)),
+        **wait_for_pods_ready(pods_ready_timeout_seconds),
     }

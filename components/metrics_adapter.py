@@ -1,7 +1,5 @@
 """The metrics adapter, which serves metrics of Cloud Monitoring to the HorizontalPodAutoscaler."""
 
-from typing import NotRequired, TypedDict
-
 import pulumi
 import pulumi_kubernetes as k8s
 
@@ -13,21 +11,6 @@ from components.prometheus_adapter import prometheus_adapter
 from components.stackdriver_adapter import stackdriver_adapter
 
 EXTERNAL_METRICS = "v1beta1.external.metrics.k8s.io"
-
-
-class MetricsAdapterArgs(TypedDict):
-    """Arguments of a `MetricsAdapter`."""
-
-    adapter: str
-    """`stackdriver` or `prometheus`."""
-    project: str
-    """Id of the Google Cloud project."""
-    cluster: str
-    """Name of the cluster, which selects the metrics."""
-    workload_pool: pulumi.Input[str]
-    """The project's workload identity pool, an output of the cluster. Grants wait for it."""
-    tpu_metrics: NotRequired[bool]
-    """Also collect the metrics of the TPU device plugin."""
 
 
 class MetricsAdapter(Component):
@@ -51,21 +34,40 @@ class MetricsAdapter(Component):
     external_api: pulumi.Output[str]
     """Name of the APIService of external metrics, known once it exists."""
 
-    def __init__(self, name: str, args: MetricsAdapterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(name, opts)
-        if args["adapter"] not in (STACKDRIVER, PROMETHEUS):
-            raise ValueError(f"{name}: unknown adapter {args['adapter']}. Use {STACKDRIVER} or {PROMETHEUS}")
-        hooks = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: explain", explain)])
-        parts = AdapterParts(self, hooks, args["project"], args["cluster"], args["workload_pool"])
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        adapter: str,
+        project: str,
+        cluster: str,
+        workload_pool: pulumi.Input[str],
+        tpu_metrics: bool = False,
+    ) -> None:
+        """Install the adapter.
 
-        api = stackdriver_adapter(parts) if args["adapter"] == STACKDRIVER else prometheus_adapter(parts)
-        if args.get("tpu_metrics"):
-            tpu_metrics(parts)
+        Args:
+            adapter: `stackdriver` or `prometheus`.
+            project: Id of the Google Cloud project.
+            cluster: Name of the cluster, which selects the metrics.
+            workload_pool: The project's workload identity pool, an output of the cluster. Grants wait for it.
+            tpu_metrics: Also collect the metrics of the TPU device plugin.
+        """
+        super().__init__(name, opts)
+        if adapter not in (STACKDRIVER, PROMETHEUS):
+            raise ValueError(f"{name}: unknown adapter {adapter}. Use {STACKDRIVER} or {PROMETHEUS}")
+        hooks = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: explain", explain)])
+        parts = AdapterParts(self, hooks, project, cluster, workload_pool)
+
+        api = stackdriver_adapter(parts) if adapter == STACKDRIVER else prometheus_adapter(parts)
+        if tpu_metrics:
+            collect_tpu_metrics(parts)
         self.external_api = api.metadata.name.apply(lambda registered: registered or EXTERNAL_METRICS)
         self.register_outputs({"externalApi": self.external_api})
 
 
-def tpu_metrics(parts: AdapterParts) -> None:
+def collect_tpu_metrics(parts: AdapterParts) -> None:
     """Collect the metrics of the TPU device plugin."""
     plugin = {"k8s-app": "tpu-device-plugin"}
     k8s.apiextensions.CustomResource(

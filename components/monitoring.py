@@ -1,7 +1,7 @@
 """Dashboards and alerts in Cloud Monitoring, and the collection of Kueue's metrics."""
 
 import json
-from typing import NotRequired, TypedDict
+from collections.abc import Sequence
 
 import pulumi
 import pulumi_gcp as gcp
@@ -11,7 +11,7 @@ from catalog import dashboards
 from catalog.dashboards import Chart, MonitoredServer
 from catalog.namespaces import METRICS_COLLECTORS
 from catalog.versions import POD_MONITORING_API
-from components.base import Component, read
+from components.base import Component
 from components.kueue import NAMESPACE, RELEASE
 from settings.model import Monitoring
 
@@ -26,40 +26,6 @@ METRICS_ROLE = f"{RELEASE}-metrics-reader"
 MANAGER_LABELS = {"control-plane": "controller-manager", "app.kubernetes.io/instance": RELEASE}
 METRICS_PORT = "metrics"
 INTERVAL = "30s"
-
-
-class MonitoredServerArgs(TypedDict):
-    """A model server to monitor."""
-
-    namespace: str
-    name: str
-    """Name of its Deployment."""
-    engine: NotRequired[str]
-    """`tgi`, `vllm` or `jetstream`, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
-
-
-class SystemMonitoringArgs(TypedDict):
-    """Arguments of a `SystemMonitoring`. All except `project` and `cluster` have defaults."""
-
-    project: str
-    """Id of the Google Cloud project."""
-    cluster: str
-    """Name of the cluster, which selects its metrics among those of the project."""
-    queues: NotRequired[bool]
-    """Kueue runs in the cluster."""
-    servers: NotRequired[list[MonitoredServerArgs]]
-    job_namespaces: NotRequired[list[str]]
-    """Namespaces in which Jobs run."""
-    jobsets: NotRequired[bool]
-    accelerators: NotRequired[bool]
-    tpus: NotRequired[bool]
-    dashboards: NotRequired[bool]
-    alerts: NotRequired[bool]
-    channels: NotRequired[list[str]]
-    """Notification channels: `projects/PROJECT/notificationChannels/ID`."""
-    queue_stuck_minutes: NotRequired[int]
-    preemptions_per_hour: NotRequired[int]
-    server_down_minutes: NotRequired[int]
 
 
 class SystemMonitoring(Component):
@@ -78,7 +44,7 @@ class SystemMonitoring(Component):
     Google chooses the ids of dashboards and alerts. If an `up` is killed while it creates one, the next `up` may create
     a second one; delete the older one yourself.
 
-    Refused: arguments that `settings.model.Monitoring` refuses; by Google, a channel that doesn't exist.
+    Refused: by Google, a channel that doesn't exist.
 
     Never run on Google Cloud. Tests check the bodies against Google's discovery documents, and the queries with
     Prometheus.
@@ -92,24 +58,42 @@ class SystemMonitoring(Component):
 
     dashboard_ids: pulumi.Output[list[str]]
 
-    def __init__(self, name: str, args: SystemMonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: Monitoring,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        cluster: str,
+        queues: bool = False,
+        servers: Sequence[MonitoredServer] = (),
+        job_namespaces: Sequence[str] = (),
+        jobsets: bool = False,
+        accelerators: bool = False,
+        tpus: bool = False,
+    ) -> None:
+        """Create dashboards and alerts.
+
+        Args:
+            project: Id of the Google Cloud project.
+            cluster: Name of the cluster, which selects its metrics among those of the project.
+            queues: Kueue runs in the cluster.
+            servers: Model servers to monitor.
+            job_namespaces: Namespaces in which Jobs run.
+            jobsets: JobSets run in the cluster.
+            accelerators: The cluster has accelerators.
+            tpus: The cluster has TPUs.
+        """
         super().__init__(name, opts)
-        monitoring = read(Monitoring, name, args)
-        self._project, self._cluster = args["project"], args["cluster"]
+        monitoring = args
+        self._project, self._cluster = project, cluster
         self._channels = monitoring.channels
-        servers = [
-            MonitoredServer(server["namespace"], server["name"], server.get("engine"))
-            for server in args.get("servers", [])
-        ]
-        queues = args.get("queues", False)
+        charts_by_topic = all_charts(cluster, queues, servers, job_namespaces, jobsets, accelerators, tpus)
 
         if queues:
             self._collect_kueue()
-        created = (
-            [self._dashboard(topic, charts) for topic, charts in all_charts(args, servers)]
-            if monitoring.dashboards
-            else []
-        )
+        created = [self._dashboard(topic, charts) for topic, charts in charts_by_topic] if monitoring.dashboards else []
         if monitoring.alerts and queues:
             self._queue_alerts(monitoring)
         for server in servers if monitoring.alerts else []:
@@ -275,16 +259,23 @@ class SystemMonitoring(Component):
         )
 
 
-def all_charts(args: SystemMonitoringArgs, servers: list[MonitoredServer]) -> list[tuple[str, list[Chart]]]:
+def all_charts(
+    cluster: str,
+    queues: bool,
+    servers: Sequence[MonitoredServer],
+    job_namespaces: Sequence[str],
+    jobsets: bool,
+    accelerators: bool,
+    tpus: bool,
+) -> list[tuple[str, list[Chart]]]:
     """The charts of each dashboard, by topic, for the parts that the stack has."""
-    cluster, queues = args["cluster"], args.get("queues", False)
     topics: list[tuple[str, list[Chart]]] = []
     if queues:
         topics.append(("queues", dashboards.queue_charts(cluster)))
     if servers:
-        topics.append(("servers", dashboards.server_charts(cluster, servers)))
-    if args.get("accelerators"):
-        topics.append(("accelerators", dashboards.accelerator_charts(cluster, args.get("tpus", False))))
-    if namespaces := args.get("job_namespaces"):
-        topics.append(("jobs", dashboards.job_charts(cluster, namespaces, queues, args.get("jobsets", False))))
+        topics.append(("servers", dashboards.server_charts(cluster, list(servers))))
+    if accelerators:
+        topics.append(("accelerators", dashboards.accelerator_charts(cluster, tpus)))
+    if job_namespaces:
+        topics.append(("jobs", dashboards.job_charts(cluster, list(job_namespaces), queues, jobsets)))
     return topics

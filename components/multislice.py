@@ -1,15 +1,16 @@
 """A training run over several TPU slices: a JobSet with one child Job per slice."""
 
-from typing import Any, NotRequired, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog.nodes import GKE_NODEPOOL
 from catalog.versions import JOBSET_API
-from components.base import Component, read
+from components.base import Component
 from components.runs import (
-    TpuRunArgs,
+    SliceNodes,
     metadata,
     options,
     pod_failure_policy,
@@ -17,7 +18,6 @@ from components.runs import (
     template_metadata,
     tpu_pod,
 )
-from components.workload import TpuSliceArgs
 from settings.model import Multislice
 from settings.plan import ignores_disruptions, run_name
 
@@ -25,22 +25,6 @@ from settings.plan import ignores_disruptions, run_name
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
 # Name of the JobSet's replicated Job, or the prefix if each slice has its own.
 SLICE = "slice"
-
-
-class MultisliceJobArgs(TpuRunArgs):
-    """Arguments of a `MultisliceJob`."""
-
-    slices: int
-    kind: NotRequired[str]
-    pools: NotRequired[list[str]]
-    """Not used by the component, which reads `node_selector`, `only_pools` and `pool_of_slice`."""
-    tpu: NotRequired[TpuSliceArgs]
-    """Not used by the component, which reads `node_selector`, `hosts` and `chips_per_host`."""
-    host_network: NotRequired[bool]
-    max_restarts: NotRequired[int]
-    """Maximum number of restarts of the JobSet after a slice fails."""
-    pool_of_slice: NotRequired[list[str]]
-    """Node pool of each slice, which its pods select by name. Default: JobSet picks a free pool for each slice."""
 
 
 class MultisliceJob(Component):
@@ -61,7 +45,7 @@ class MultisliceJob(Component):
     `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` provides the Hugging Face token.
     With `host_network` pods use the network of their node. They then have no workload identity, so no bucket.
 
-    Refused: arguments that `settings.model.Multislice` refuses; by JobSet's webhook, a changed run with a fixed name.
+    Refused: by JobSet's webhook, a changed run with a fixed name.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/tpu-multislice-kueue,
     https://jobset.sigs.k8s.io/docs/concepts/, https://kueue.sigs.k8s.io/docs/tasks/run/jobsets/
@@ -70,12 +54,43 @@ class MultisliceJob(Component):
     job_name: pulumi.Output[str]
     """Name of the JobSet."""
 
-    def __init__(self, name: str, args: MultisliceJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: Multislice,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        hosts: int,
+        chips_per_host: int,
+        node_selector: Mapping[str, str] | None = None,
+        only_pools: Sequence[str] = (),
+        pool_of_slice: Sequence[str] = (),
+        queued_seconds: int | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        last_in_queue: bool = False,
+    ) -> None:
+        """Create the run.
+
+        Args:
+            hosts: Machines of one slice. Each runs one pod.
+            chips_per_host: TPU chips of one pod, which are all chips of its machine. See
+                `settings.plan.workload_slice`.
+            node_selector: Labels of the nodes to run on.
+            only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
+                the labels.
+            pool_of_slice: Node pool of each slice, which its pods select by name. Default: JobSet picks a free pool for
+                each slice.
+            queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
+                nodes.
+            kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
+                runs that are created within a second in any order.
+            last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+        """
         super().__init__(name, opts)
-        run = read(Multislice, name, args)
+        run = args
         jobset = run_name(run)
-        pools = args.get("pool_of_slice", [])
-        annotations = {**({} if pools else EXCLUSIVE), **queued_annotations(args.get("queued_seconds"))}
+        nodes = SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds)
+        annotations = {**({} if pool_of_slice else EXCLUSIVE), **queued_annotations(queued_seconds)}
 
         resource = k8s.apiextensions.CustomResource(
             f"{run.namespace}/{jobset}",
@@ -85,11 +100,12 @@ class MultisliceJob(Component):
             spec={
                 "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
                 "replicatedJobs": [
-                    replicated_job(f"{SLICE}-{index}", 1, run, args, pool) for index, pool in enumerate(pools)
+                    replicated_job(f"{SLICE}-{index}", 1, run, hosts, nodes, pool)
+                    for index, pool in enumerate(pool_of_slice)
                 ]
-                or [replicated_job(SLICE, run.slices, run, args)],
+                or [replicated_job(SLICE, run.slices, run, hosts, nodes)],
             },
-            opts=options(run, name, self, [], args.get("kubeconfig"), args.get("last_in_queue", False)),
+            opts=options(run, name, self, [], kubeconfig, last_in_queue),
         )
 
         # Read from the resource: known in a preview, and after the JobSet in an update.
@@ -129,10 +145,10 @@ def slice_variables(jobset: str) -> list[dict[str, Any]]:
 
 
 def replicated_job(
-    name: str, replicas: int, run: Multislice, args: MultisliceJobArgs, pool: str | None = None
+    name: str, replicas: int, run: Multislice, hosts: int, nodes: SliceNodes, pool: str | None = None
 ) -> dict[str, Any]:
     """Child Jobs of one template, with a pod on each machine of a slice. `pool` fixes the node pool."""
-    pod = tpu_pod(run, args)
+    pod = tpu_pod(run, nodes)
     if ignores_disruptions(run):
         pod["restartPolicy"] = "Never"
     if pool is not None:
@@ -141,7 +157,6 @@ def replicated_job(
         pod["nodeSelector"] = {**pod.get("nodeSelector", {}), GKE_NODEPOOL: pool}
     if run.host_network:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    hosts = args["hosts"]
     return {
         "name": name,
         "replicas": replicas,

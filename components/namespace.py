@@ -1,6 +1,7 @@
 """A namespace with the Secrets, service accounts and local queues that its workloads need."""
 
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
@@ -9,9 +10,10 @@ import yaml
 
 from catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 from catalog.workload_identity import SECRET_ACCESSOR, principal
-from components.base import Component, TokenSecretArgs, look_up
+from components.base import Component, look_up
 from components.identity import after_workload_pool, project_number
 from components.retry import kueue_hook
+from settings.model import TokenSecret
 from settings.plan import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
@@ -19,14 +21,18 @@ TOKEN_SYNC = "hf-token-sync"
 TOKEN_PATH = "token"
 
 
-class LocalQueueArgs(TypedDict):
+@dataclass(frozen=True)
+class NamespaceQueue:
     """A Kueue LocalQueue, which submits workloads of the namespace to a cluster queue."""
 
     name: str
+    """Name of the local queue. Workloads select it by this name."""
     cluster_queue: str
+    """Cluster queue that provides the quota."""
 
 
-class SecretManagerArgs(TypedDict):
+@dataclass(frozen=True)
+class SecretManager:
     """A secret of Secret Manager, and the project and pool of the identity that reads it."""
 
     secret: str
@@ -35,23 +41,6 @@ class SecretManagerArgs(TypedDict):
     """Id of the cluster's project."""
     workload_pool: pulumi.Input[str]
     """The project's workload identity pool, an output of the cluster. The grant waits for it."""
-
-
-class WorkloadNamespaceArgs(TypedDict):
-    """Arguments of a `WorkloadNamespace`."""
-
-    name: str
-    labels: NotRequired[dict[str, str]]
-    """Labels of the namespace, such as its Pod Security level. Not for `default`."""
-    token: NotRequired[pulumi.Input[str]]
-    """The Hugging Face token, a Pulumi secret."""
-    token_from: NotRequired[SecretManagerArgs]
-    """Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster."""
-    token_secrets: NotRequired[list[TokenSecretArgs]]
-    """Kubernetes Secrets to create with the token, each with its key."""
-    service_accounts: NotRequired[list[str]]
-    """Service accounts to create. `default` always exists."""
-    local_queues: NotRequired[list[LocalQueueArgs]]
 
 
 class WorkloadNamespace(Component):
@@ -78,56 +67,76 @@ class WorkloadNamespace(Component):
 
     namespace_name: pulumi.Output[str]
 
-    def __init__(self, name: str, args: WorkloadNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        namespace: str,
+        labels: Mapping[str, str] | None = None,
+        token: pulumi.Input[str] | None = None,
+        token_from: SecretManager | None = None,
+        token_secrets: Sequence[TokenSecret] = (),
+        service_accounts: Sequence[str] = (),
+        local_queues: Sequence[NamespaceQueue] = (),
+    ) -> None:
+        """Create the namespace.
+
+        Args:
+            namespace: Name of the namespace.
+            labels: Labels of the namespace, such as its Pod Security level. Not for `default`.
+            token: The Hugging Face token, a Pulumi secret.
+            token_from: Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster.
+            token_secrets: Kubernetes Secrets to create with the token, each with its key.
+            service_accounts: Service accounts to create. `default` always exists.
+            local_queues: Local queues to create.
+        """
         super().__init__(name, opts)
-        secrets = args.get("token_secrets", [])
-        token, token_from = args.get("token"), args.get("token_from")
         sources = sum(source is not None and source != "" for source in (token, token_from))
-        if secrets and sources != 1:
+        if token_secrets and sources != 1:
             count = "Both are set" if sources else "Neither is set"
             raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
 
         created: list[pulumi.CustomResource] = []
-        if args["name"] != DEFAULT_NAMESPACE:
+        if namespace != DEFAULT_NAMESPACE:
             child = pulumi.ResourceOptions(parent=self)
-            metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": args["name"]}
-            if args.get("labels"):
-                metadata["labels"] = args["labels"]
-            created.append(k8s.core.v1.Namespace(args["name"], metadata=metadata, opts=child))
+            metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
+            if labels:
+                metadata["labels"] = labels
+            created.append(k8s.core.v1.Namespace(namespace, metadata=metadata, opts=child))
         inside = pulumi.ResourceOptions(parent=self, depends_on=created)
         keys_of = {
-            secret["name"]: sorted({other["key"] for other in secrets if other["name"] == secret["name"]})
-            for secret in secrets
+            secret.name: sorted({other.key for other in token_secrets if other.name == secret.name})
+            for secret in token_secrets
         }
-        if secrets and token_from is not None:
-            self._sync_token(name, args["name"], keys_of, token_from, inside)
+        if token_secrets and token_from is not None:
+            self._sync_token(name, namespace, keys_of, token_from, inside)
         for secret, keys in keys_of.items() if token_from is None else ():
             k8s.core.v1.Secret(
-                f"{args['name']}/{secret}",
-                metadata={"name": secret, "namespace": args["name"]},
+                f"{namespace}/{secret}",
+                metadata={"name": secret, "namespace": namespace},
                 type="Opaque",
                 string_data=dict.fromkeys(keys, pulumi.Output.secret(token if token is not None else "")),
                 opts=inside,
             )
-        for account in args.get("service_accounts", []):
+        for account in service_accounts:
             k8s.core.v1.ServiceAccount(
-                f"{args['name']}/{account}",
-                metadata={"name": account, "namespace": args["name"]},
+                f"{namespace}/{account}",
+                metadata={"name": account, "namespace": namespace},
                 opts=inside,
             )
-        queues = args.get("local_queues", [])
-        kueue = kueue_hook(f"namespace {name}") if queues else None
-        for queue in queues:
+        kueue = kueue_hook(f"namespace {name}") if local_queues else None
+        for queue in local_queues:
             k8s.apiextensions.CustomResource(
-                f"{args['name']}/{queue['name']}",
+                f"{namespace}/{queue.name}",
                 api_version=KUEUE_API,
                 kind="LocalQueue",
-                metadata={"name": queue["name"], "namespace": args["name"]},
-                spec={"clusterQueue": queue["cluster_queue"]},
+                metadata={"name": queue.name, "namespace": namespace},
+                spec={"clusterQueue": queue.cluster_queue},
                 opts=pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue),
             )
 
-        self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: args["name"])
+        self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)
         self.register_outputs({"namespaceName": self.namespace_name})
 
     def _sync_token(
@@ -135,11 +144,11 @@ class WorkloadNamespace(Component):
         name: str,
         namespace: str,
         keys_of: dict[str, list[str]],
-        token_from: SecretManagerArgs,
+        token_from: SecretManager,
         inside: pulumi.ResourceOptions,
     ) -> None:
         """Let GKE write the Secrets, each with the token under its keys."""
-        _, project, _, secret_id = token_from["secret"].split("/")
+        _, project, _, secret_id = token_from.secret.split("/")
         look_up(
             lambda: gcp.secretmanager.get_secret(
                 secret_id=secret_id, project=project, opts=pulumi.InvokeOptions(parent=self)
@@ -151,17 +160,17 @@ class WorkloadNamespace(Component):
         account = k8s.core.v1.ServiceAccount(
             f"{namespace}/{TOKEN_SYNC}", metadata={"name": TOKEN_SYNC, "namespace": namespace}, opts=inside
         )
-        number = project_number(token_from["project"], f"The grant on secret {secret_id} needs", self)
-        member = principal(number, token_from["project"], namespace, TOKEN_SYNC)
+        number = project_number(token_from.project, f"The grant on secret {secret_id} needs", self)
+        member = principal(number, token_from.project, namespace, TOKEN_SYNC)
         grant = gcp.secretmanager.SecretIamMember(
             f"{secret_id}/{namespace}/{TOKEN_SYNC}",
             project=project,
             secret_id=secret_id,
             role=SECRET_ACCESSOR,
-            member=after_workload_pool(member, token_from["workload_pool"]),
+            member=after_workload_pool(member, token_from.workload_pool),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        source = {"resourceName": f"{token_from['secret']}/versions/latest", "path": TOKEN_PATH}
+        source = {"resourceName": f"{token_from.secret}/versions/latest", "path": TOKEN_PATH}
         # The cluster serves these kinds only after its setting has taken effect.
         hooks = kueue_hook(f"token of {name}")
         provider_class = k8s.apiextensions.CustomResource(

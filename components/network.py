@@ -1,49 +1,13 @@
 """The VPC network of a cluster."""
 
-from typing import NotRequired, TypedDict
-
 import pulumi
 import pulumi_gcp as gcp
 
-from components.base import Component, read
+from components.base import Component
 from settings.model import Vpc
 
 # Names of the subnetwork's secondary ranges.
 PODS_RANGE, SERVICES_RANGE = "pods", "services"
-
-
-class VpcArgs(TypedDict, total=False):
-    """The VPC to create for a cluster."""
-
-    name: str
-    """Name of the network and its parts. Default: the cluster's name."""
-    nodes_cidr: str
-    """IP range of the nodes, a CIDR."""
-    pods_cidr: str
-    """IP range of the pods, a CIDR. GKE assigns each node a part of it."""
-    services_cidr: str
-    """IP range of the Services, a CIDR."""
-    nat: bool
-    """Create a Cloud NAT, through which private nodes reach the Internet."""
-
-
-class ClusterNetworkArgs(TypedDict):
-    """Arguments of a `ClusterNetwork`."""
-
-    name: str
-    """Name of the network, its subnetwork, its router and its NAT."""
-    project: str
-    """Id of the Google Cloud project."""
-    region: str
-    """Region of the cluster."""
-    nodes_cidr: NotRequired[str]
-    """IP range of the nodes, a CIDR."""
-    pods_cidr: NotRequired[str]
-    """IP range of the pods, a CIDR. GKE assigns each node a part of it."""
-    services_cidr: NotRequired[str]
-    """IP range of the Services, a CIDR."""
-    nat: NotRequired[bool]
-    """Create a Cloud NAT, through which private nodes reach the Internet."""
 
 
 class ClusterNetwork(Component):
@@ -57,7 +21,7 @@ class ClusterNetwork(Component):
     range from a cluster that uses it. The component creates no firewall rules: GKE creates those of its nodes, and the
     control plane of a new cluster reaches webhooks through Konnectivity, on any port.
 
-    Refused: arguments that `settings.model.Vpc` refuses; by Google, and earlier by `settings.rules`, ranges that
+    Refused: by Google, and earlier by `settings.rules`, ranges that
     overlap or are too small.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips,
@@ -71,10 +35,18 @@ class ClusterNetwork(Component):
     subnetwork: pulumi.Output[str]
     """`projects/…/regions/…/subnetworks/…`"""
 
-    def __init__(self, name: str, args: ClusterNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, args: Vpc, opts: pulumi.ResourceOptions | None = None, *, project: str, region: str
+    ) -> None:
+        """Create the network.
+
+        Args:
+            name: Name of the component, and of the network unless its section has one.
+            project: Id of the Google Cloud project.
+            region: Region of the cluster.
+        """
         super().__init__(name, opts)
-        spec = read(Vpc, name, args)
-        network_name, project, region = args["name"], args["project"], args["region"]
+        network_name = args.name or name
         network = gcp.compute.Network(
             network_name,
             name=network_name,
@@ -90,11 +62,11 @@ class ClusterNetwork(Component):
             project=project,
             region=region,
             network=network.id,
-            ip_cidr_range=spec.nodes_cidr,
+            ip_cidr_range=args.nodes_cidr,
             private_ip_google_access=True,
             secondary_ip_ranges=[
-                {"range_name": PODS_RANGE, "ip_cidr_range": spec.pods_cidr},
-                {"range_name": SERVICES_RANGE, "ip_cidr_range": spec.services_cidr},
+                {"range_name": PODS_RANGE, "ip_cidr_range": args.pods_cidr},
+                {"range_name": SERVICES_RANGE, "ip_cidr_range": args.services_cidr},
             ],
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -103,7 +75,7 @@ class ClusterNetwork(Component):
                 replace_on_changes=["ipCidrRange", "secondaryIpRanges"],
             ),
         )
-        if spec.nat:
+        if args.nat:
             router = gcp.compute.Router(
                 network_name,
                 name=network_name,

@@ -1,23 +1,10 @@
 """The service account that nodes run as."""
 
-from typing import NotRequired, TypedDict
-
 import pulumi
 import pulumi_gcp as gcp
 
 from catalog.identities import NODE_ROLE, REGISTRY_ROLE, account_email
 from components.base import Component
-
-
-class NodeAccountArgs(TypedDict):
-    """Arguments of a `NodeAccount`."""
-
-    name: str
-    """Id of the account, 6 to 30 characters long."""
-    project: str
-    """Id of the Google Cloud project."""
-    registry_reader: NotRequired[bool]
-    """Let nodes pull images from the project's own Artifact Registry."""
 
 
 class NodeAccount(Component):
@@ -35,22 +22,37 @@ class NodeAccount(Component):
 
     email: pulumi.Output[str]
 
-    def __init__(self, name: str, args: NodeAccountArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        account_id: str,
+        project: str,
+        registry_reader: bool = False,
+    ) -> None:
+        """Create the account with its roles.
+
+        Args:
+            account_id: Id of the account, 6 to 30 characters long.
+            project: Id of the Google Cloud project.
+            registry_reader: Let nodes pull images from the project's own Artifact Registry.
+        """
         super().__init__(name, opts)
         account = gcp.serviceaccount.Account(
-            args["name"],
-            account_id=args["name"],
-            project=args["project"],
+            account_id,
+            account_id=account_id,
+            project=project,
             display_name="Nodes of GKE",
             opts=pulumi.ResourceOptions(parent=self),
         )
-        for role in [NODE_ROLE, *([REGISTRY_ROLE] if args.get("registry_reader") else [])]:
+        for role in [NODE_ROLE, *([REGISTRY_ROLE] if registry_reader else [])]:
             gcp.projects.IAMMember(
-                f"{args['name']}/{role.removeprefix('roles/')}",
-                project=args["project"],
+                f"{account_id}/{role.removeprefix('roles/')}",
+                project=project,
                 role=role,
                 member=account.member,
                 opts=pulumi.ResourceOptions(parent=self),
             )
-        self.email = account.member.apply(lambda _: account_email(args["name"], args["project"]))
+        self.email = account.member.apply(lambda _: account_email(account_id, project))
         self.register_outputs({"email": self.email})

@@ -1,106 +1,56 @@
 """What all runs share: a Job or JobSet that is created once and that no newer run replaces."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
-from components.base import TokenSecretArgs
 from components.queue_order import wait_for_workload
 from components.retry import kueue_hook
 from components.workload import (
     SHARED_MEMORY_MOUNT,
-    WorkloadArgs,
     environment,
     queue_label,
     resources,
     shared_memory,
 )
-from settings.model import FineTune, FuseVolume, Multislice, TpuBatch
+from settings.model import FuseVolume, Run, TpuRun
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
-
-Run = FineTune | Multislice | TpuBatch
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
 # that writes the spec differently must not repeat the run.
 SAME_RUN = ["spec"]
 # With a fixed name: only what Kueue writes into a Job at admission and reverts at suspension. The API refuses any other
 # difference.
-OWNED_BY_KUEUE = [
-    "spec.suspend",  # false while admitted
-    "spec.template.spec.nodeSelector",  # node labels of the flavor
-    "spec.template.spec.tolerations",  # tolerations of the flavor
-]
-# The same fields of a JobSet, in the template of each child Job.
-OWNED_BY_KUEUE_IN_JOBSETS = [
-    "spec.suspend",
-    "spec.replicatedJobs[*].template.spec.template.spec.nodeSelector",
-    "spec.replicatedJobs[*].template.spec.template.spec.tolerations",
-]
+OWNED_BY_KUEUE = {
+    "Job": [
+        "spec.suspend",  # false while admitted
+        "spec.template.spec.nodeSelector",  # node labels of the flavor
+        "spec.template.spec.tolerations",  # tolerations of the flavor
+    ],
+    "JobSet": [  # in the template of each child Job
+        "spec.suspend",
+        "spec.replicatedJobs[*].template.spec.template.spec.nodeSelector",
+        "spec.replicatedJobs[*].template.spec.template.spec.tolerations",
+    ],
+}
 
 # https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/
 MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
-class ContainerPortArgs(TypedDict):
-    """A port of a container, with the key of the Kubernetes API."""
-
-    containerPort: int
-
-
-class FuseVolumeArgs(TypedDict):
-    """A bucket mounted as a folder through the Cloud Storage FUSE CSI driver."""
-
-    bucket: str
-    """Name of the bucket."""
-    mount_path: NotRequired[str]
-    mount_options: NotRequired[str]
-    logging_severity: NotRequired[str]
-    """`trace`, `debug`, `info`, `warning` or `error`."""
-    sidecar_memory_limit: NotRequired[str]
-    """Bytes, as a Kubernetes quantity."""
-    sidecar_cpu: NotRequired[str]
-    """Request and limit in cores, as a Kubernetes quantity."""
-
-
-class TpuRunArgs(WorkloadArgs):
-    """Arguments that every run on TPUs has."""
+@dataclass(frozen=True)
+class SliceNodes:
+    """The nodes of a run on TPUs: keyword arguments of its component."""
 
     chips_per_host: int
-    """TPU chips of one pod, which are all chips of its machine. See `settings.plan.workload_slice`."""
-    hosts: int
-    """Machines of one slice. Each runs one pod."""
-    image: NotRequired[str]
-    container: NotRequired[str]
-    command: NotRequired[list[str]]
-    """Command of the container. Default: the command of the image."""
-    args: NotRequired[list[str]]
-    ports: NotRequired[list[int]]
-    """Ports that TPU workers listen on."""
-    privileged: NotRequired[bool]
-    volume: NotRequired[FuseVolumeArgs]
-    """Bucket to mount. Default: no bucket."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm in bytes, as a Kubernetes quantity. Default: 64 MiB."""
-    token_secret: NotRequired[TokenSecretArgs]
-    """Secret with the Hugging Face token, for the variable HF_TOKEN. Default: no token."""
-    ignore_disruptions: NotRequired[bool]
-    """Don't count disruptions of pods as failures. Default: true, unless the name is fixed."""
-    termination_grace_period_seconds: NotRequired[int]
-    """Seconds that a pod has to end. Default: 60, or Kubernetes' default if the name is fixed."""
-    fixed_name: NotRequired[bool]
-    """Name the run exactly `name`, without the hash of its content."""
-    only_pools: NotRequired[list[str]]
-    """Node pools that the pods may use, if other pools have the same labels. Default: any pool with the labels."""
-    queued_seconds: NotRequired[int]
-    """Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such nodes."""
-    kubeconfig: NotRequired[pulumi.Input[str]]
-    """Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit runs that are
-    created within a second in any order."""
-    last_in_queue: NotRequired[bool]
-    """The run is the last of its queue. If false, its creation takes one second longer."""
+    node_selector: Mapping[str, str]
+    only_pools: Sequence[str]
+    queued_seconds: int | None
 
 
 def options(
@@ -117,10 +67,10 @@ def options(
     """
     binding = hooks(run, name)
     if run.queue is not None and kubeconfig is not None:
-        kind = "jobset" if isinstance(run, Multislice) else "job"
+        kind = run.object_kind.lower()
         order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig, last_in_queue)
         binding = pulumi.ResourceHookBinding.merge(binding, order)
-    by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
+    by_kueue = OWNED_BY_KUEUE[run.object_kind]
     return pulumi.ResourceOptions(
         parent=parent,
         depends_on=depends_on,
@@ -144,7 +94,7 @@ def outlives(run: Run) -> bool:
 
 def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
     """Hooks that retry until the run can be admitted, and explain a refused change of a fixed name."""
-    kind = "JobSet" if isinstance(run, Multislice) else "Job"
+    kind = run.object_kind
 
     def explain(args: pulumi.ErrorHookArgs) -> bool:
         if run.fixed_name and any(refusal in args.errors[0] for refusal in ("already exists", "immutable")):
@@ -187,14 +137,14 @@ def queued_tolerations(seconds: int | None) -> list[Any]:
     return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
-def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
+def tpu_pod(run: TpuRun, nodes: SliceNodes) -> dict[str, Any]:
     """Spec of a TPU run's pods, with the API's field names: the SDK has no types for a JobSet."""
     container: dict[str, Any] = {
         "name": run.container,
         "image": run.image,
-        "resources": resources(run, args["chips_per_host"], GOOGLE_TPU),
+        "resources": resources(run, nodes.chips_per_host, GOOGLE_TPU),
     }
-    ports: list[ContainerPortArgs] = [{"containerPort": port} for port in run.ports]
+    ports = [{"containerPort": port} for port in run.ports]
     volumes: list[Any] = []
     mounts: list[Any] = []
     if run.shared_memory is not None:
@@ -215,12 +165,12 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
         container["securityContext"] = {"privileged": True}
 
     pod: dict[str, Any] = {"containers": [container]}
-    if args.get("node_selector"):
-        pod["nodeSelector"] = args["node_selector"]
-    if args.get("only_pools"):
-        pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(args["only_pools"])]}}}
-    if args.get("queued_seconds"):
-        pod["tolerations"] = queued_tolerations(args["queued_seconds"])
+    if nodes.node_selector:
+        pod["nodeSelector"] = nodes.node_selector
+    if nodes.only_pools:
+        pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(nodes.only_pools)]}}}
+    if nodes.queued_seconds:
+        pod["tolerations"] = queued_tolerations(nodes.queued_seconds)
     if run.priority_class:
         pod["priorityClassName"] = run.priority_class
     if run.service_account != "default":
@@ -232,7 +182,7 @@ def tpu_pod(run: TpuBatch | Multislice, args: TpuRunArgs) -> dict[str, Any]:
     return pod
 
 
-def template_metadata(run: TpuBatch | Multislice) -> dict[str, Any]:
+def template_metadata(run: TpuRun) -> dict[str, Any]:
     """Metadata of the pod template of a TPU run. Empty without labels and annotations."""
     optional = {"labels": run.labels, "annotations": fuse_annotations(run.volume) if run.volume else {}}
     known = {key: value for key, value in optional.items() if value}
@@ -269,9 +219,9 @@ def fuse_mount(volume: FuseVolume) -> Any:
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def of_pools(names: list[str]) -> dict[str, Any]:
+def of_pools(names: Sequence[str]) -> dict[str, Any]:
     """The node selector term that matches any of these pools."""
-    return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": names}]}
+    return {"matchExpressions": [{"key": GKE_NODEPOOL, "operator": "In", "values": list(names)}]}
 
 
 def metadata(run: Run, name: str, annotations: dict[str, str]) -> Any:

@@ -1,21 +1,20 @@
 """A model server: what all engines share."""
 
+from collections.abc import Mapping
 from math import ceil
-from typing import NotRequired, TypedDict
+from typing import Generic, TypeVar
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog.engines import ENGINES, Engine
 from catalog.versions import POD_MONITORING_API
-from components.base import Component
+from components.base import Component, section_of
 from components.readiness import first_replica
 from components.retry import kueue_hook
 from components.workload import (
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
-    GpuWorkloadArgs,
-    WorkloadArgs,
     environment,
     queue_label,
     resources,
@@ -32,85 +31,13 @@ SCRATCH_VOLUME = "ephemeral-volume"
 # Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
 HTTP_PORT, METRICS_PORT = "http", "metrics"
 
-
-class ScratchVolumeArgs(TypedDict):
-    """A disk that is created and deleted with each pod."""
-
-    mount_path: NotRequired[str]
-    size: NotRequired[str]
-    """Size in bytes, as a Kubernetes quantity."""
-    storage_class: NotRequired[str]
+S_co = TypeVar("S_co", bound=Server, covariant=True)
 
 
-class ModelShapeArgs(TypedDict):
-    """Dimensions of a model."""
-
-    parameters: int
-    layers: int
-    attention_heads: int
-    kv_heads: int
-    head_size: int
-    context_length: int
-    """Maximum number of tokens of a sequence."""
-    sliding_window: NotRequired[int]
-    """Window of sliding attention, in tokens."""
-    sliding_layers: NotRequired[int]
-    latent_size: NotRequired[int]
-    bytes_per_parameter: NotRequired[float]
-    kv_bytes: NotRequired[float]
-
-
-class ServerArgs(WorkloadArgs):
-    """Arguments of every server."""
-
-    model: str
-    """Model to serve, as the engine names it."""
-    engine: NotRequired[str]
-    app: NotRequired[str]
-    """Value of the label `app` that the Service selects. Default: the server's name."""
-    container: NotRequired[str]
-    """Name of the container that runs the model."""
-    image: NotRequired[str]
-    """Image of the container. Default: the pinned image of the engine."""
-    replicas: NotRequired[int]
-    autoscaled: NotRequired[bool]
-    """An autoscaler sets the number of replicas, so the Deployment omits it."""
-    port: NotRequired[int]
-    service: NotRequired[str]
-    """Name of the Service. Default: the server's name."""
-    scratch: NotRequired[ScratchVolumeArgs]
-    probes: NotRequired[bool]
-    disruption_budget: NotRequired[bool]
-    pod_monitoring: NotRequired[bool]
-    surge: NotRequired[bool]
-    """Roll out with one extra pod, which needs free quota. If false, roll out with one pod fewer."""
-    drain_seconds: NotRequired[int]
-    """Seconds during which a terminating pod still answers requests. 0 means none."""
-    termination_grace_period_seconds: NotRequired[int]
-    """Seconds that a pod has to terminate, including `drain_seconds`."""
-    ready_timeout_seconds: NotRequired[int]
-    """Seconds that an update waits for the first replica."""
-    model_shape: NotRequired[ModelShapeArgs]
-    """Not used by the component, only by checks of the configuration."""
-    kubeconfig: NotRequired[pulumi.Input[str]]
-    """Cluster in which an update waits for the first replica. Default: no wait."""
-
-
-class GpuServerArgs(ServerArgs, GpuWorkloadArgs):
-    """Arguments of every server on GPUs."""
-
-    gpus: NotRequired[int]
-    """GPUs per replica. The engine shards the model over them."""
-    quantize: NotRequired[str]
-    """Quantization method, as the engine names it."""
-    max_model_len: NotRequired[int]
-    """Maximum length of a sequence, prompt and answer together, in tokens."""
-
-
-class ModelServer(Component):
+class ModelServer(Component, Generic[S_co]):
     """A Deployment and its Service, with optional probes, disruption budget, PodMonitoring and scratch volume.
 
-    All engines share it. The component of an engine adds the containers; the one with the model comes first.
+    All engines share it. The component of an engine names its section as `ModelServer[Section]` and adds `containers`.
 
     The Deployment and its pods have the queue's label: for Kueue, each replica is a workload.
 
@@ -121,7 +48,7 @@ class ModelServer(Component):
     Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
     Deployment omits its replicas, and the autoscaler owns them.
 
-    Refused: arguments that the engine's section refuses; RunError if no replica is ready in time.
+    Refused: RunError if no replica is ready in time.
 
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/deployment/,
     https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes,
@@ -133,22 +60,31 @@ class ModelServer(Component):
     ready: pulumi.Output[bool]
     """Known once a replica is ready. False if nothing waits for one."""
 
+    # Give the pods environment variables for each Service of the namespace.
+    service_links = True
+
     def __init__(
         self,
         name: str,
-        server: Server,
-        args: ServerArgs,
-        containers: "list[k8s.core.v1.ContainerArgsDict]",
-        opts: pulumi.ResourceOptions | None,
-        service_ports: "list[k8s.core.v1.ServicePortArgsDict] | None" = None,
-        service_links: bool = True,
+        args: S_co,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        node_selector: Mapping[str, str] | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        autoscaled: bool = False,
     ) -> None:
-        """`service_ports` defaults to the server's port. `service_links` gives pods variables for each Service."""
+        """Create the server.
+
+        Args:
+            node_selector: Labels of the nodes to run on.
+            kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
+            autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+        """
         super().__init__(name, opts)
+        server = self.server = args
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
-        autoscaled = args.get("autoscaled", False)
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "selector": {"match_labels": selector},
@@ -158,7 +94,7 @@ class ModelServer(Component):
             },
             "template": {
                 "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}},
-                "spec": pod(server, containers, args.get("node_selector", {}), service_links),
+                "spec": pod(server, self.containers(), node_selector or {}, self.service_links),
             },
         }
         if not autoscaled:
@@ -183,7 +119,7 @@ class ModelServer(Component):
             spec={
                 "type": "ClusterIP",
                 "selector": selector,
-                "ports": service_ports or [{"protocol": "TCP", "port": server.port, "target_port": server.port}],
+                "ports": self.service_ports(),
             },
             opts=inside,
         )
@@ -209,9 +145,22 @@ class ModelServer(Component):
                 opts=inside,
             )
 
-        self.ready = first_replica(server, deployment, args.get("kubeconfig"))
+        self.ready = first_replica(server, deployment, kubeconfig)
         self.url = self.ready.apply(lambda _: f"http://{service}.{namespace}.svc.cluster.local:{server.port}")
         self.register_outputs({"url": self.url})
+
+    def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
+        """The containers of a pod. The one with the model comes first."""
+        raise NotImplementedError
+
+    def service_ports(self) -> "list[k8s.core.v1.ServicePortArgsDict]":
+        """The ports of the Service."""
+        return [{"protocol": "TCP", "port": self.server.port, "target_port": self.server.port}]
+
+
+def component_of(server: Server) -> type[ModelServer[Server]]:
+    """The component of a server's engine: the one whose section is of the server's type."""
+    return next(component for component in ModelServer.__subclasses__() if section_of(component) is type(server))
 
 
 def engine_of(server: Server) -> Engine:
@@ -250,7 +199,7 @@ def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Server, check
 def pod(
     server: Server,
     containers: "list[k8s.core.v1.ContainerArgsDict]",
-    node_selector: dict[str, str],
+    node_selector: Mapping[str, str],
     service_links: bool,
 ) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the server's pods.
@@ -266,7 +215,7 @@ def pod(
         "containers": containers,
         "termination_grace_period_seconds": server.termination_grace_period_seconds,
     }
-    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if isinstance(server, GpuServer) else []
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if server.shares_memory else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))
     if volumes:

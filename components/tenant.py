@@ -1,13 +1,14 @@
 """A tenant: rights, quotas, network policies and admission policy of a team's namespace."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog.namespaces import METRICS_COLLECTORS
 from catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
-from components.base import Component, read
+from components.base import Component
 from components.tenant_policy import CONDITIONS, KINDS, validations, variables
 from settings import model
 
@@ -34,33 +35,6 @@ NOT_INTERNET = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"
 # Address and port of the metadata servers that give pods their Google identity. The second is for Dataplane V2:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy#network-policy-and-workload-identity
 METADATA_SERVERS = [("169.254.169.252/32", 988), ("169.254.169.254/32", 80)]
-
-
-class TenantArgs(TypedDict):
-    """Arguments of a `Tenant`."""
-
-    name: str
-    """Name of the existing namespace."""
-    members: NotRequired[list[str]]
-    """Members, each `user:`, `group:` or `serviceAccount:` and an e-mail address."""
-    service_account: NotRequired[str]
-    """Service account that its workloads run as."""
-    deployer: NotRequired[str]
-    """Service account with the same rights as members, for a pipeline."""
-    priority_classes: NotRequired[list[str]]
-    """Priority classes that its pods may use."""
-    quota: NotRequired[dict[str, str]]
-    """Maximum in the namespace by resource, as a Kubernetes quantity."""
-    buckets: NotRequired[list[str]]
-    """Buckets that its pods may mount. Their `ModelBucket` grants the roles."""
-    pod_security: NotRequired[str]
-    """Not used by the component. The labels of the namespace decide."""
-    ingress_from: NotRequired[list[str]]
-    """Other namespaces whose pods may call its pods."""
-    local_queues: NotRequired[list[str]]
-    """Local queues of the namespace. Default: no queue, so no accelerators."""
-    service_accounts: NotRequired[list[str]]
-    """Service accounts that its pods may run as. Default: `service_account` and `default`."""
 
 
 class Tenant(Component):
@@ -91,7 +65,7 @@ class Tenant(Component):
     There is no LimitRange, because a workload that needs much would silently get a small default. With a quota of
     `requests.cpu`, the API server refuses a pod without that request and says why.
 
-    Refused: arguments that `settings.model.Tenant` refuses; by the API server, invalid resource names.
+    Refused: by the API server, invalid resource names.
 
     Sources: https://kubernetes.io/docs/concepts/security/multi-tenancy/,
     https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/,
@@ -105,16 +79,31 @@ class Tenant(Component):
     """Service account that its workloads run as."""
     deployer: pulumi.Output[str]
 
-    def __init__(self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: model.Tenant,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        local_queues: Sequence[str] = (),
+        service_accounts: Sequence[str] | None = None,
+    ) -> None:
+        """Create what the tenant has in its namespace, which must exist.
+
+        Args:
+            local_queues: Local queues of the namespace. Default: no queue, so no accelerators.
+            service_accounts: Service accounts that its pods may run as. Default: `service_account` and `default`.
+        """
         super().__init__(name, opts)
-        tenant = read(model.Tenant, name, args)
+        tenant = args
+        accounts_of_pods = [tenant.service_account, "default"] if service_accounts is None else service_accounts
         namespace = tenant.name
         inside = pulumi.ResourceOptions(parent=self)
 
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
             policy_name(namespace),
             metadata={"name": policy_name(namespace)},
-            spec=policy_spec(tenant, args),
+            spec=policy_spec(tenant, local_queues, accounts_of_pods),
             opts=inside,
         )
         binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
@@ -178,7 +167,7 @@ def policy_name(namespace: str) -> str:
 
 
 def policy_spec(
-    tenant: model.Tenant, args: TenantArgs
+    tenant: model.Tenant, local_queues: Sequence[str], service_accounts: Sequence[str]
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
     """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
@@ -187,10 +176,10 @@ def policy_spec(
     ]
     rules_of_tenant = validations(
         tenant.name,
-        args.get("local_queues", []),
+        list(local_queues),
         tenant.priority_classes,
         tenant.buckets,
-        args.get("service_accounts", [tenant.service_account, "default"]),
+        list(service_accounts),
     )
     conditions: Any = CONDITIONS
     names: Any = variables()

@@ -1,13 +1,14 @@
 """A batch Job on one TPU slice."""
 
-from typing import Any, NotRequired
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.base import Component, read
+from components.base import Component
 from components.runs import (
-    TpuRunArgs,
+    SliceNodes,
     metadata,
     options,
     outlives,
@@ -17,24 +18,9 @@ from components.runs import (
     template_metadata,
     tpu_pod,
 )
-from components.workload import SKIP_AWAIT, TpuSliceArgs
+from components.workload import SKIP_AWAIT
 from settings.model import TpuBatch
 from settings.plan import backoff_limit, run_name, service_name
-
-
-class TpuBatchJobArgs(TpuRunArgs):
-    """Arguments of a `TpuBatchJob`."""
-
-    pool: NotRequired[str]
-    """Not used by the component, which reads `node_selector`, `hosts` and `chips_per_host`."""
-    tpu: NotRequired[TpuSliceArgs]
-    """Not used by the component, which reads `node_selector`, `hosts` and `chips_per_host`."""
-    service: NotRequired[str]
-    """Name of the headless Service of a multi-host Job. Default: the run's name."""
-    backoff_limit: NotRequired[int]
-    """Failed pods after which the Job fails. Default: 4 per pod on a multi-host slice, else Kubernetes' default, 6."""
-    max_run_duration_seconds: NotRequired[int]
-    """Not used by the component, which reads `queued_seconds`."""
 
 
 class TpuBatchJob(Component):
@@ -48,7 +34,7 @@ class TpuBatchJob(Component):
 
     `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` provides the Hugging Face token.
 
-    Refused: arguments that `settings.model.TpuBatch` refuses; by the API, a changed run with a fixed name.
+    Refused: by the API, a changed run with a fixed name.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
@@ -57,11 +43,39 @@ class TpuBatchJob(Component):
 
     job_name: pulumi.Output[str]
 
-    def __init__(self, name: str, args: TpuBatchJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: TpuBatch,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        hosts: int,
+        chips_per_host: int,
+        node_selector: Mapping[str, str] | None = None,
+        only_pools: Sequence[str] = (),
+        queued_seconds: int | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        last_in_queue: bool = False,
+    ) -> None:
+        """Create the run.
+
+        Args:
+            hosts: Machines of one slice. Each runs one pod.
+            chips_per_host: TPU chips of one pod, which are all chips of its machine. See
+                `settings.plan.workload_slice`.
+            node_selector: Labels of the nodes to run on.
+            only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
+                the labels.
+            queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
+                nodes.
+            kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
+                runs that are created within a second in any order.
+            last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+        """
         super().__init__(name, opts)
-        run = read(TpuBatch, name, args)
-        job, hosts = run_name(run), args["hosts"]
-        pod = tpu_pod(run, args)
+        run = args
+        job = run_name(run)
+        pod = tpu_pod(run, SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds))
         spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
         services: list[pulumi.Resource] = []
         if hosts > 1:
@@ -85,9 +99,9 @@ class TpuBatchJob(Component):
 
         resource = k8s.batch.v1.Job(
             f"{run.namespace}/{job}",
-            metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(args.get("queued_seconds"))}),
+            metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(queued_seconds)}),
             spec=spec,
-            opts=options(run, name, self, services, args.get("kubeconfig"), args.get("last_in_queue", False)),
+            opts=options(run, name, self, services, kubeconfig, last_in_queue),
         )
 
         self.job_name = resource.metadata.name.apply(lambda name: name or job)

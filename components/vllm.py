@@ -1,11 +1,8 @@
 """A model server: vLLM behind a Service."""
 
-from typing import NotRequired
+import pulumi_kubernetes as k8s
 
-import pulumi
-
-from components.base import read
-from components.server import GpuServerArgs, ModelServer, gpu_container
+from components.server import ModelServer, gpu_container
 from settings.model import Vllm
 
 # GKE mounts the driver there, and the image of vLLM 0.9 and later does not look for it:
@@ -13,35 +10,23 @@ from settings.model import Vllm
 LIBRARY_PATH, DRIVER_LIBRARIES = "LD_LIBRARY_PATH", "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"
 
 
-class VllmServerArgs(GpuServerArgs):
-    """Arguments of a `VllmServer`."""
-
-    arguments: NotRequired[list[str]]
-    """Additional arguments of `vllm serve`."""
-
-
-class VllmServer(ModelServer):
+class VllmServer(ModelServer[Vllm]):
     """A Deployment of vLLM with its OpenAI-compatible API, and its Service. See `ModelServer`.
 
     `model` is a model id on Hugging Face. `quantize` is vLLM's `--quantization`, such as `awq_marlin`.
 
-    Refused: arguments that `settings.model.Vllm` refuses; RunError if no replica is ready in time.
+    Refused: RunError if no replica is ready in time.
 
     Sources: https://docs.vllm.ai/en/stable/cli/serve.html, https://docs.vllm.ai/en/stable/configuration/env_vars.html
     """
 
-    def __init__(self, name: str, args: VllmServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        server = read(Vllm, name, args)
+    # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.
+    service_links = False
+
+    def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
+        server = self.server
         paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
         container = gpu_container(server, paths, "HF_TOKEN")
         container["command"] = ["vllm", "serve"]
-        container["args"] = [
-            server.model,
-            f"--port={server.port}",
-            f"--tensor-parallel-size={server.gpus}",
-            *([f"--quantization={server.quantize}"] if server.quantize else []),
-            *([f"--max-model-len={server.max_model_len}"] if server.max_model_len else []),
-            *server.arguments,
-        ]
-        # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.
-        super().__init__(name, server, args, [container], opts, service_links=False)
+        container["args"] = [server.model, *server.flags, *server.arguments]
+        return [container]

@@ -1,62 +1,18 @@
 """What servers and runs share: resources, environment, queue label."""
 
 from collections.abc import Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi_kubernetes as k8s
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
-from components.base import ResourcesArgs, TokenSecretArgs
 from settings.model import Workload
-from settings.plan import token_secret_of
 
 # The kubernetes plugin would wait until a Job finishes and all replicas are available. The queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 # With the API's field names, because a JobSet accepts no others.
 SHARED_MEMORY_MOUNT: Any = {"name": "dshm", "mountPath": "/dev/shm"}
-
-
-class TpuSliceArgs(TypedDict):
-    """A TPU slice that does not come from a pool of the stack."""
-
-    version: str
-    """`v5e`, `v5p`, `v6e` or `tpu7x`."""
-    topology: str
-    """Chips of the slice in each dimension, such as `2x4`."""
-    machine_type: NotRequired[str]
-    capacity: NotRequired[str]
-    """`onDemand`, `spot` or `flexStart`."""
-
-
-class WorkloadArgs(TypedDict):
-    """Arguments of every workload."""
-
-    name: str
-    namespace: NotRequired[str]
-    queue: NotRequired[str]
-    """Local queue of the namespace. Default: no queue, so Kueue does not manage the workload."""
-    priority_class: NotRequired[str]
-    node_selector: NotRequired[dict[str, str]]
-    """Labels of the nodes to run on."""
-    service_account: NotRequired[str]
-    resources: NotRequired[ResourcesArgs]
-    labels: NotRequired[dict[str, str]]
-    """Additional labels of the pods."""
-    env: NotRequired[dict[str, str]]
-    """Additional environment variables of the container."""
-
-
-class GpuWorkloadArgs(WorkloadArgs):
-    """Arguments of every workload on GPUs."""
-
-    pool: NotRequired[str]
-    """Not used by the component, which reads `node_selector`."""
-    accelerator: NotRequired[str]
-    """Not used by the component, which reads `node_selector`."""
-    compute_class: NotRequired[str]
-    """Not used by the component, which reads `node_selector`."""
-    token_secret: NotRequired[TokenSecretArgs]
 
 
 def shared_memory(size: str | None = None) -> Any:
@@ -69,7 +25,7 @@ def environment(workload: Workload, values: dict[str, str], token_variables: Seq
 
     A workload without a token Secret gets no token.
     """
-    secret = token_secret_of(workload)
+    secret = workload.token
     tokens = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
         for name in token_variables

@@ -6,8 +6,7 @@ import pulumi
 from pulumi import ResourceOptions
 
 from catalog.apis import OF_CLUSTERS
-from components import GkeCluster, GkeClusterArgs, ProjectApis
-from components.base import arguments
+from components import GkeCluster, ProjectApis
 from settings import Settings, plan, tenancy
 
 
@@ -17,7 +16,7 @@ class Apis:
     def __init__(self, stack: Settings, project: str) -> None:
         self._services: dict[str, pulumi.Resource] = {}
         if stack.enable_apis:
-            self._services.update(ProjectApis("apis", {"project": project, "apis": plan.apis(stack)}).services)
+            self._services.update(ProjectApis("apis", project=project, apis=plan.apis(stack)).services)
 
     def enabled(self, *names: str) -> list[pulumi.Resource]:
         """The resources that enable these APIs. Others wait for them."""
@@ -25,29 +24,20 @@ class Apis:
 
 
 def create_cluster(stack: Settings, project: str, apis: Apis) -> GkeCluster:
-    """The cluster with its system pool and its provider."""
-    opts = ResourceOptions(depends_on=apis.enabled(*OF_CLUSTERS))
-    return GkeCluster(stack.cluster.name, cluster_arguments(stack, project), opts)
-
-
-def cluster_arguments(stack: Settings, project: str) -> GkeClusterArgs:
-    """Arguments of the `GkeCluster`: its section, and features that other sections need."""
-    args: GkeClusterArgs = arguments(stack.cluster, project=project)
-    if policy := plan.network_policy(stack):
-        args["network_policy"] = policy
-    if plan.reads_registry(stack, project):
-        args["registry_reader"] = True
-    if group := tenancy.security_group(stack):
-        args["security_group"] = group
-    if stack.hf_token_secret is not None:
-        args["secret_sync"] = True
-    if stack.monitoring is not None:
-        args["managed_prometheus"] = True
-    if plan.uses_workload_identity(stack):
-        args["workload_identity"] = True
-    if plan.bucket_runs(stack):
-        args["bucket_volumes"] = True
-    return args
+    """The cluster with its system pool and its provider, and with the features that other sections need."""
+    return GkeCluster(
+        stack.cluster.name,
+        stack.cluster,
+        ResourceOptions(depends_on=apis.enabled(*OF_CLUSTERS)),
+        project=project,
+        network_policy=plan.network_policy(stack),
+        managed_prometheus=stack.monitoring is not None,
+        security_group=tenancy.security_group(stack),
+        secret_sync=stack.hf_token_secret is not None,
+        workload_identity=plan.uses_workload_identity(stack),
+        bucket_volumes=bool(plan.bucket_mounts(stack)),
+        registry_reader=plan.reads_registry(stack, project),
+    )
 
 
 def in_cluster(cluster: GkeCluster, *after: pulumi.Resource) -> ResourceOptions:

@@ -7,9 +7,9 @@ import pulumi
 from components import GkeCluster, ModelBucket, SystemMonitoring, WorkloadNamespace
 from components.identity import project_number
 from components.server import ModelServer
+from composition.outputs import ComponentOutputs, outputs
 from composition.runs import RunComponent
-from outputs.export import ComponentOutputs, outputs
-from settings import Settings, tenancy
+from settings import Settings, model, tenancy
 
 
 def export(
@@ -18,7 +18,7 @@ def export(
     cluster: GkeCluster,
     buckets: dict[str, ModelBucket],
     namespaces: dict[str, WorkloadNamespace],
-    servers: list[ModelServer],
+    servers: list[ModelServer[model.Server]],
     runs: list[RunComponent],
     monitoring: SystemMonitoring | None,
 ) -> None:

@@ -25,7 +25,7 @@ class Prerequisites:
         """What a workload waits for: its namespace, its tenant and its nodes."""
         # A deleted pool drains its pods for up to an hour, so Pulumi deletes it after its workloads.
         nodes: list[pulumi.Resource] = [self.pools[pool.name] for pool in plan.pools_of(workload, self.stack)]
-        if isinstance(workload, model.GpuWorkload) and workload.compute_class is not None:
-            nodes.append(self.classes[workload.compute_class])
+        if workload.named_class is not None:
+            nodes.append(self.classes[workload.named_class])
         tenants = [self.tenants[workload.namespace]] if workload.namespace in self.tenants else []
         return [self.namespaces[workload.namespace], *tenants, *nodes]

@@ -2,65 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
-
 import pulumi
+from pulumi import ResourceOptions
 
 from catalog.apis import SECRET_MANAGER
 from components import (
     GkeCluster,
     KueueStack,
-    KueueStackArgs,
     ModelBucket,
+    NamespaceQueue,
+    NodeFlavor,
+    SecretManager,
     Tenant,
-    TenantArgs,
     WorkloadNamespace,
-    WorkloadNamespaceArgs,
 )
-from components.base import arguments
-from components.namespace import SecretManagerArgs
 from composition.cluster import Apis, in_cluster
 from settings import Settings, model, plan, tenancy
 
 
 def create_kueue(stack: Settings, cluster: GkeCluster) -> KueueStack | None:
-    """Kueue and JobSet with all queues, if the stack needs them."""
+    """Kueue and JobSet with all queues, derived quotas and node labels of flavors, if the stack needs them."""
     if not stack.queues and not plan.multislices(stack):
         return None
-    # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
-    return KueueStack("kueue", queue_arguments(stack, cluster), in_cluster(cluster, cluster))
-
-
-def queue_arguments(stack: Settings, cluster: GkeCluster) -> KueueStackArgs:
-    """Arguments of the `KueueStack`: the queues, with derived quotas and node labels of flavors."""
     queues = stack.queues or model.Queues()
-    flavors: list[Any] = [
-        {
-            "name": flavor.name,
-            "node_labels": plan.flavor_labels(flavor, stack),
-            "queued_resource": plan.queued_resource(flavor, stack),
-        }
-        for flavor in queues.flavors
-    ]
-    args: KueueStackArgs = {
-        "kubeconfig": cluster.kubeconfig,
-        "namespaces": plan.namespaces(stack),
-        "jobset": bool(plan.multislices(stack) or stack.tenants),  # a tenant may submit JobSets
-        "quota_metrics": stack.monitoring is not None,
-        "flavors": flavors,
-        "cluster_queues": [
-            arguments(queue, flavors=[arguments(flavor, quota=plan.quota(flavor, stack)) for flavor in queue.flavors])
-            for queue in queues.cluster_queues
+    return KueueStack(
+        "kueue",
+        # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
+        in_cluster(cluster, cluster),
+        namespaces=plan.namespaces(stack),
+        flavors=[
+            NodeFlavor(flavor.name, plan.flavor_labels(flavor, stack), plan.queued_resource(flavor, stack))
+            for flavor in queues.flavors
         ],
-        "priority_classes": [arguments(priority) for priority in queues.priority_classes],
-        "manager_replicas": queues.manager_replicas,
-        "pods_ready_timeout_seconds": plan.pods_ready_timeout(stack),
-    }
-    if queues.kueue_version:
-        args["kueue_version"] = queues.kueue_version
-    if queues.jobset_version:
-        args["jobset_version"] = queues.jobset_version
-    return args
+        cluster_queues=[with_quotas(queue, stack) for queue in queues.cluster_queues],
+        priority_classes=queues.priority_classes,
+        jobset=bool(plan.multislices(stack) or stack.tenants),  # a tenant may submit JobSets
+        kueue_version=queues.kueue_version,
+        jobset_version=queues.jobset_version,
+        manager_replicas=queues.manager_replicas,
+        pods_ready_timeout_seconds=plan.pods_ready_timeout(stack),
+        quota_metrics=stack.monitoring is not None,
+        kubeconfig=cluster.kubeconfig,
+    )
+
+
+def with_quotas(queue: model.ClusterQueue, stack: Settings) -> model.ClusterQueue:
+    """The cluster queue with the amounts of its derived quotas."""
+    flavors = [flavor.model_copy(update={"quota": plan.quota(flavor, stack)}) for flavor in queue.flavors]
+    return queue.model_copy(update={"flavors": flavors})
 
 
 def create_namespaces(
@@ -73,67 +62,57 @@ def create_namespaces(
     buckets: dict[str, ModelBucket],
 ) -> dict[str, WorkloadNamespace]:
     """The namespaces by name. Pulumi deletes them before Kueue, which releases their workloads, and before buckets."""
-    token_args = token_arguments(stack, project, token, cluster)
+    token_from = secret_manager(stack, project, cluster)
+
+    def options(namespace: str) -> ResourceOptions:
+        granted = [
+            buckets[bucket.name]
+            for bucket in stack.buckets
+            if any(grant.namespace == namespace for grant in tenancy.grants(bucket, stack))
+        ]
+        return in_cluster(cluster, *([kueue] if kueue else []), *apis.enabled(SECRET_MANAGER), *granted)
+
     return {
-        name: WorkloadNamespace(
-            name,
-            namespace_arguments(name, stack, token_args),
-            in_cluster(
-                cluster,
-                *([kueue] if kueue else []),
-                *apis.enabled(SECRET_MANAGER),
-                *(
-                    buckets[bucket.name]
-                    for bucket in stack.buckets
-                    if any(grant.namespace == name for grant in tenancy.grants(bucket, stack))
-                ),
-            ),
-        )
+        name: create_namespace(name, stack, None if token_from else token, token_from, options(name))
         for name in plan.namespaces(stack)
     }
 
 
-class TokenArgs(TypedDict, total=False):
-    """The arguments of a `WorkloadNamespace` that provide the token."""
-
-    token: pulumi.Input[str] | None
-    token_from: SecretManagerArgs
-
-
-def token_arguments(stack: Settings, project: str, token: pulumi.Output[str] | None, cluster: GkeCluster) -> TokenArgs:
-    """How a namespace gets the token: from this program, or directly from Secret Manager."""
+def secret_manager(stack: Settings, project: str, cluster: GkeCluster) -> SecretManager | None:
+    """The secret from which GKE copies the token. Without one, this program provides the token."""
     secret = stack.hf_token_secret
     if secret is None:
-        return {"token": token}
+        return None
     path = secret if "/" in secret else f"projects/{project}/secrets/{secret}"
-    return {"token_from": {"secret": path, "project": project, "workload_pool": cluster.workload_pool}}
+    return SecretManager(path, project, cluster.workload_pool)
 
 
-def namespace_arguments(name: str, stack: Settings, token: TokenArgs) -> WorkloadNamespaceArgs:
-    """Arguments of a `WorkloadNamespace`: what its workloads need. `token` is from `token_arguments`."""
+def create_namespace(
+    name: str,
+    stack: Settings,
+    token: pulumi.Output[str] | None,
+    token_from: SecretManager | None,
+    opts: ResourceOptions,
+) -> WorkloadNamespace:
+    """A namespace with what its workloads need."""
     workloads = [workload for workload in plan.workloads(stack) if workload.namespace == name]
     local_queues = stack.queues.local_queues if stack.queues else []
     tenant = tenancy.tenant_of(name, stack)
     # A tenant creates its own.
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
-    secrets: list[Any] = [secret.model_dump() for workload in workloads if (secret := plan.token_secret_of(workload))]
-    args: WorkloadNamespaceArgs = {
-        "name": name,
-        "token_secrets": secrets,
-        "service_accounts": sorted({workload.service_account for workload in workloads} - existing),
-        "local_queues": [
-            {"name": queue.name, "cluster_queue": queue.cluster_queue}
-            for queue in local_queues
-            if queue.namespace == name
+    return WorkloadNamespace(
+        name,
+        opts,
+        namespace=name,
+        labels=pod_security(tenant) if tenant else None,
+        token=token,
+        token_from=token_from,
+        token_secrets=[workload.token for workload in workloads if workload.token],
+        service_accounts=sorted({workload.service_account for workload in workloads} - existing),
+        local_queues=[
+            NamespaceQueue(queue.name, queue.cluster_queue) for queue in local_queues if queue.namespace == name
         ],
-    }
-    if tenant:
-        args["labels"] = pod_security(tenant)
-    if "token_from" in token:
-        args["token_from"] = token["token_from"]
-    elif token["token"] is not None:
-        args["token"] = token["token"]
-    return args
+    )
 
 
 def pod_security(tenant: model.Tenant) -> dict[str, str]:
@@ -145,20 +124,19 @@ def pod_security(tenant: model.Tenant) -> dict[str, str]:
 
 
 def create_tenants(stack: Settings, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]) -> dict[str, Tenant]:
-    """The tenants by name, which is also the name of their namespace."""
+    """The tenants by name, which is also the name of their namespace, with all that they may use."""
     return {
-        tenant.name: Tenant(tenant.name, tenant_arguments(tenant, stack), in_cluster(cluster, namespaces[tenant.name]))
+        tenant.name: Tenant(
+            tenant.name,
+            tenant.model_copy(
+                update={
+                    "priority_classes": tenancy.priority_classes(tenant, stack),
+                    "buckets": tenancy.buckets(tenant, stack),
+                }
+            ),
+            in_cluster(cluster, namespaces[tenant.name]),
+            local_queues=tenancy.queues(tenant, stack),
+            service_accounts=tenancy.service_accounts(tenant, stack),
+        )
         for tenant in stack.tenants
     }
-
-
-def tenant_arguments(tenant: model.Tenant, stack: Settings) -> TenantArgs:
-    """Arguments of a `Tenant`: its section, and the queues, grants and workloads of its namespace."""
-    args: TenantArgs = arguments(
-        tenant,
-        priority_classes=tenancy.priority_classes(tenant, stack),
-        buckets=tenancy.buckets(tenant, stack),
-        local_queues=tenancy.queues(tenant, stack),
-        service_accounts=tenancy.service_accounts(tenant, stack),
-    )
-    return args

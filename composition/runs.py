@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pulumi
 
 from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob
@@ -12,45 +9,65 @@ from composition.cluster import in_cluster
 from composition.prerequisites import Prerequisites
 from settings import Settings, model, plan
 
-Run = model.FineTune | model.Multislice | model.TpuBatch
 RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob
-
-# The component of a run, by its section.
-RUNS: dict[type[model.Section], Callable[..., RunComponent]] = {
-    model.FineTune: FinetuneJob,
-    model.Multislice: MultisliceJob,
-    model.TpuBatch: TpuBatchJob,
-}
 
 
 def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites) -> list[RunComponent]:
     """The runs, each after the previous run of its queue, or of its section without a queue."""
-    runs: list[RunComponent] = []
+    runs = plan.runs(stack)
+    queues = [plan.cluster_queue_of(run, stack) for run in runs]
+    last_runs = {queue.name: run for queue, run in zip(queues, runs, strict=True) if queue}
+    components: list[RunComponent] = []
     latest: dict[object, RunComponent] = {}
-    for run in [*stack.training, *stack.batch]:
-        queue = plan.cluster_queue_of(run, stack)
+    for run, queue in zip(runs, queues, strict=True):
         line = queue.name if queue else type(run)
         before: list[pulumi.Resource] = [*prerequisites.of(run), *([latest[line]] if line in latest else [])]
-        latest[line] = RUNS[type(run)](
-            f"{run.namespace}/{run.name}", run_arguments(run, stack, cluster), in_cluster(cluster, *before)
+        last_in_queue = queue is not None and last_runs[queue.name] is run
+        latest[line] = create_run(run, stack, cluster, in_cluster(cluster, *before), last_in_queue)
+        components.append(latest[line])
+    return components
+
+
+def create_run(
+    run: model.Run, stack: Settings, cluster: GkeCluster, opts: pulumi.ResourceOptions, last_in_queue: bool
+) -> RunComponent:
+    """The component of a run, with the nodes that it runs on."""
+    name, node_selector = f"{run.namespace}/{run.name}", plan.node_selector(run, stack)
+    queued_seconds = plan.queued_seconds(run, stack)
+    if isinstance(run, model.FineTune):
+        return FinetuneJob(
+            name,
+            run,
+            opts,
+            node_selector=node_selector,
+            queued_seconds=queued_seconds,
+            kubeconfig=cluster.kubeconfig,
+            last_in_queue=last_in_queue,
         )
-        runs.append(latest[line])
-    return runs
-
-
-def run_arguments(run: Run, stack: Settings, cluster: GkeCluster) -> dict[str, Any]:
-    """Arguments of a run's component: its section, and the nodes that it runs on."""
-    # Omitted keys stay omitted: the name of a run contains a hash of the keys that its configuration sets.
-    args: dict[str, Any] = run.model_dump(exclude_unset=True)
-    args |= {"node_selector": plan.node_selector(run, stack), "kubeconfig": cluster.kubeconfig}
-    if seconds := plan.queued_seconds(run, stack):
-        args["queued_seconds"] = seconds
-    if plan.is_last_in_queue(run, stack):
-        args["last_in_queue"] = True
-    if not isinstance(run, model.FineTune):
-        tpu_slice = plan.workload_slice(run, stack)
-        args |= {"hosts": tpu_slice.hosts, "chips_per_host": tpu_slice.chips_per_host}
-        args["only_pools"] = plan.only_pools(run, stack)
-    if isinstance(run, model.Multislice):
-        args["pool_of_slice"] = plan.pool_of_slice(run, stack)
-    return args
+    tpu_slice = plan.workload_slice(run, stack)
+    if isinstance(run, model.TpuBatch):
+        return TpuBatchJob(
+            name,
+            run,
+            opts,
+            hosts=tpu_slice.hosts,
+            chips_per_host=tpu_slice.chips_per_host,
+            node_selector=node_selector,
+            only_pools=plan.only_pools(run, stack),
+            queued_seconds=queued_seconds,
+            kubeconfig=cluster.kubeconfig,
+            last_in_queue=last_in_queue,
+        )
+    return MultisliceJob(
+        name,
+        run,
+        opts,
+        hosts=tpu_slice.hosts,
+        chips_per_host=tpu_slice.chips_per_host,
+        node_selector=node_selector,
+        only_pools=plan.only_pools(run, stack),
+        pool_of_slice=plan.pool_of_slice(run, stack),
+        queued_seconds=queued_seconds,
+        kubeconfig=cluster.kubeconfig,
+        last_in_queue=last_in_queue,
+    )

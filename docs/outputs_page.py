@@ -1,14 +1,14 @@
-"""`docs/outputs.md`: every output of a stack, from the classes of `outputs.model`."""
+"""`docs/outputs.md`: every output of a stack, from the classes of `gke_ai_outputs.model`."""
 
 from __future__ import annotations
 
 from typing import Any, get_args
 
-from outputs.model import VERSION, Contract, Item, parts, since_of
+from gke_ai_outputs.model import VERSION, Contract, Item, parts, since_of
 
 HEAD = f"""# Outputs
 
-<!-- Written by `make docs` from outputs/model.py. -->
+<!-- Written by `make docs` from gke_ai_outputs/model.py. -->
 
 A stack exports these outputs for other programs. They are a contract. The output `version` has its version,
 MAJOR.MINOR, currently `{VERSION}`. The minor number increases when keys are added. A key is removed, renamed or given
@@ -22,7 +22,7 @@ In Python, a typed view reads the outputs. If an output is missing, its error na
 remedy:
 
 ```python
-from outputs import StackOutputs
+from gke_ai_outputs import StackOutputs
 
 platform = StackOutputs("my-organization/gke-ai/prod")
 queue = platform.queue(namespace="research")  # an Output[Queue]; queue.local_queue is an Output[str]
@@ -31,8 +31,13 @@ cluster = platform.provider()  # a Kubernetes provider from the kubeconfig
 ```
 
 [examples/consumer](../examples/consumer/README.md) is a complete program of another team. The view needs no other part
-of this project: `pip install "gke-ai-outputs @ git+https://…/gke-ai.git#subdirectory=outputs"`. Programs in other
-languages use Pulumi's `StackReference` and the names below.
+of this project:
+
+```
+pip install "gke-ai-outputs @ git+https://…/gke-ai.git#subdirectory=gke_ai_outputs"
+```
+
+Programs in other languages use Pulumi's `StackReference` and the names below.
 """
 
 

@@ -91,14 +91,14 @@ def mistakes(file: Path, root: Path = ROOT) -> list[Mistake]:
     """Every mistake in a file."""
     name, content = str(file.relative_to(root)), file.read_text()
     texts = [(1, content)] if file.suffix == ".md" else python_texts(content)
-    found = [
+    mistakes_found = [
         Mistake(name, line + prose[: match.start()].count("\n"), " ".join(match[0].split()), rule.use)
         for line, text in texts
         for prose in [only_prose(text)]
         for rule in rules()
         for match in rule.pattern.finditer(prose)
     ]
-    return sorted(found, key=lambda mistake: mistake.line)
+    return sorted(mistakes_found, key=lambda mistake: mistake.line)
 
 
 def only_prose(text: str) -> str:

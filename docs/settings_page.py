@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 import settings
 from docs import repository
-from settings import model
-from settings.model import Section, Settings
+from settings.model import OnDemand, Section, Settings
 from settings.reading import PREFIX
 from settings.schema import plain
 
@@ -22,7 +21,7 @@ _MAX_EXAMPLE_LENGTH = 60
 
 HEAD = f"""# Settings
 
-<!-- Written by `make docs` from settings/model.py. -->
+<!-- Written by `make docs` from settings/model. -->
 
 This page lists every key of `Pulumi.STACK.yaml`, under `config:`. Keys of the stack itself start with `{PREFIX}`. All
 other keys belong to a section. An omitted key has its default. The program refuses a key that is not on this page.
@@ -42,13 +41,21 @@ def page() -> str:
 
 
 def sections() -> list[type[Section]]:
-    """Every class with keys of its own, the stack first, in the order of `settings.model`."""
-    found = [
-        section
-        for section in vars(model).values()
-        if inspect.isclass(section) and issubclass(section, Section) and section not in (Section, Settings)
-    ]
-    return [Settings, *found]
+    """Every class with keys of its own: the stack first, then each class where a key first needs it."""
+    order: dict[type[Section], None] = {}
+
+    def visit(annotation: Any) -> None:
+        if inspect.isclass(annotation) and issubclass(annotation, Section):
+            if annotation in order:
+                return
+            order.update(dict.fromkeys(cls for cls in reversed(annotation.__mro__) if issubclass(cls, Section)))
+            for field in annotation.model_fields.values():
+                visit(field.annotation)
+        for argument in get_args(annotation):
+            visit(argument)
+
+    visit(Settings)
+    return [section for section in order if section is not Section]
 
 
 def own_keys(section: type[Section]) -> list[str]:
@@ -60,19 +67,19 @@ def own_keys(section: type[Section]) -> list[str]:
 
 def examples_of_keys() -> dict[tuple[str, str], str]:
     """An example for each class and key: from the model, otherwise from a configuration of this project."""
-    found: dict[tuple[str, str], str] = {}
+    examples: dict[tuple[str, str], str] = {}
     for section_type in sections():
         for field in section_type.model_fields.values():
             if field.examples:
-                found[section_type.__name__, field.alias or ""] = _as_yaml(field.examples[0])
+                examples[section_type.__name__, field.alias or ""] = _as_yaml(field.examples[0])
     for path in CONFIGURATIONS:
         config = yaml.safe_load(path.read_text())["config"]
         values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
         for section, key, value in _used(settings.load(values, "my-project")):
             for base in type(section).__mro__:
                 if issubclass(base, Section) and base is not Section and key in own_keys(base):
-                    found.setdefault((base.__name__, key), _as_yaml(value))
-    return found
+                    examples.setdefault((base.__name__, key), _as_yaml(value))
+    return examples
 
 
 def _used(section: Section) -> Iterator[tuple[Section, str, object]]:
@@ -80,13 +87,13 @@ def _used(section: Section) -> Iterator[tuple[Section, str, object]]:
     for name in sorted(section.model_fields_set):
         value = getattr(section, name)
         yield section, type(section).model_fields[name].alias or name, value
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, Section):
-                yield from _used(one)
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Section):
+                yield from _used(part)
 
 
 def _as_yaml(value: object) -> str:
-    if isinstance(value, Section) or (isinstance(value, list) and any(isinstance(one, Section) for one in value)):
+    if isinstance(value, Section) or (isinstance(value, list) and any(isinstance(part, Section) for part in value)):
         return ""
     text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True, sort_keys=False)
     text = text.removesuffix("\n").removesuffix("\n...")
@@ -138,7 +145,7 @@ def _default(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, Section):
-        return "its defaults" if not isinstance(value, model.OnDemand) else "`{mode: onDemand}`"
+        return "its defaults" if not isinstance(value, OnDemand) else "`{mode: onDemand}`"
     return f"`{_as_yaml(value)}`"
 
 
@@ -147,7 +154,7 @@ def _type(schema: Mapping[str, Any], key: str) -> str:
     if "$ref" in schema:
         return _link(str(schema["$ref"]).rpartition("/")[2])
     if choices := schema.get("anyOf", schema.get("oneOf")):
-        return " or ".join(_type(one, key) for one in choices if one.get("type") != "null")
+        return " or ".join(_type(choice, key) for choice in choices if choice.get("type") != "null")
     if "const" in schema:
         return f"`{schema['const']}`"
     if "enum" in schema:
@@ -175,7 +182,7 @@ def _other(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "boolean":
         return _as_yaml(not schema.get("default"))
     choices = [value for value in schema.get("enum", []) if value != schema.get("default")]
-    minimum = next((one["minimum"] for one in [schema, *schema.get("anyOf", [])] if "minimum" in one), None)
+    minimum = next((part["minimum"] for part in [schema, *schema.get("anyOf", [])] if "minimum" in part), None)
     value = next(iter(choices), schema.get("const", schema.get("default", minimum)))
     return "" if value is None else _as_yaml(value)
 

@@ -40,7 +40,10 @@ def main() -> None:
         content = options.file.read_bytes() if options.file else b""
     except OSError as error:
         sys.exit(f"{options.file} can't be read: {error.strerror}")
-    store.put_object(options.bucket, options.object, content)
+    try:
+        store.put_object(options.bucket, options.object, content)
+    except (ValueError, OSError) as error:
+        sys.exit(f"The emulator keeps objects as files, and {options.object} can't be written: {error}")
 
 
 if __name__ == "__main__":

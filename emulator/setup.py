@@ -22,9 +22,10 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
+from emulator.go_build import exclusive, go_version, install
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
-from emulator.toolchain import BY_NAME, KUBERNETES, TOOLS, Module, Tool, exclusive, go_version, install
+from emulator.toolchain import BY_NAME, KUBERNETES, TOOLS, Module, Tool
 
 MIN_PYTHON = (3, 11)
 LOCK = ROOT / "requirements.lock"

@@ -1,6 +1,6 @@
-"""`python -m ops.crds --stack …`: brings JobSet's CRD to the version that the next `up` installs.
+"""`python -m ops.crds --stack …`: upgrades JobSet's CRD to the version that the next `up` installs.
 
-Helm installs what lies in a chart's folder `crds/`, and never upgrades it:
+Helm installs the CRDs in a chart's folder `crds/`, and never upgrades them:
 https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
 """
 
@@ -18,33 +18,33 @@ from catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from ops.down import jobset_release
 from ops.stack import Stack, Stop, arguments, run
 
-# Who applies the CRD, in its list of who wrote which field.
+# Name of this field manager in `managedFields`.
 MANAGER = "gke-ai"
 console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Applies the CRD of JobSet's chart, before an update that brings another version of JobSet."""
+    """Applies the CRD of JobSet's chart, before an `up` that installs another version of JobSet."""
     crds(arguments(main.__doc__ or ""))
 
 
 def crds(stack: Stack, chart: str | None = None) -> None:
-    """Applies the CRDs of JobSet's chart, of the version that the stack's configuration asks for.
+    """Applies the CRDs of JobSet's chart, in the version of the stack's configuration.
 
     `chart` is the location of the chart. Default: its registry.
     """
     api = stack.api()
     if not jobset_release(stack.resources) or api is None:
-        raise Stop(f"{stack.name} has not installed JobSet: there is no CRD to upgrade.")
+        raise Stop(f"{stack.name} has no release of JobSet: there is no CRD to upgrade.")
     version = wanted(stack)
     for crd in of_chart(chart or JOBSET_CHART, version):
         name = crd["metadata"]["name"]
         apply(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", crd)
-        console.print(f"The CRD {name} is that of JobSet {version}. Next: {stack.next('up')}")
+        console.print(f"CRD {name} now has the version of JobSet {version}. Next: {stack.next('up')}")
 
 
 def wanted(stack: Stack) -> str:
-    """The version of JobSet that the configuration asks for, else the pinned one."""
+    """Returns JobSet's version from the configuration, else the pinned version."""
     done = stack.pulumi("config", "--json", configured=True, quiet=True)
     if done.returncode:
         raise Stop(done.stderr.strip())
@@ -54,18 +54,20 @@ def wanted(stack: Stack) -> str:
 
 
 def of_chart(chart: str, version: str) -> list[dict[str, Any]]:
-    """The CRDs that a chart ships, by Helm's own reading of it."""
+    """Returns the CRDs of a chart, as `helm show crds` prints them."""
     helm = shutil.which("helm")
     if helm is None:
-        raise Stop("Helm reads the chart's CRDs and isn't on PATH. Install it: https://helm.sh/docs/intro/install/")
+        raise Stop(
+            "helm is not on PATH; it reads the CRDs of the chart. Install it: https://helm.sh/docs/intro/install/"
+        )
     done = subprocess.run([helm, "show", "crds", chart, "--version", version], capture_output=True, text=True)
     if done.returncode:
-        raise Stop(f"Helm can't read the chart {chart} {version}: {done.stderr.strip()}")
+        raise Stop(f"Helm cannot read the chart {chart} {version}: {done.stderr.strip()}")
     return [crd for crd in yaml.safe_load_all(done.stdout) if crd]
 
 
 def apply(api: Any, path: str, body: dict[str, Any]) -> None:
-    """Applies an object on the server's side: what others have written beside it stays."""
+    """Applies an object by server-side apply. Fields of other managers stay."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 

@@ -1,9 +1,9 @@
-"""What `make up`, `preview`, `report`, `status`, `smoke` and so on run: a command on one stack of the emulator.
+"""Runs a command on one stack of the emulator, for `make up`, `preview`, `report`, `status`, `smoke` and others.
 
     emulator/run python -m ops.emulated up [--stack dev] [--config examples/x.yaml]
 
-Pulumi writes into the configuration file that it is given, so every command works on a copy under the emulator's state.
-The emulator itself is used by its commands only.
+Pulumi writes into the configuration file of its command, so every command works on a copy in the emulator's state.
+This module uses the emulator only through its commands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ops.stack import ROOT, Stack, Stop, on_emulator, run
 from ops.verify import command as verify
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")]
-# Commands for which all that the configuration expects to exist must be there.
+# Commands that need everything that the configuration expects to exist.
 DEPLOYING = {"up", "preview", "policies", "preview-json", "report"}
 
 
@@ -34,8 +34,8 @@ def main() -> None:
     """Runs one command on one stack."""
     parser = argparse.ArgumentParser(prog="ops.emulated", description=__doc__)
     parser.add_argument("command", choices=[*COMMANDS, "report"])
-    parser.add_argument("--stack", default="", help="name of the stack (dev, or the configuration's name)")
-    parser.add_argument("--config", default="", help="its configuration (Pulumi.<stack>.yaml)")
+    parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
+    parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
     parser.add_argument("--prices", type=Path, help="price table for the report")
     options = parser.parse_args()
     if not on_emulator():
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def emulator(*command: str) -> str:
-    """What a command of the emulator prints; where it fails, this one ends with its message."""
+    """Returns what a command of the emulator prints. If it fails, this command exits with its exit code."""
     done = subprocess.run([str(ROOT / "emulator" / "run"), *command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
@@ -56,39 +56,40 @@ def emulator(*command: str) -> str:
 
 
 def ready(config: Path) -> dict[str, Any]:
-    """What the emulator says of a configuration, its clusters running: `emulator/run ready --help`."""
+    """Prepares the emulator for a configuration and returns its report: `emulator/run ready --help`."""
     answer: dict[str, Any] = json.loads(emulator("ready", str(config)))
     return answer
 
 
 def copies() -> Path:
-    """Folder of the configurations' copies."""
+    """Returns the folder of the copied configurations."""
     return Path(os.environ["GKE_AI_STATE"]) / "config"
 
 
 def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
-    """A stack and its fresh copy of `source`, else of the configuration it had before, else of Pulumi.<name>.yaml.
+    """Returns a stack with a fresh copy of its configuration.
 
-    `deploying` refuses a configuration that expects what the emulator lacks, such as an existing cluster.
+    The configuration is `source`, else the one of the previous command, else Pulumi.<name>.yaml. With `deploying`,
+    stops if the configuration expects something that the emulator lacks, such as an existing cluster.
     """
     copy = copies() / f"Pulumi.{name}.yaml"
     remembered = copies() / f"{name}.source"
     if source is None:
         source = Path(remembered.read_text()) if remembered.exists() else ROOT / f"Pulumi.{name}.yaml"
     if not source.exists() and not copy.exists():
-        raise Stop(f"There is no configuration {source}. Give one: CONFIG=examples/mixed-training-inference.yaml")
+        raise Stop(f"There is no configuration {source}. Set one: CONFIG=examples/mixed-training-inference.yaml")
     answer = ready(source if source.exists() else copy)
     if source.exists():
         write_copy(source, copy, answer["defaults"])
         remembered.write_text(str(source.absolute()))
     if deploying and (missing := answer["missing"]):
-        what, command = missing["what"], missing["command"]
-        raise Stop(f"{what}; nothing was changed.\nNext, to make it:  {command}\nThen run this again.")
+        problem, command = missing["what"], missing["command"]
+        raise Stop(f"{problem}; nothing was changed.\nCreate it:  {command}\nThen run this again.")
     return Stack(name, copy)
 
 
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
-    """Copies a configuration, with the emulator's project, and with what Pulumi has encrypted into an earlier copy."""
+    """Copies a configuration. Adds the emulator's project, and the secrets that Pulumi encrypted in the last copy."""
     content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
     stated = content.get("config") or {}
     earlier = yaml.safe_load(copy.read_text()) if copy.exists() else {}
@@ -100,14 +101,14 @@ def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
 
 
 def is_secret(value: object) -> bool:
-    """Whether a configuration value is one that `pulumi config set --secret` wrote."""
+    """Whether `pulumi config set --secret` wrote this configuration value."""
     return isinstance(value, dict) and value.keys() == {"secure"}
 
 
 def ensure(stack: Stack) -> None:
-    """Creates the stack where there is none yet."""
+    """Creates the stack if it does not exist."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
-        # `stack init` takes no configuration file: it writes into that of its folder, so it runs where the copy is.
+        # `stack init` has no option for the configuration file and writes to its folder, so it runs beside the copy.
         (copies() / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")
         done = stack.pulumi("stack", "init", "-C", str(copies()), quiet=True)
         if done.returncode:
@@ -123,40 +124,40 @@ def mandatory(stack: Stack) -> bool:
 
 
 def up(stack: Stack) -> None:
-    """Deploys, then says how it stands."""
+    """Deploys the stack, then prints its status."""
     ensure(stack)
-    # A preview asks the policies before anything is created; where they are advisory, `make preview` tells them.
+    # A preview runs the policies before anything is created. Advisory policies run in `make preview` alone.
     first = POLICIES if mandatory(stack) else ["--skip-preview"]
     done = stack.pulumi("up", "--yes", *first, "--suppress-outputs", configured=True)
     if done.returncode:
         raise Stop(
-            f"{stack.name} is not wholly up; what was created is recorded.\n"
-            "Mend what is said above and run make up again; after a kill, "
-            f"make recover STACK={stack.name} first."
+            f"The update of {stack.name} failed. Pulumi recorded the resources that it created.\n"
+            "Fix the errors above and run make up again. If the update was killed, "
+            f"run make recover STACK={stack.name} first."
         )
-    # Of the latest stack: what `emulator/run kubectl` talks to.
+    # `emulator/run kubectl` uses the cluster of the stack that was deployed last.
     Path(os.environ["KUBECONFIG"]).write_text(stack.outputs()["kubeconfig"])
     status.show(stack)
 
 
 def preview(stack: Stack) -> None:
-    """Shows what an up would do, and what the policies say of it."""
+    """Shows what an `up` would do, and the results of the policies."""
     ensure(stack)
     raise SystemExit(stack.pulumi("preview", "--diff", *POLICIES, configured=True).returncode)
 
 
 def policies(stack: Stack) -> None:
-    """Says what the policies say of an up, in one place."""
+    """Prints only the results of the policies for an `up`."""
     ensure(stack)
     done = stack.pulumi("preview", "--suppress-outputs", *POLICIES, configured=True, quiet=True)
-    # What comes before has a line for each resource.
-    _, heading, said = done.stdout.partition("Policies:\n")
-    print(heading + said if heading else done.stdout + done.stderr)
+    # The output before this heading has a line for each resource.
+    _, heading, violations = done.stdout.partition("Policies:\n")
+    print(heading + violations if heading else done.stdout + done.stderr)
     raise SystemExit(done.returncode)
 
 
 def preview_json(stack: Stack) -> None:
-    """Prints Pulumi's JSON of a preview on a stack that has nothing yet."""
+    """Prints Pulumi's JSON of a preview on a new stack."""
     with tempfile.TemporaryDirectory() as backend:
         os.environ["PULUMI_BACKEND_URL"] = f"file://{backend}"
         ensure(stack)
@@ -164,8 +165,8 @@ def preview_json(stack: Stack) -> None:
 
 
 def make_report(stack: Stack, prices: Path | None) -> None:
-    """Writes the page of a preview for reviewers, and its picture; ends with 1 where the stack can't be deployed so."""
-    from report import __main__ as reports  # the other commands start faster without it
+    """Writes the report of a preview, and its graph. The exit code is 1 if the configuration cannot be deployed."""
+    from report import __main__ as reports  # a slow import that the other commands do not need
 
     ensure(stack)
     output = Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{stack.name}.md"
@@ -174,31 +175,31 @@ def make_report(stack: Stack, prices: Path | None) -> None:
     raise SystemExit(reports.report(reports.parser().parse_args(options)))
 
 
-def ask(stack: Stack) -> None:
-    """Asks every server of the stack; ends as the check does."""
+def check_servers(stack: Stack) -> None:
+    """Sends requests to every server of the stack. The exit code is that of the check."""
     raise SystemExit(smoke.smoke(stack))
 
 
 def compare(stack: Stack) -> None:
-    """Compares the stack's claims with its cluster; what is measured of an emulated one stays with the emulator."""
+    """Compares the claims of the stack with its cluster. Measurements of an emulated cluster stay in its state."""
     file = Path(os.environ["GKE_AI_STATE"]) / "calibration" / f"{stack.name}.yaml"
     raise SystemExit(verify.verify(stack, file))
 
 
-def take_down(stack: Stack) -> None:
-    """Destroys the stack and forgets it."""
+def delete(stack: Stack) -> None:
+    """Destroys the resources of the stack, and removes the stack and its configuration."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
-        print(f"There is no stack {stack.name}: nothing to take down.")
+        print(f"There is no stack {stack.name}: nothing to delete.")
         return
     down.down(stack)
     stack.pulumi("stack", "rm", "--yes", "--preserve-config", quiet=True)
     for name in (f"Pulumi.{stack.name}.yaml", f"{stack.name}.source"):
         (copies() / name).unlink(missing_ok=True)
-    print(f"{stack.name} is down.")
+    print(f"{stack.name} is deleted.")
 
 
 def upgrade_crds(stack: Stack) -> None:
-    """Applies the CRD of JobSet's chart, from the emulator's folder of it."""
+    """Applies the CRD of JobSet's chart, from the chart in the emulator's cache."""
     crds.crds(stack, emulator("chart", JOBSET_CHART, crds.wanted(stack)).strip())
 
 
@@ -209,10 +210,10 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "preview-json": preview_json,
     "status": status.show,
     "verify": compare,
-    "smoke": ask,
+    "smoke": check_servers,
     "crds": upgrade_crds,
     "recover": recover.recover,
-    "down": take_down,
+    "down": delete,
 }
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Helm's own records of a stack's releases, and what is done about those that a killed update left unfinished.
+"""Helm's records of a stack's releases, and the repair of records that a killed update left unfinished.
 
-Helm keeps each revision of a release as a Secret in the release's namespace and refuses to install or upgrade over one
-that is pending. Records are changed here, objects of a release never: so nothing runs `helm uninstall`, which for Kueue
-would delete every queue and workload of the cluster, and nothing needs a `helm` on this machine.
+Helm keeps each revision of a release as a Secret in the release's namespace. It refuses to install or upgrade a release
+with a pending revision. This module changes records only, never the objects of a release. It never runs
+`helm uninstall`, which for Kueue would delete every queue and workload of the cluster, and needs no `helm` command.
 https://helm.sh/docs/topics/advanced/#storage-backends
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 # https://github.com/helm/helm, pkg/release/status.go
 PENDING = ("pending-install", "pending-upgrade", "pending-rollback")
 COMPLETED = ("deployed", "superseded")
-# The official plugin outlives its engine and may still be at work on a release; ours does not.
-STILL_AT_WORK_SECONDS = 15
-# How Pulumi writes a secret into a state (sdk/go/common/resource: SigKey, SecretSig); imports encrypt the plain text.
+# The official plugin outlives its engine and may still install a release; the emulator's plugin does not.
+MAX_PLUGIN_SECONDS = 15
+# The form of a secret in Pulumi's state (sdk/go/common/resource: SigKey, SecretSig). An import encrypts the plain text.
 SIGNATURE, SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 
 Outcome = Literal["absent", "adopt", "discard", "foreign", "whole", "unfinished"]
@@ -40,23 +40,23 @@ class Revision:
 
     @property
     def number(self) -> int:
-        """Its number; the first install is 1."""
+        """Number of the revision; the first install is 1."""
         return int(self.secret["metadata"]["labels"]["version"])
 
     @property
     def status(self) -> str:
-        """Helm's word for its state, such as deployed or pending-install."""
+        """State of the revision in Helm's words, such as deployed or pending-install."""
         return str(self.secret["metadata"]["labels"]["status"])
 
     @property
     def release(self) -> dict[str, Any]:
-        """The release: JSON that Helm compresses and encodes before the API encodes it again."""
+        """The release. Helm compresses and encodes its JSON, and the API encodes it again."""
         stored = base64.b64decode(base64.b64decode(self.secret["data"]["release"]))
-        found: dict[str, Any] = json.loads(gzip.decompress(stored))
-        return found
+        release: dict[str, Any] = json.loads(gzip.decompress(stored))
+        return release
 
     def failed(self) -> dict[str, Any]:
-        """The change of the Secret that makes this a failed revision, which Helm upgrades and uninstalls."""
+        """Returns a patch of the Secret that marks the revision as failed, so that Helm can upgrade or uninstall it."""
         release = self.release
         release["info"] |= {"status": "failed", "description": "Interrupted, and recovered"}
         stored = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(release).encode()))).decode()
@@ -65,7 +65,7 @@ class Revision:
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of a release, and which of Helm's records are deleted or marked as failed for it."""
+    """The decision about a release, with the records of Helm to delete or to mark as failed."""
 
     outcome: Outcome
     delete: Sequence[Revision] = field(default=())
@@ -73,33 +73,33 @@ class Plan:
 
 
 def plan_unrecorded(revisions: Sequence[Revision], inputs: Mapping[str, Any]) -> Plan:
-    """What to do about a release that was being created and is in no state; `revisions` from the oldest."""
+    """Plans for a release whose creation was interrupted and that is not in the state; oldest revision first."""
     if not revisions:
         return Plan("absent")
     if any(revision.status in COMPLETED for revision in revisions):
         newest = revisions[-1]
         same = newest.status == "deployed" and len(revisions) == 1 and is_same(newest.release, inputs)
         return Plan("adopt" if same else "foreign")
-    # It never became deployed: the next install takes its objects over, which carry the release's name.
+    # It was never deployed. The next install adopts its objects, because they carry the name of the release.
     return Plan("discard", delete=revisions)
 
 
 def plan_recorded(revisions: Sequence[Revision]) -> Plan:
-    """What to do about a release that is in the state; `revisions` from the oldest."""
+    """Plans for a release that is in the state; oldest revision first."""
     if not revisions:
         return Plan("absent")
     newest = revisions[-1]
     if newest.status == "deployed":
         return Plan("whole")
     if newest.status in PENDING and len(revisions) > 1:
-        return Plan("unfinished", delete=[newest])  # Helm compares the next upgrade with the one before
+        return Plan("unfinished", delete=[newest])  # Helm compares the next upgrade with the previous revision
     if newest.status in (*PENDING, "uninstalling"):
         return Plan("unfinished", fail=[newest])
     return Plan("unfinished")
 
 
 def is_same(release: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
-    """Whether an installed release has the chart, the version and the values of a Release's inputs."""
+    """Whether an installed release has the chart, version and values of the inputs."""
     chart = release["chart"]["metadata"]
     version = str(inputs.get("version") or chart["version"]).removeprefix("v")
     return (
@@ -110,9 +110,9 @@ def is_same(release: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
 
 
 def adopted(resource: Mapping[str, Any], release: Mapping[str, Any]) -> dict[str, Any]:
-    """A Release of the state, of the inputs that it was created with and of what is installed.
+    """Returns the state of a Release resource from its inputs and the installed release.
 
-    `__inputs` is what the kubernetes plugin compares the next inputs with; it wants them as a secret.
+    The kubernetes plugin compares the next inputs with `__inputs`, which must be a secret.
     """
     inputs, chart = resource["inputs"], release["chart"]["metadata"]
     status = {
@@ -130,20 +130,20 @@ def adopted(resource: Mapping[str, Any], release: Mapping[str, Any]) -> dict[str
 
 
 def revisions_of(api: ApiClient, inputs: Mapping[str, Any]) -> list[Revision]:
-    """The revisions of a release from the oldest, once no helm is at work on it any more."""
+    """Waits until no plugin works on a release, and returns its revisions, oldest first."""
     path = f"/api/v1/namespaces/{inputs['namespace']}/secrets"
     selector = f"owner=helm,name={inputs['name']}"
-    deadline = time.monotonic() + STILL_AT_WORK_SECONDS
+    deadline = time.monotonic() + MAX_PLUGIN_SECONDS
     while True:
-        found = [Revision(secret) for secret in list_objects(api, path, labelSelector=selector)]
-        found.sort(key=lambda revision: revision.number)
-        if not found or found[-1].status not in PENDING or time.monotonic() > deadline:
-            return found
+        revisions = [Revision(secret) for secret in list_objects(api, path, labelSelector=selector)]
+        revisions.sort(key=lambda revision: revision.number)
+        if not revisions or revisions[-1].status not in PENDING or time.monotonic() > deadline:
+            return revisions
         time.sleep(1)
 
 
 def carry_out(api: ApiClient, plan: Plan) -> None:
-    """Deletes and changes Helm's records."""
+    """Deletes and patches Helm's records as planned."""
     from kubernetes.client import CoreV1Api
 
     secrets = CoreV1Api(api)

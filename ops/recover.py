@@ -55,7 +55,7 @@ def recover(stack: Stack) -> None:
 
 def write(stack: Stack, exported: Mapping[str, Any]) -> None:
     """Imports a repaired deployment as the state of the stack."""
-    done = stack.pulumi("stack", "import", given=json.dumps(exported), quiet=True)
+    done = stack.pulumi("stack", "import", stdin=json.dumps(exported), quiet=True)
     if done.returncode:
         raise Stop(f"Pulumi did not accept the repaired state, and nothing was changed:\n{done.stderr.strip()}")
 

@@ -1,7 +1,7 @@
-"""`make smoke STACK=…`: asks every server of a stack as its users would, and says pass or fail.
+"""`make smoke STACK=…`: sends requests to every server of a stack, as its users do, and prints pass or fail.
 
-Requests go through the API server to the Service (https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/),
-so that no port needs to be open: all that it takes is the right to `create services/proxy`.
+Requests go through the API server to the Service (https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/).
+No port must be open; the user needs only the permission to `create services/proxy`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from rich.table import Table
 from catalog.engines import ENGINES, Engine
 from ops import status
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, run
+from ops.terminal import new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 PROMPT = "Name the largest planet of the solar system, and say in one sentence what it is made of."
 MAX_TOKENS = 64
-ANSWER_SECONDS = 300  # a burst waits in the engine's queue, and a large model takes its time
-SHOWN = 160  # characters of what a server said that are worth reading
+ANSWER_SECONDS = 300  # a burst waits in the engine's queue, and a large model answers slowly
+MAX_CHARACTERS = 160  # of a response that is shown in an error
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server as the stack's outputs name it."""
+    """A server, as the outputs of the stack name it."""
 
     name: str
     namespace: str
@@ -52,7 +53,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of one request: an answer, or a problem with what to do about it."""
+    """The result of one request: an answer, or a problem with its remedy."""
 
     seconds: float
     text: str = ""
@@ -63,7 +64,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a server's check; `problem` is why it was not asked at all."""
+    """The result of a server's check. With a `problem`, no request was sent."""
 
     server: str
     engine: str = ""
@@ -73,31 +74,32 @@ class Result:
 
     @property
     def failed(self) -> list[Reply]:
-        """The requests without an answer."""
+        """Requests without an answer."""
         return [reply for reply in self.replies if reply.problem]
 
     @property
     def passed(self) -> bool:
-        """Whether every request was answered."""
+        """Whether the server answered every request."""
         return bool(self.replies) and not self.failed
 
 
 def main() -> None:
-    """Asks each server of the stack through the API server, and prints latencies, errors, and pass or fail."""
+    """Sends requests to each server of the stack through the API server, and prints latencies, errors, and pass or
+    fail."""
     sys.exit(smoke(arguments(main.__doc__ or "")))
 
 
 def smoke(stack: Stack) -> int:
-    """Checks every server of `stack`; the exit code."""
-    named = stack.outputs().get("servers") or []
-    if not named:
-        print(f"{stack.name} has no servers: nothing to ask.")
+    """Checks every server of `stack`. Returns the exit code."""
+    servers = stack.outputs().get("servers") or []
+    if not servers:
+        print(f"{stack.name} has no servers: nothing to check.")
         return 0
     api = stack.api(connections=max(engine.burst for engine in ENGINES.values()))
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else status.LOG_WIDTH)
-    results = [check(api, stack, output, console) for output in named]
+    console = new_console()
+    results = [check(api, stack, output, console) for output in servers]
     console.print()
     console.print(table(results))
     for line in failures(results):
@@ -106,50 +108,53 @@ def smoke(stack: Stack) -> int:
 
 
 def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Console) -> Result:
-    """Asks one server as many times at once as its engine's burst, if it has a replica to ask."""
+    """Sends the burst of its engine to one server, if the server has a ready replica."""
     name = f"{output['namespace']}/{output['name']}"
     engine = ENGINES.get(output.get("engine", ""))
     if engine is None:
-        return Result(name, problem="the stack's outputs don't say which engine it has", remedy=stack.next("up"))
+        return Result(name, problem="the outputs of the stack do not name its engine", remedy=stack.next("up"))
     server = Server(
         output["name"], output["namespace"], output["service"], int(output["port"]), engine, output["model"]
     )
-    if found := unready(api, stack, server):
-        return Result(name, engine.title, problem=found[0], remedy=found[1])
+    if obstacle := unready(api, stack, server):
+        problem, remedy = obstacle
+        return Result(name, engine.title, problem=problem, remedy=remedy)
     with counting(console, name, engine.burst) as answered:
         return Result(name, engine.title, send_burst(api, server, answered))
 
 
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:
-    """Why a server has no replica that could answer, and what to do; nothing where it has one."""
+    """Returns why a server has no ready replica, and the remedy; None if it has one."""
     path = f"/apis/apps/v1/namespaces/{server.namespace}/deployments"
-    deployment = next((one for one in list_objects(api, path) if one["metadata"]["name"] == server.name), None)
+    deployment = next(
+        (deployment for deployment in list_objects(api, path) if deployment["metadata"]["name"] == server.name), None
+    )
     if deployment is None:
-        return "its Deployment is not there", stack.next("up")
+        return "it has no Deployment", stack.next("up")
     if not deployment["spec"].get("replicas", 1):
         return "it is scaled to zero", f"{kubectl()} -n {server.namespace} scale deployment/{server.name} --replicas=1"
     if deployment.get("status", {}).get("readyReplicas", 0):
         return None
-    chosen = ",".join(f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items())
-    pods = list_objects(api, f"/api/v1/namespaces/{server.namespace}/pods", labelSelector=chosen)
+    selector = ",".join(f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items())
+    pods = list_objects(api, f"/api/v1/namespaces/{server.namespace}/pods", labelSelector=selector)
     return f"no replica is ready: {why_unready(pods)}", stack.next("status")
 
 
 def why_unready(pods: list[Object]) -> str:
-    """What keeps the first of some pods from being ready, as far as its status tells."""
+    """Returns why the first of these pods is not ready, as far as its status says."""
     for _, why in status.waiting_rows(status.Snapshot(pods=pods)):
         return why
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses") or []:
             if waiting := container.get("state", {}).get("waiting"):
                 return f"{container['name']} waits: {waiting.get('reason', '')} {waiting.get('message', '')}".strip()
-    return "its containers run and don't answer yet: the model may still be loading" if pods else "it has no pods"
+    return "its containers run and do not answer yet: the model may still be loading" if pods else "it has no pods"
 
 
 def send_burst(
     api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS
 ) -> list[Reply]:
-    """Sends the burst, all of it at once; `answered` is called at the end of each request."""
+    """Sends all requests of the burst at once, and calls `answered` at the end of each."""
     path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
     request = api.param_serialize(
         "POST",
@@ -169,7 +174,7 @@ def send_burst(
 
 
 def reply(api: ApiClient, request: tuple[Any, ...], server: Server, seconds: float) -> Reply:
-    """One request and what became of it; nothing is tried twice, as a retry would hide what users see."""
+    """Sends one request. Never retries, because a retry would hide what users see."""
     from urllib3.exceptions import HTTPError, TimeoutError
 
     call: Callable[..., Any] = api.call_api
@@ -177,21 +182,21 @@ def reply(api: ApiClient, request: tuple[Any, ...], server: Server, seconds: flo
     began = time.perf_counter()
     try:
         response = call(*request, _request_timeout=seconds)
-        said = response.read().decode(errors="replace")
+        body = response.read().decode(errors="replace")
     except TimeoutError:
         return Reply(time.perf_counter() - began, problem=f"no answer within {seconds:g} s", remedy=logs)
     except HTTPError as error:
         problem = f"the connection to the cluster failed ({type(error).__name__})"
-        return Reply(time.perf_counter() - began, problem=problem, remedy="see whether the cluster can be reached")
+        return Reply(time.perf_counter() - began, problem=problem, remedy="check the network path to the cluster")
     took = time.perf_counter() - began
     if response.status != 200:
-        problem = f"HTTP {response.status}: {shortened(message_in(said), api)}"
+        problem = f"HTTP {response.status}: {shortened(message_in(body), api)}"
         return Reply(took, problem=problem, remedy=remedy(response.status, server, logs))
     try:
-        answer = json.loads(said)
+        answer = json.loads(body)
         text = server.engine.text(answer)
     except (ValueError, KeyError, IndexError, TypeError):
-        problem = f"this is no answer of {server.engine.title}: {shortened(said, api)}"
+        problem = f"this is not an answer of {server.engine.title}: {shortened(body, api)}"
         return Reply(took, problem=problem, remedy=logs)
     if not text.strip():
         return Reply(took, problem="the answer has no text", remedy=logs)
@@ -199,43 +204,43 @@ def reply(api: ApiClient, request: tuple[Any, ...], server: Server, seconds: flo
 
 
 def remedy(status_code: int, server: Server, logs: str) -> str:
-    """What to do next about an HTTP error."""
+    """Returns the remedy for an HTTP error."""
     match status_code:
         case 401 | 403:
-            return f"give yourself the right to create services/proxy in namespace {server.namespace}, then try again"
+            return f"get the permission to create services/proxy in namespace {server.namespace}, then try again"
         case 404:
             return f"compare with {kubectl()} -n {server.namespace} get service {server.service} -o yaml; {logs}"
         case 429:
-            return "the server takes no more at once: add replicas, or give it an autoscaler"
+            return "the server accepts no more requests at once: add replicas or an autoscaler"
         case 502 | 503 | 504:
             return f"no pod behind the Service answers; {logs}"
     return logs
 
 
-def message_in(said: str) -> str:
-    """The message in an error's body: of Kubernetes (`message`), TGI and vLLM (`error`) or JetStream (`detail`)."""
+def message_in(body: str) -> str:
+    """Returns the message of an error: of Kubernetes (`message`), TGI and vLLM (`error`) or JetStream (`detail`)."""
     try:
-        found = json.loads(said)
+        content = json.loads(body)
     except ValueError:
-        return said
+        return body
     for key in ("message", "error", "detail"):
-        if isinstance(found, dict) and found.get(key):
-            return message_in(json.dumps(found[key])) if isinstance(found[key], dict) else str(found[key])
-    return said
+        if isinstance(content, dict) and content.get(key):
+            return message_in(json.dumps(content[key])) if isinstance(content[key], dict) else str(content[key])
+    return body
 
 
-def shortened(said: str, api: ApiClient) -> str:
-    """What a server said, in one short line, without the credential that the request carried."""
+def shortened(text: str, api: ApiClient) -> str:
+    """Returns a response as one short line, without the credential of the request."""
     for value in api.configuration.api_key.values():
         for secret in filter(None, (value, value.removeprefix("Bearer "))):
-            said = said.replace(secret, "***")
-    said = " ".join(said.split()) or "nothing was said"
-    return said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
+            text = text.replace(secret, "***")
+    text = " ".join(text.split()) or "empty response"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
 @contextmanager
 def counting(console: Console, name: str, total: int) -> Iterator[Callable[[], None]]:
-    """Shows how many requests have ended: a bar on a terminal, in a log a line at each quarter."""
+    """Shows how many requests have ended: a bar on a terminal, a line per quarter in a log."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done = 0
 
@@ -255,12 +260,12 @@ def counting(console: Console, name: str, total: int) -> Iterator[Callable[[], N
 
 
 def percentile(seconds: list[float], percent: int) -> str:
-    """The time within which that many percent of requests were answered (nearest rank)."""
+    """Formats a percentile of latencies (nearest rank)."""
     return f"{sorted(seconds)[ceil(len(seconds) * percent / 100) - 1]:.2f} s" if seconds else "–"
 
 
 def amount(replies: list[Reply]) -> str:
-    """How much was answered: tokens where the engine counts them, else characters."""
+    """Formats the length of all answers: tokens if the engine counts them, else characters."""
     counts = [reply.tokens for reply in replies]
     if counts and None not in counts:
         return f"{sum(filter(None, counts))} tokens"
@@ -268,7 +273,7 @@ def amount(replies: list[Reply]) -> str:
 
 
 def table(results: list[Result]) -> Table:
-    """One row a server."""
+    """Returns a table with a row per server."""
     shown = Table(title="Servers", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in ("server", "engine", "requests", "errors", "p50", "p90", "p99", "answered", "result"):
         shown.add_column(column, no_wrap=True)
@@ -288,7 +293,7 @@ def table(results: list[Result]) -> Table:
 
 
 def failures(results: list[Result]) -> Iterator[str]:
-    """Each different problem of each server that failed, the most frequent first, and what to do next."""
+    """Yields the three most frequent problems of each failed server, each with its remedy."""
     for result in results:
         if result.problem:
             yield f"\n{result.server}: {result.problem}"

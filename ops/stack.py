@@ -1,4 +1,4 @@
-"""One Pulumi stack, as the commands of this folder see it: the CLI, the recorded state, and its cluster's API."""
+"""A Pulumi stack as the commands of this folder use it: the CLI, the recorded state, and the API of its cluster."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 Object = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 30  # the longest that a cluster may take to answer
+SECONDS = 30  # maximum time for a response of the cluster
 
 
 class Stop(Exception):
-    """Ends a command with a message for the person who ran it, and without a traceback."""
+    """Ends a command with a message for the user, without a traceback."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command or an API answers: exit code or HTTP status (0: no answer), JSON or text, and words of an error.
+    """The response of a command or an API: exit code or HTTP status (0: no response), JSON or text, and an error.
 
-    What it holds may be a credential, so it is never shown.
+    The body may be a credential, so it is never shown.
     """
 
     code: int
@@ -40,37 +40,37 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Why the request was refused, on one line."""
+        """Why the request failed, on one line."""
         return " ".join((self.error or f"HTTP {self.code}").split())[:300]
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack by name, with the configuration file that its commands use (none: Pulumi.<name>.yaml)."""
+    """A stack by name, with the configuration file of its commands. Default: Pulumi.<name>.yaml."""
 
     name: str
     config_file: Path | None = None
 
     def next(self, verb: str) -> str:
-        """The command for a person to give next: of make on the emulator, else what stands behind it."""
+        """Returns the command that a user should run next: make on the emulator, else what make runs."""
         if on_emulator():
             return f"make {verb} STACK={self.name}"
         return f"pulumi {verb} --stack {self.name}" if verb == "up" else f"python -m ops.{verb} --stack {self.name}"
 
     def pulumi(
-        self, *arguments: str, configured: bool = False, quiet: bool = False, given: str | None = None
+        self, *arguments: str, configured: bool = False, quiet: bool = False, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `pulumi ARGUMENTS` on this stack. `configured` commands read the configuration file; quiet ones keep
-        their output for the caller, and `given` goes to their standard input."""
+        """Runs `pulumi ARGUMENTS` on this stack. With `configured`, Pulumi reads the configuration file. With `quiet`,
+        the output is captured. `stdin` is the standard input."""
         command = ["pulumi", *arguments, "--stack", self.name]
         if quiet or not sys.stdout.isatty():
-            command.append("--non-interactive")  # a log has no use for a display that redraws itself
+            command.append("--non-interactive")  # no redrawing display in a log
         if configured and self.config_file:
             command += ["--config-file", str(self.config_file)]
-        return subprocess.run(command, cwd=ROOT, text=True, capture_output=quiet, input=given, check=False)
+        return subprocess.run(command, cwd=ROOT, text=True, capture_output=quiet, input=stdin, check=False)
 
     def read(self, *arguments: str) -> Any:
-        """The JSON that `pulumi ARGUMENTS` prints; a failure stops with Pulumi's own words."""
+        """Returns the JSON that `pulumi ARGUMENTS` prints. Stops with Pulumi's message if the command fails."""
         done = self.pulumi(*arguments, quiet=True)
         if "no stack named" in done.stderr:
             raise Stop(f"There is no stack {self.name} yet. Next: {self.next('up')}")
@@ -79,27 +79,26 @@ class Stack:
         return json.loads(done.stdout)
 
     def export(self) -> dict[str, Any]:
-        """The recorded deployment: resources and pending operations, secrets encrypted."""
+        """Returns the recorded deployment: resources and pending operations, with encrypted secrets."""
         deployment: dict[str, Any] = self.read("stack", "export").get("deployment") or {}
         return deployment
 
     def outputs(self) -> dict[str, Any]:
-        """The stack's outputs, secrets masked."""
+        """Returns the outputs of the stack, with masked secrets."""
         outputs: dict[str, Any] = self.read("stack", "output", "--json")
         return outputs
 
     @cached_property
     def resources(self) -> list[dict[str, Any]]:
-        """The recorded resources, in the order of their creation."""
+        """Recorded resources, in the order of their creation."""
         return self.export().get("resources") or []
 
     def of_type(self, *types: str) -> Iterator[dict[str, Any]]:
-        """The recorded resources of these Pulumi types."""
+        """Yields the recorded resources of these Pulumi types."""
         return (resource for resource in self.resources if resource["type"] in types)
 
     def api(self, connections: int = 4) -> ApiClient | None:
-        """A client of the cluster that the stack's objects are in, for that many requests at once; None before there
-        is a cluster."""
+        """Returns a client of the stack's cluster for that many concurrent requests; None before there is a cluster."""
         for provider in self.of_type(PROVIDER):
             if kubeconfig := provider.get("inputs", {}).get("kubeconfig"):
                 return client_of(kubeconfig, connections)
@@ -107,7 +106,7 @@ class Stack:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a command; where it stops for the user to act, what it says is all that is shown."""
+    """Runs a command. If it stops, prints only its message."""
     try:
         main()
     except Stop as stop:
@@ -115,24 +114,24 @@ def run(main: Callable[[], None]) -> None:
 
 
 def on_emulator() -> bool:
-    """Whether this runs under emulator/run, whose cloud is not Google's."""
+    """Whether this process runs under emulator/run."""
     return "GKE_AI_STATE" in os.environ
 
 
 def kubectl() -> str:
-    """The kubectl for a person to use."""
+    """Returns the kubectl command for a user."""
     return "emulator/run kubectl" if on_emulator() else "kubectl"
 
 
 def client_of(kubeconfig: str, connections: int) -> ApiClient:
-    """A Kubernetes client for a kubeconfig, its exec plugin included."""
+    """Returns a Kubernetes client for a kubeconfig; it runs the exec plugin of the kubeconfig."""
     import yaml
     from kubernetes import config
     from kubernetes.client import Configuration
 
     options = Configuration()
     options.connection_pool_maxsize = connections
-    options.retries = False  # what doesn't answer is told at once
+    options.retries = False  # report an unreachable cluster at once
     connect: Callable[..., ApiClient] = config.new_client_from_config_dict
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 
@@ -144,7 +143,7 @@ def request(
     query: Mapping[str, str] | None = None,
     body: Mapping[str, Any] | None = None,
 ) -> Answer:
-    """Sends a request to a cluster's API. Stops where there is no cluster to answer it."""
+    """Sends a request to the API of a cluster. Stops if the cluster does not answer."""
     from urllib3.exceptions import HTTPError
 
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -171,12 +170,12 @@ def request(
 
 
 def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
-    """The objects under an API path, as the API gives them; none where the kind isn't installed."""
+    """Returns the objects under an API path; an empty list if their kind is not installed."""
     return objects_of(request(api, "GET", path, query), path)
 
 
 def objects_of(answer: Answer, path: str) -> list[Object]:
-    """The objects in the answer to a list request; none where the kind isn't installed."""
+    """Returns the objects in the response to a list request; an empty list if their kind is not installed."""
     if answer.code == 404:
         return []
     if answer.code != 200:
@@ -186,9 +185,9 @@ def objects_of(answer: Answer, path: str) -> list[Object]:
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:
-    """Reads `--stack` and `--config-file` of a command."""
+    """Parses `--stack` and `--config-file` of a command."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack (dev)")
-    parser.add_argument("--config-file", type=Path, help="its configuration (Pulumi.<stack>.yaml)")
+    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
     options = parser.parse_args(argv)
     return Stack(options.stack, options.config_file)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,9 +16,10 @@ from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, KUEUE_API
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
+from ops.terminal import new_console
 from resources.pools import node_bounds
 from resources.types import HORIZONTAL_POD_AUTOSCALER, NODE_POOL
-from resources.workloads import ACCELERATORS
+from resources.workloads import ACCELERATORS, accelerator_requests
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -31,7 +29,6 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 # Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
-LOG_WIDTH = 160  # columns, without a terminal
 
 
 @dataclass
@@ -50,8 +47,8 @@ class Snapshot:
 
 
 def main() -> None:
-    """Prints pools and nodes, queues with quota used, workloads, JobSets, servers and autoscalers, each with the reason
-    where it waits."""
+    """Prints pools and nodes, queues with used quota, workloads, JobSets, servers and autoscalers, and why each of them
+    waits."""
     show(arguments(main.__doc__ or ""))
 
 
@@ -60,7 +57,7 @@ def show(stack: Stack) -> None:
     api = stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    console = new_console()
     for part in report(stack, take(stack, api)):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
@@ -236,7 +233,7 @@ def autoscaler_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     """Yields a row per metric of an autoscaler: value, target, and why it does not scale."""
     for autoscaler in snapshot.autoscalers:
         metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
-        values = {metric_of(found)[0]: metric_of(found)[1] for found in status.get("currentMetrics") or []}
+        values = {metric_of(metric)[0]: metric_of(metric)[1] for metric in status.get("currentMetrics") or []}
         scaled = spec["scaleTargetRef"]["name"]
         replicas, wanted = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
         for metric in spec["metrics"]:
@@ -253,7 +250,7 @@ def autoscaler_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def metric_of(metric: Object) -> tuple[str, str]:
-    """The name of an autoscaler's metric, and its target or (in a status) its value."""
+    """Returns the name of an autoscaler's metric, and its target or (in a status) its value."""
     source = metric.get(metric["type"][:1].lower() + metric["type"][1:]) or {}
     amount = source.get("target") or source.get("current") or {}
     for form in ("averageValue", "value"):
@@ -277,9 +274,9 @@ def figure(quantity: str) -> str:
 def hindrance(autoscaler: Object) -> str:
     """Returns why an autoscaler cannot scale as its metrics require, or an empty text."""
     for condition_type, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
-        found = condition(autoscaler, condition_type)
-        if found.get("status") == hinders:
-            return f"{found.get('reason', '')}: {found.get('message', '')}"
+        status_condition = condition(autoscaler, condition_type)
+        if status_condition.get("status") == hinders:
+            return f"{status_condition.get('reason', '')}: {status_condition.get('message', '')}"
     return ""
 
 
@@ -323,7 +320,9 @@ def latest_event(pod: Object, events: list[Object]) -> Object | None:
 def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
     """Yields suggestions for next steps."""
     states = [state_of(workload)[0] for workload in snapshot.workloads]
-    server = next((found for found in snapshot.deployments if label(found["spec"]["template"], QUEUE_LABEL)), None)
+    server = next(
+        (deployment for deployment in snapshot.deployments if label(deployment["spec"]["template"], QUEUE_LABEL)), None
+    )
     if server:
         metadata = server["metadata"]
         scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
@@ -368,8 +367,7 @@ def ended(pod: Object) -> bool:
 
 def accelerators_of(pod: Object) -> int:
     """Returns the GPUs or TPU chips that a pod or pod template requests."""
-    limits = (container.get("resources", {}).get("limits") or {} for container in pod["spec"]["containers"])
-    return int(sum(Fraction(limit.get(resource, 0)) for limit in limits for resource in ACCELERATORS))
+    return sum(accelerator_requests(pod["spec"]).values())
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ repository's root is the program. https://www.pulumi.com/docs/iac/guides/buildin
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,29 +18,51 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pulumi
 import pulumi.provider
 from pulumi.output import Unknown
-from pulumi.provider.experimental.analyzer import PropertyDefinition
-from pulumi.provider.experimental.component import ComponentProvider
+from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition, PropertyDefinition
+from pulumi.provider.experimental.schema import generate_schema
 from pulumi.provider.server import ComponentInitError
 
 import components
 from catalog.tpus import NoSuchSlice
+from components.base import Component
+from package.inputs import ComponentInputs, Types
 
 NAME = "gke-ai"
+VERSION = "0.0.0"  # the version of a package from source is its commit
 
 
-def every_component() -> list[type[pulumi.ComponentResource]]:
-    """All components that `components` exports, with their docstrings unindented."""
+def every_component() -> list[type[Component]]:
+    """All components that `components` exports."""
     members = (getattr(components, name) for name in components.__all__)
-    classes = [
-        member for member in members if isinstance(member, type) and issubclass(member, pulumi.ComponentResource)
-    ]
-    for component in classes:
-        component.__doc__ = inspect.getdoc(component)
-    return classes
+    return [member for member in members if isinstance(member, type) and issubclass(member, Component)]
 
 
-class Package(ComponentProvider):
+class Package(pulumi.provider.Provider):
     """Pulumi's component host. It reports a refusal as a path and a sentence, without a traceback."""
+
+    def __init__(self, served: list[type[Component]]) -> None:
+        self._inputs = {component.__name__: ComponentInputs(component) for component in served}
+        self._types = Types(NAME)
+        self._definitions = {name: self._definition(inputs) for name, inputs in self._inputs.items()}
+        schema = generate_schema(NAME, VERSION, None, self._definitions, self._types.definitions, [])
+        super().__init__(VERSION, json.dumps(schema.to_json()))
+
+    def _definition(self, inputs: ComponentInputs) -> ComponentDefinition:
+        component = inputs.component
+        outputs, output_names = Analyzer(NAME).analyze_type(component, is_component_output=True)
+        return ComponentDefinition(
+            name=component.__name__,
+            inputs=inputs.definitions(self._types),
+            inputs_mapping={},
+            outputs=outputs,
+            outputs_mapping=output_names,
+            module=component.__module__,
+            description=inspect.getdoc(component),
+        )
+
+    def outputs(self) -> dict[str, list[str]]:
+        """The outputs of each component."""
+        return {name: list(definition.outputs) for name, definition in self._definitions.items()}
 
     def construct(
         self,
@@ -48,7 +71,8 @@ class Package(ComponentProvider):
         inputs: pulumi.Inputs,
         options: pulumi.ResourceOptions | None = None,
     ) -> pulumi.provider.ConstructResult:
-        definition = self._component_defs[resource_type.rpartition(":")[2]]
+        component_name = resource_type.rpartition(":")[2]
+        definition, component_inputs = self._definitions[component_name], self._inputs[component_name]
         for key, value in inputs.items():
             for path in self._not_plain(value, definition.inputs.get(key), key):
                 raise pulumi.InputPropertyError(
@@ -56,15 +80,17 @@ class Package(ComponentProvider):
                     "this is the output of a resource. The component needs the value before Pulumi creates anything. "
                     "Write the value itself, or read it from the configuration",
                 )
+        section, keywords = component_inputs.arguments(inputs)
+        arguments = [name, options] if section is None else [name, section, options]
         try:
-            return super().construct(name, resource_type, inputs, options)
-        except ComponentInitError as error:
-            if isinstance(error.inner, pulumi.InputPropertiesError):
-                raise error.inner from None
-            # Components refuse arguments with these errors. Any other error is a bug of the component.
-            if isinstance(error.inner, pulumi.RunError | ValueError | NoSuchSlice):
-                raise pulumi.InputPropertiesError(str(error.inner), []) from None
-            raise
+            component: Any = component_inputs.component(*arguments, **keywords)
+        # Components refuse arguments with these errors. Any other error is a bug of the component.
+        except (pulumi.RunError, ValueError, NoSuchSlice) as error:
+            raise pulumi.InputPropertiesError(str(error), []) from None
+        except Exception as error:  # noqa: BLE001  reported with its traceback
+            raise ComponentInitError(error) from None
+        outputs = {output: getattr(component, attribute) for output, attribute in definition.outputs_mapping.items()}
+        return pulumi.provider.ConstructResult(component.urn, outputs)
 
     def _not_plain(self, value: Any, definition: PropertyDefinition | None, path: str) -> Iterator[str]:
         """Paths of outputs in `value` for which the component needs plain values."""
@@ -76,11 +102,10 @@ class Package(ComponentProvider):
             for index, item in enumerate(value):
                 yield from self._not_plain(item, definition.items, f"{path}[{index}]")
         elif isinstance(value, dict):
-            type_definition = self.get_type_definition(definition) if definition.ref else None
+            properties = self._types.properties(definition)
             for key, item in value.items():
-                inner = type_definition.properties.get(key) if type_definition else definition.additional_properties
-                yield from self._not_plain(item, inner, f"{path}.{key}")
+                yield from self._not_plain(item, properties.get(key, definition.additional_properties), f"{path}.{key}")
 
 
 if __name__ == "__main__":
-    pulumi.provider.main(Package(every_component(), NAME), sys.argv[1:])
+    pulumi.provider.main(Package(every_component()), sys.argv[1:])

@@ -68,17 +68,17 @@ class Supply:
         if self.max_count == 0:
             return Decimal(0), Decimal(0)
         price = prices.of(machine or self.accelerator, mode)
-        each = accelerators_of(MACHINES[machine]) if machine else 1
-        return None if price is None else (ceil(self.min_count / each) * price, ceil(self.max_count / each) * price)
+        count = accelerators_of(MACHINES[machine]) if machine else 1
+        return None if price is None else (ceil(self.min_count / count) * price, ceil(self.max_count / count) * price)
 
 
 def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
     """Returns the accelerators of each pool and workload of a stack."""
-    found = [supply for pool in resources.values() if pool.type == NODE_POOL for supply in of_pool(pool)]
+    all_supplies = [supply for pool in resources.values() if pool.type == NODE_POOL for supply in of_pool(pool)]
     for workload in resources.values():
         if not pools_of(workload, resources):
-            found += of_workload(workload, resources)
-    return sorted(found, key=lambda supply: (supply.key, supply.place))
+            all_supplies += of_workload(workload, resources)
+    return sorted(all_supplies, key=lambda supply: (supply.key, supply.place))
 
 
 def pools_of(workload: Resource, resources: Mapping[str, Resource]) -> list[Resource]:
@@ -139,22 +139,22 @@ def replicas(deployment: Resource, resources: Mapping[str, Resource]) -> tuple[i
 
 def pod_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the pod spec in the spec of a controller."""
-    found: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
-    return found
+    pod_spec: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
+    return pod_spec
 
 
 def choices_of(selector: Mapping[str, str], resources: Mapping[str, Resource]) -> tuple[tuple[str | None, str], ...]:
     """Returns machine types and capacity modes for pods with a node selector, by preference."""
     if name := selector.get(COMPUTE_CLASS):
-        for one in resources.values():
-            if one.type.endswith(":ComputeClass") and not one.is_component and one.name == name:
-                return tuple(class_choice(priority) for priority in one.inputs["spec"]["priorities"])
+        for resource in resources.values():
+            if resource.type.endswith(":ComputeClass") and not resource.is_component and resource.name == name:
+                return tuple(class_choice(priority) for priority in resource.inputs["spec"]["priorities"])
         return ((None, THEIRS),)
     for mode in ("spot", "flexStart"):
         if MODES[mode].labels.items() <= selector.items():
             return ((None, mode),)
-    own = [one.inputs for one in resources.values() if one.type == CLUSTER]
-    return ((None, "onDemand" if any(one.get("enableAutopilot") for one in own) else THEIRS),)
+    own = [resource.inputs for resource in resources.values() if resource.type == CLUSTER]
+    return ((None, "onDemand" if any(cluster.get("enableAutopilot") for cluster in own) else THEIRS),)
 
 
 def accelerators_of(machine_type: Machine) -> int:

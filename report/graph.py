@@ -85,10 +85,10 @@ def graph(resources: Iterable[Resource], operations: Mapping[str, str] | None = 
     for urn, resource in sorted(known.items()):
         members[owner[urn]].append(resource)
     boxes = {
-        urn: box(known[urn], [resource for resource in found if resource.urn != urn], operations or {})
-        for urn, found in members.items()
+        urn: box(known[urn], [resource for resource in children if resource.urn != urn], operations or {})
+        for urn, children in members.items()
         # Omit components without resources.
-        if not (known[urn].is_component and len(found) == 1)
+        if not (known[urn].is_component and len(children) == 1)
     }
     edges = {
         (owner[first], owner[urn])
@@ -165,12 +165,12 @@ def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
         after[first].add(second)
 
     def reach(node: str) -> set[str]:
-        found: set[str] = set()
+        reached: set[str] = set()
         open_ends = [*after[node]]
         while open_ends:
-            found.add(other := open_ends.pop())
-            open_ends += after[other] - found
-        return found
+            reached.add(other := open_ends.pop())
+            open_ends += after[other] - reached
+        return reached
 
     far = {node: reach(node) for node in {end for edge in edges for end in edge}}
     return {

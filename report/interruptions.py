@@ -34,7 +34,7 @@ class Interruption:
 
 def interruptions(plan: Plan) -> list[Interruption]:
     """Returns the interruptions of a plan, worst first, without duplicates."""
-    return sorted({found for change in plan.changes for found in of_change(change, plan)})
+    return sorted({interruption for change in plan.changes for interruption in of_change(change, plan)})
 
 
 def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
@@ -116,10 +116,10 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
 def of_account(change: Change, plan: Plan) -> Iterator[Interruption]:
     """Yields the interruption of nodes that GKE created itself and that outlive their account."""
     of_nodes = ":NodeAccount::" in change.resource.parent
-    cluster_stays = any(one.type == CLUSTER for one in plan.after.values())
+    cluster_stays = any(resource.type == CLUSTER for resource in plan.after.values())
     by_gke = any(
-        one.type.endswith(":ComputeClass") or (one.type == CLUSTER and one.inputs.get("enableAutopilot"))
-        for one in plan.before.values()
+        resource.type.endswith(":ComputeClass") or (resource.type == CLUSTER and resource.inputs.get("enableAutopilot"))
+        for resource in plan.before.values()
     )
     if change.operation in (DELETE, REPLACE) and of_nodes and cluster_stays and by_gke:
         yield Interruption(
@@ -135,7 +135,7 @@ def of_bucket(change: Change) -> Iterator[Interruption]:
     if change.operation == LEAVE or change.resource.retained:
         yield Interruption(NOTE, f"Bucket {name} leaves the stack and keeps its data (onDestroy: keep).")
     elif change.operation in (DELETE, REPLACE):
-        what = (
+        event = (
             "is deleted with its data"
             if change.operation == DELETE
             else f"is replaced{because(change)} by an empty bucket"
@@ -143,7 +143,7 @@ def of_bucket(change: Change) -> Iterator[Interruption]:
         kept = change.resource.inputs.get("softDeletePolicy") or {}
         days = int(kept.get("retentionDurationSeconds") or 0) // 86400
         rescue = f" Deleted objects can be restored for {days} days." if days else " Its objects cannot be restored."
-        yield Interruption(DATA, f"Bucket {name} {what} (onDestroy: delete).{rescue}")
+        yield Interruption(DATA, f"Bucket {name} {event} (onDestroy: delete).{rescue}")
 
 
 def of_deployment(change: Change) -> Iterator[Interruption]:
@@ -164,7 +164,7 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
             yield Interruption(OUTAGE, f"Server {name} is scaled from {was} to 0 replicas.")
         else:
             yield Interruption(SLOWER if now < was else NOTE, f"Server {name} is scaled from {was} to {now} replicas.")
-    if not any(one.path.startswith("spec.template.") for one in change.differences):
+    if not any(difference.path.startswith("spec.template.") for difference in change.differences):
         return
     surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
     counts = ", ".join(f"{count} {resource}" for resource, count in accelerator_requests(pod_of(new)).items())
@@ -184,7 +184,7 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
 def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
     """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
     name = change.resource.name
-    newer = [one.resource.name for one in plan.of(CREATE) if one.resource.parent == change.resource.parent]
+    newer = [created.resource.name for created in plan.of(CREATE) if created.resource.parent == change.resource.parent]
     if change.operation == LEAVE or change.resource.retained:
         if newer:
             text = (
@@ -219,28 +219,34 @@ def of_release(change: Change) -> Iterator[Interruption]:
 
 def of_queue(change: Change) -> Iterator[Interruption]:
     """Yields the changes of a queue. Kueue never stops an admitted workload because a quota shrinks."""
-    what = f"{change.resource.kind} {change.resource.name}"
+    subject = f"{change.resource.kind} {change.resource.name}"
     if change.operation in (DELETE, REPLACE):
         yield Interruption(
-            WORK, f"{what} is deleted. Waiting workloads are not admitted. Admitted workloads end first."
+            WORK, f"{subject} is deleted. Waiting workloads are not admitted. Admitted workloads end first."
         )
-    elif any("nominalQuota" in one.path or "Limit" in one.path for one in change.differences):
+    elif any("nominalQuota" in difference.path or "Limit" in difference.path for difference in change.differences):
         yield Interruption(
-            NOTE, f"The quota of {what} changes. It applies to new workloads; running workloads continue."
+            NOTE, f"The quota of {subject} changes. It applies to new workloads; running workloads continue."
         )
 
 
 def because(change: Change) -> str:
     """Names the properties that replace a resource."""
-    paths = [one.path for one in change.differences if one.replaces]
+    paths = [difference.path for difference in change.differences if difference.replaces]
     return f" (because of {', '.join(paths)})" if paths else ""
 
 
 def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
     """Returns the servers and runs among resources."""
     workload_types: tuple[Any, ...] = (DEPLOYMENT, JOB)
-    found = (one for one in resources.values() if one.type in workload_types or one.type.endswith(":JobSet"))
-    return sorted((one for one in found if not is_controller(one)), key=lambda one: one.name)
+    candidates = (
+        resource
+        for resource in resources.values()
+        if resource.type in workload_types or resource.type.endswith(":JobSet")
+    )
+    return sorted(
+        (workload for workload in candidates if not is_controller(workload)), key=lambda workload: workload.name
+    )
 
 
 def is_controller(workload: Resource) -> bool:

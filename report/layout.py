@@ -138,8 +138,8 @@ def ordered(columns: list[list[str]], near: Mapping[str, set[str]]) -> None:
             old = {node: place for place, node in enumerate(columns[index])}
 
             def center(node: str, beside: dict[str, int] = beside, old: dict[str, int] = old) -> tuple[float, int]:
-                found = [beside[other] for other in near.get(node, ()) if other in beside]
-                return (sum(found) / len(found) if found else old[node], old[node])
+                positions = [beside[other] for other in near.get(node, ()) if other in beside]
+                return (sum(positions) / len(positions) if positions else old[node], old[node])
 
             columns[index].sort(key=center)
 

@@ -65,9 +65,9 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
     if plan.errors:
         sections = [failed(plan), *judged]
     left_out: set[int] = set()
-    for spared in [0, *sorted({one.spare for one in sections} - {0}, reverse=True)]:
+    for spared in [0, *sorted({section.spare for section in sections} - {0}, reverse=True)]:
         left_out |= {spared} - {0}
-        parts = [*head, *(line for one in sections for line in one.written(one.spare not in left_out))]
+        parts = [*head, *(line for section in sections for line in section.written(section.spare not in left_out))]
         text = "\n\n".join(parts) + "\n"
         if not options.limit or len(text) <= options.limit:
             return text
@@ -87,13 +87,15 @@ def summary(plan: Plan, verdict: Verdict) -> str:
     if plan.errors:
         return "**The preview failed, so there is no plan.** Nothing would change."
     counts = [
-        f"{len(found)} {MARKS[one][2]}" for one in (REPLACE, DELETE, UPDATE, CREATE, LEAVE) if (found := plan.of(one))
+        f"{len(changes)} {MARKS[operation][2]}"
+        for operation in (REPLACE, DELETE, UPDATE, CREATE, LEAVE)
+        if (changes := plan.of(operation))
     ]
     touched = {change.resource.urn for change in plan.changes}
-    same = sum(not one.is_component for urn, one in plan.after.items() if urn not in touched)
+    same = sum(not resource.is_component for urn, resource in plan.after.items() if urn not in touched)
     rest = f", {same} unchanged" if same else ""
     parts = [f"**{', '.join(counts) if counts else 'Nothing changes'}**{rest}."]
-    worst = [one for one in interruptions(plan) if one.severity < NOTE]
+    worst = [interruption for interruption in interruptions(plan) if interruption.severity < NOTE]
     parts.append(f"**{plural(len(worst), 'interruption')}.**" if worst else "No running workload is interrupted.")
     if broken := verdict.count(mandatory=True):
         parts.append(f"**{plural(broken, 'mandatory policy violation')}: the stack cannot be deployed.**")
@@ -114,14 +116,17 @@ def not_checked(plan: Plan) -> Section:
 
 def interrupted(plan: Plan) -> Section:
     """Lists the interruptions, worst first."""
-    found = interruptions(plan)
-    lines = [f"- {'**' + text(one.text) + '**' if one.severity <= 1 else text(one.text)}" for one in found]
+    causes = interruptions(plan)
+    lines = [
+        f"- {'**' + text(interruption.text) + '**' if interruption.severity <= 1 else text(interruption.text)}"
+        for interruption in causes
+    ]
     return Section("Interruptions", ["\n".join(lines)] if lines else [])
 
 
 def warnings(plan: Plan) -> Section:
     """Lists the warnings of the program, each with its remedy."""
-    return Section("Warnings", ["\n".join(f"- {text(one)}" for one in plan.warnings)] if plan.warnings else [])
+    return Section("Warnings", ["\n".join(f"- {text(warning)}" for warning in plan.warnings)] if plan.warnings else [])
 
 
 def accelerators(plan: Plan, prices: Prices | None) -> Section:
@@ -129,25 +134,27 @@ def accelerators(plan: Plan, prices: Prices | None) -> Section:
     sides = before_and_after(plan)
     if not any(sides):
         return Section("Accelerators")
-    keys = sorted({one.key for side in sides for one in side})
+    keys = sorted({supply.key for side in sides for supply in side})
     head = ["capacity", "accelerator", "before", "after"]
     rows = []
     for key in keys:
-        was, now = (total((one for one in side if one.key == key), prices) for side in sides)
+        was, now = (total((supply for supply in side if supply.key == key), prices) for side in sides)
         costs = [cost(was, prices), cost(now, prices)] if prices else []
         rows.append([key[0], code(key[1]), span(was.min_count, was.max_count), marked(was, now), *costs])
     sums = [total(side, prices) for side in sides]
     if prices:
         head += [f"{prices.currency} per hour before", "after"]
-        rows.append(["**all**", "", *("" for _ in sides), *(f"**{cost(one, prices)}**" for one in sums)])
+        rows.append(["**all**", "", *("" for _ in sides), *(f"**{cost(total, prices)}**" for total in sums)])
     notes = ["GPUs and TPU chips, minimum – maximum: the bounds of pools, else the requests of workloads."]
     if prices:
         notes.append(f"Prices as of {prices.date}, only for machines with accelerators.")
-        if missing := sorted({one for sum_ in sums for one in sum_.unpriced}):
+        if missing := sorted({machine for sum_ in sums for machine in sum_.unpriced}):
             notes.append(f"**Not in the sums, because they have no price:** {', '.join(map(code, missing))}.")
     places = [
-        [one.capacity, code(one.accelerator), text(one.place), *(bounds_in(side, one) for side in sides)]
-        for one in sorted({(place.key, place.place): place for side in sides for place in side}.values(), key=place_of)
+        [place.capacity, code(place.accelerator), text(place.place), *(bounds_in(side, place) for side in sides)]
+        for place in sorted(
+            {(place.key, place.place): place for side in sides for place in side}.values(), key=place_of
+        )
     ]
     detail = table(["capacity", "accelerator", "from", "before", "after"], places)
     return Section(
@@ -158,15 +165,15 @@ def accelerators(plan: Plan, prices: Prices | None) -> Section:
     )
 
 
-def place_of(one: Supply) -> tuple[tuple[str, str], str]:
+def place_of(supply: Supply) -> tuple[tuple[str, str], str]:
     """Returns the sort key of a supply."""
-    return one.key, one.place
+    return supply.key, supply.place
 
 
 def bounds_in(side: Iterable[Supply], place: Supply) -> str:
     """Returns the bounds of a supply before or after the plan."""
-    found = total((one for one in side if place_of(one) == place_of(place)), None)
-    return span(found.min_count, found.max_count)
+    bounds = total((supply for supply in side if place_of(supply) == place_of(place)), None)
+    return span(bounds.min_count, bounds.max_count)
 
 
 def marked(was: Total, now: Total) -> str:
@@ -199,15 +206,19 @@ def policies(plan: Plan, verdict: Verdict) -> Section:
     known = {**plan.before, **plan.after}
     rows = [
         [
-            f"**{one.enforcement}**" if one.enforcement == MANDATORY else one.enforcement,
-            code(one.policy),
-            text(known[one.urn].title if one.urn in known else one.urn.rpartition("::")[2]),
-            text(without_name(one.message, known[one.urn].name) if one.urn in known else one.message),
+            f"**{violation.enforcement}**" if violation.enforcement == MANDATORY else violation.enforcement,
+            code(violation.policy),
+            text(known[violation.urn].title if violation.urn in known else violation.urn.rpartition("::")[2]),
+            text(
+                without_name(violation.message, known[violation.urn].name)
+                if violation.urn in known
+                else violation.message
+            ),
         ]
-        for one in verdict.violations
+        for violation in verdict.violations
     ]
     head = ["enforcement", "policy", "resource", "message"]
-    sure = [row for row, one in zip(rows, verdict.violations, strict=True) if one.enforcement == MANDATORY]
+    sure = [row for row, violation in zip(rows, verdict.violations, strict=True) if violation.enforcement == MANDATORY]
     advised = rows[len(sure) :]
     always = [checked + counts, *([table(head, sure)] if sure else [])]
     rest = (
@@ -218,8 +229,8 @@ def policies(plan: Plan, verdict: Verdict) -> Section:
 
 def without_name(message: str, name: str) -> str:
     """Removes the name of the resource from a message, because it has its own column."""
-    before, found, after = message.partition(f" {name}: ")
-    return after if found and " " not in before else message
+    before, separator, after = message.partition(f" {name}: ")
+    return after if separator and " " not in before else message
 
 
 def changed(plan: Plan) -> Iterable[Section]:
@@ -236,7 +247,7 @@ Rows = Callable[[Sequence[Change]], tuple[list[str], list[list[str]]]]
 
 def tables(plan: Plan, operation: str, rows: Rows) -> list[str]:
     """Returns one table per component with changes of an operation, folded if they are long."""
-    found = plan.of(operation)
+    changes = plan.of(operation)
 
     def owner(change: Change) -> str:
         component = plan.component_of(change.resource)
@@ -244,12 +255,12 @@ def tables(plan: Plan, operation: str, rows: Rows) -> list[str]:
 
     parts = []
     length = 0
-    for title, group in groupby(sorted(found, key=lambda one: (owner(one), one.resource.title)), key=owner):
+    for title, group in groupby(sorted(changes, key=lambda change: (owner(change), change.resource.title)), key=owner):
         head, body = rows(list(group))
         length += len(body)
         parts.append(f"**{text(title)}**\n\n{table(head, body)}")
     return (
-        [long(f"{plural(len(found), 'resource')} {MARKS[operation][2]}", "\n\n".join(parts), length)] if parts else []
+        [long(f"{plural(len(changes), 'resource')} {MARKS[operation][2]}", "\n\n".join(parts), length)] if parts else []
     )
 
 
@@ -258,9 +269,9 @@ def property_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]
     rows = []
     for change in changes:
         title = f"{MARKS[change.operation][0]} {text(change.resource.title)}"
-        for index, one in enumerate(change.differences or ()):
-            path = code(one.path) + (" **forces replacement**" if one.replaces else "")
-            rows.append([title if index == 0 else "", path, code(one.old), code(one.new)])
+        for index, difference in enumerate(change.differences or ()):
+            path = code(difference.path) + (" **forces replacement**" if difference.replaces else "")
+            rows.append([title if index == 0 else "", path, code(difference.old), code(difference.new)])
         if not change.differences:
             rows.append([title, "because of a dependency", "", ""])
     return ["resource", "property", "old", "new"], rows
@@ -269,7 +280,7 @@ def property_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]
 def name_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
     """Returns a row per resource that is created or deleted."""
     return ["kind", "name"], [
-        [f"{MARKS[one.operation][0]} {text(one.resource.kind)}", code(one.resource.name)] for one in changes
+        [f"{MARKS[change.operation][0]} {text(change.resource.kind)}", code(change.resource.name)] for change in changes
     ]
 
 

@@ -48,8 +48,11 @@ def verdict(preview: Preview) -> Verdict:
             if (summed := event.get(event_type)) is not None:
                 rules.update(summed.get("passed") or (), summed.get("failed") or ())
                 resources.update(filter(None, [summed.get("resourceUrn")]))
-    ordered = sorted(violations, key=lambda one: (one.enforcement != MANDATORY, one.policy, one.urn, one.message))
-    return Verdict(tuple(ordered), len(rules | {one.policy for one in violations}), len(resources))
+    ordered = sorted(
+        violations,
+        key=lambda violation: (violation.enforcement != MANDATORY, violation.policy, violation.urn, violation.message),
+    )
+    return Verdict(tuple(ordered), len(rules | {violation.policy for violation in violations}), len(resources))
 
 
 def lines(message: str) -> list[str]:

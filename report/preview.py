@@ -52,8 +52,8 @@ class Preview:
 
 def recorded(text: str) -> Preview:
     """Reads a preview that `written` returned."""
-    found = json.loads(text)
-    return Preview(found["stack"], *(tuple(found[part]) for part in ("resources", "steps", "events")))
+    content = json.loads(text)
+    return Preview(content["stack"], *(tuple(content[part]) for part in ("resources", "steps", "events")))
 
 
 def take(stack: Stack, policy_packs: Iterable[Path] = ()) -> Preview:
@@ -99,10 +99,10 @@ def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], even
 
 def kept(state: State, outputs: bool = False) -> dict[str, Any]:
     """Returns the kept fields of a resource's state, with secrets masked."""
-    found = {key: masked(state[key]) for key in KEPT if state.get(key) and (key != "outputs" or outputs)}
-    if "provider" in found:
-        found["provider"] = found["provider"].rpartition("::")[0]  # the last part is an id
-    return found
+    kept_state = {key: masked(state[key]) for key in KEPT if state.get(key) and (key != "outputs" or outputs)}
+    if "provider" in kept_state:
+        kept_state["provider"] = kept_state["provider"].rpartition("::")[0]  # the last part is an id
+    return kept_state
 
 
 def masked(value: Any) -> Any:

@@ -48,8 +48,8 @@ class Resource:
     @property
     def object_name(self) -> str:
         """Name in the cluster or in Google Cloud, else the name in the program."""
-        found = value(self.props, "metadata", "name") if self.is_kubernetes else self.props.get("name")
-        return found if isinstance(found, str) else self.name
+        name = value(self.props, "metadata", "name") if self.is_kubernetes else self.props.get("name")
+        return name if isinstance(name, str) else self.name
 
     @property
     def path(self) -> str:

@@ -34,14 +34,14 @@ def value(data: object, *path: str) -> Any:
 
 def mapping(data: object, *path: str) -> Mapping[str, Any]:
     """Returns the mapping at a path; an empty one if there is no visible mapping."""
-    found = value(data, *path)
-    return found if isinstance(found, Mapping) else {}
+    nested = value(data, *path)
+    return nested if isinstance(nested, Mapping) else {}
 
 
 def list_at(data: object, *path: str) -> list[Any]:
     """Returns the list at a path; an empty one if there is no visible list."""
-    found = value(data, *path)
-    return found if isinstance(found, list) else []
+    nested = value(data, *path)
+    return nested if isinstance(nested, list) else []
 
 
 def items(data: object, *path: str) -> list[Mapping[str, Any]]:
@@ -49,14 +49,14 @@ def items(data: object, *path: str) -> list[Mapping[str, Any]]:
     return [item for item in list_at(data, *path) if isinstance(item, Mapping)]
 
 
-def is_unset(found: object) -> bool:
+def is_unset(data: object) -> bool:
     """Whether a value is missing or empty. A hidden value is set."""
-    return found is None or found == "" or found == [] or found == {}
+    return data is None or data == "" or data == [] or data == {}
 
 
-def number(found: object) -> int | None:
+def number(data: object) -> int | None:
     """Returns a whole number, which the engine sends as a float; None for anything else."""
-    return int(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return int(data) if isinstance(data, int | float) and not isinstance(data, bool) else None
 
 
 def texts(data: object, at: str = "") -> Iterator[tuple[str, str]]:

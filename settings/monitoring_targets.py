@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from catalog.dashboards import MonitoredServer
 from catalog.metrics import METRICS
-from settings.model import JetStream, Multislice, Server, Settings, TpuBatch
-from settings.plan import autoscaler_of, namespaces, workloads
+from settings.model import Server, Settings
+from settings.plan import autoscaler_of, namespaces, tpu_workloads, workloads
 from settings.scaling import scaled
 
 
@@ -51,8 +51,7 @@ def accelerators(settings: Settings) -> bool:
 def tpus(settings: Settings) -> bool:
     """Whether the stack has TPUs."""
     flavors = settings.queues.flavors if settings.queues else []
-    users = [workload for workload in workloads(settings) if isinstance(workload, JetStream | TpuBatch | Multislice)]
-    return bool(settings.tpu_pools or users) or any(flavor.tpu is not None for flavor in flavors)
+    return bool(settings.tpu_pools or tpu_workloads(settings)) or any(flavor.tpu is not None for flavor in flavors)
 
 
 def anything(settings: Settings) -> bool:

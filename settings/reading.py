@@ -13,102 +13,11 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from settings.model import (
-    Autoscaler,
-    Autoscaling,
-    Bucket,
-    ClassFlexStart,
-    Cluster,
-    ClusterQueue,
-    ComputeClass,
-    Dataset,
-    ExistingDeployment,
-    FineTune,
-    Flavor,
-    FlavorQuota,
-    FlexStart,
-    FuseVolume,
-    GpuPool,
-    Grant,
-    JetStream,
-    LocalQueue,
-    ModelShape,
-    Monitoring,
-    Multislice,
-    OnDemand,
-    Preemption,
-    Priority,
-    PriorityClass,
-    QueuedFlexStart,
-    Queues,
-    Reservation,
-    Resources,
-    ScaledMetric,
-    ScratchVolume,
-    Section,
-    Settings,
-    Spot,
-    SystemPool,
-    Tenant,
-    Tgi,
-    TokenSecret,
-    TpuBatch,
-    TpuPool,
-    TpuSlice,
-    Unparsed,
-    Vllm,
-    Vpc,
-    Waiver,
-)
+from settings.model import Queues, Section, Settings, Unparsed
 from settings.problems import Problem, nearest
 
 PREFIX = "gke-ai:"
 
-_NOUNS: Mapping[type[Section], str] = {
-    Autoscaler: "an autoscaler",
-    Autoscaling: "the autoscaling of a pool",
-    Bucket: "a bucket",
-    Cluster: "the cluster",
-    ClassFlexStart: "flexStart capacity",
-    ClusterQueue: "a cluster queue",
-    ComputeClass: "a compute class",
-    Dataset: "a dataset",
-    ExistingDeployment: "an existing Deployment",
-    FineTune: "a fine-tuning run",
-    Flavor: "a flavor",
-    FlavorQuota: "the quota of a flavor",
-    FlexStart: "flexStart capacity",
-    FuseVolume: "a volume",
-    GpuPool: "a GPU pool",
-    Grant: "a grant",
-    LocalQueue: "a local queue",
-    ModelShape: "the shape of a model",
-    Monitoring: "the monitoring",
-    Multislice: "a Multislice run",
-    OnDemand: "onDemand capacity",
-    Preemption: "the preemption of a cluster queue",
-    Priority: "a priority of a compute class",
-    PriorityClass: "a priority class",
-    Queues: "the queues",
-    QueuedFlexStart: "queuedFlexStart capacity",
-    Reservation: "reservation capacity",
-    Resources: "the resources of a pod",
-    JetStream: "a JetStream server",
-    Tgi: "a TGI server",
-    Vllm: "a vLLM server",
-    ScaledMetric: "a metric of an autoscaler",
-    ScratchVolume: "a scratch volume",
-    Settings: "a stack",
-    Spot: "spot capacity",
-    SystemPool: "the system pool",
-    Tenant: "a tenant",
-    TokenSecret: "a token secret",
-    TpuBatch: "a TPU batch Job",
-    TpuPool: "a TPU pool",
-    TpuSlice: "a TPU slice",
-    Vpc: "the VPC",
-    Waiver: "a waiver",
-}
 # The patterns of settings.model, for messages.
 _PATTERNS = {
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "lowercase letters, digits and '-'. Begin and end with a letter or digit",
@@ -165,7 +74,7 @@ class _Reader:
 
     def _field(self, model: type[Section], name: str, value: object, path: str) -> object:
         annotation = model.model_fields[name].annotation
-        sections = _sections(annotation)
+        sections = section_types(annotation)
         if not sections:
             return self._plain(model, name, value, path.rpartition(".")[0] or PREFIX)
         if sections == [Queues]:
@@ -255,10 +164,11 @@ def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
     return copied
 
 
-def _sections(annotation: Any) -> list[type[Section]]:
+def section_types(annotation: Any) -> list[type[Section]]:
+    """The sections in the type of a key."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [annotation]
-    return [section for part in get_args(annotation) for section in _sections(part)]
+    return [section for part in get_args(annotation) for section in section_types(part)]
 
 
 def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) -> Problem:
@@ -266,7 +176,7 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     owner, key, where = _locate(error, model, raw, path)
     error_type, value, context = error["type"], error["input"], error.get("ctx", {})
     unit = next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
-    noun = _NOUNS[owner]
+    noun = owner.noun
     if error_type == "extra_forbidden":
         return _unknown_key(where, key, owner)
     if error_type == "missing":
@@ -327,7 +237,7 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
             if fields:
                 owner = fields[0]
             field = next((f for f in owner.model_fields.values() if f.alias == step), None) if fields else None
-            fields = _sections(field.annotation) if field else []
+            fields = section_types(field.annotation) if field else []
         elif fields:
             fields = [
                 section for section in fields if step in get_args(section.model_fields["mode"].annotation)
@@ -338,7 +248,7 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
 def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
     if new_key := model.renamed_keys.get(key):
         return Problem(path, f"{key} was renamed. It would have no effect", f"Write {new_key} instead")
-    return Problem(path, f"{key} is not a key of {_NOUNS[model]}. It would have no effect", nearest(key, _keys(model)))
+    return Problem(path, f"{key} is not a key of {model.noun}. It would have no effect", nearest(key, _keys(model)))
 
 
 def _keys(model: type[Section]) -> list[str]:
@@ -352,7 +262,7 @@ def _meaning(model: type[Section], key: str) -> str:
 
 def _modes(model: type[Section], key: str) -> str:
     annotation = next(f.annotation for f in model.model_fields.values() if f.alias == key)
-    names = [str(get_args(section.model_fields["mode"].annotation)[0]) for section in _sections(annotation)]
+    names = [str(get_args(section.model_fields["mode"].annotation)[0]) for section in section_types(annotation)]
     return f"mode: {' | '.join(names)}"
 
 

@@ -6,13 +6,12 @@ from catalog.metrics import TPU_CONTAINERS, TPU_MEMORY, Range, range_of
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
 from settings.model import Autoscaler, ExistingDeployment, JetStream, ScaledMetric, Settings
-from settings.plan import workload_slice
+from settings.plan import jetstreams, workload_slice
 
 
 def server_of(autoscaler: Autoscaler, settings: Settings) -> JetStream | None:
     """The JetStream server of this stack that is scaled, or None for an existing Deployment."""
-    servers = (server for server in settings.serving if isinstance(server, JetStream))
-    return next((server for server in servers if server.name == autoscaler.server), None)
+    return next((server for server in jetstreams(settings) if server.name == autoscaler.server), None)
 
 
 def scaled(autoscaler: Autoscaler, settings: Settings) -> ExistingDeployment | None:

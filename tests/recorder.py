@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import runpy
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import deepcopy
@@ -21,8 +22,11 @@ import yaml
 from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
 from pulumi.runtime.proto import source_pb2
+from pydantic.alias_generators import to_camel
 
 from catalog.zones import is_zone, node_zones
+from components.base import Component
+from package.inputs import ComponentInputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "my-project"
@@ -64,12 +68,16 @@ class Record:
 
     def all(self, kind: str) -> list[Registration]:
         """Resources whose type ends in `kind`."""
-        return [one for one in self.resources.values() if one.type.rpartition(":")[2].rpartition("/")[2] == kind]
+        return [
+            resource
+            for resource in self.resources.values()
+            if resource.type.rpartition(":")[2].rpartition("/")[2] == kind
+        ]
 
     def one(self, kind: str, name: str | None = None) -> Registration:
         """The only resource of a type, or the only one with an object name."""
-        (found,) = (one for one in self.all(kind) if name is None or one.object_name == name)
-        return found
+        (resource,) = (resource for resource in self.all(kind) if name is None or resource.object_name == name)
+        return resource
 
     def waits_for(self, waiting: Registration) -> frozenset[str]:
         """Types and names of all resources that `waiting` depends on, directly or through its parents."""
@@ -82,7 +90,9 @@ class Record:
                 open_ends += [*resource.dependencies, resource.parent]
         seen.discard(waiting.urn)
         return frozenset(
-            f"{one.type.rpartition(':')[2]} {one.object_name}" for one in map(self.resources.get, seen) if one
+            f"{resource.type.rpartition(':')[2]} {resource.object_name}"
+            for resource in map(self.resources.get, seen)
+            if resource
         )
 
 
@@ -213,6 +223,24 @@ def record(
     return recorded
 
 
+def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
+    """Creates a component from flat inputs, as the package does for programs in other languages.
+
+    The inputs and their keys may be in snake_case.
+    """
+    section, keywords = ComponentInputs(component).arguments(in_camel_case(flat))
+    arguments: list[Any] = [name] if section is None else [name, section]
+    return component(*arguments, **keywords)
+
+
+def in_camel_case(value: Any) -> Any:
+    """The inputs with all keys in camelCase, except in `arguments`, which are settings of an engine."""
+    if isinstance(value, Mapping):
+        names = {key: to_camel(key) if re.fullmatch("[a-z_]+", key) else key for key in value}
+        return {names[key]: item if key == "arguments" else in_camel_case(item) for key, item in value.items()}
+    return [in_camel_case(item) for item in value] if isinstance(value, list) else value
+
+
 def run_program(
     configuration: Mapping[str, Any],
     preview: bool,
@@ -222,12 +250,12 @@ def run_program(
     control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
     """Runs the whole program with a stack configuration. As in Pulumi, objects are JSON."""
-    given = {
+    config = {
         "gcp:project": PROJECT,
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()},
     }
-    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(given))
-    pulumi.runtime.set_all_config(given, list(secret_keys))
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    pulumi.runtime.set_all_config(config, list(secret_keys))
     monkeypatch.setenv("HF_TOKEN", token or "")
     return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch, control_plane)
 

@@ -12,11 +12,12 @@ PRODUCT = (
     "catalog",
     "components",
     "composition",
+    "gke_ai_outputs",
     "ops",
-    "outputs",
     "package",
     "policy",
     "report",
+    "resources",
     "settings",
 )
 EMULATOR = ("emulator",)

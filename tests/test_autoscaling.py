@@ -12,9 +12,8 @@ import yaml
 
 from catalog.metrics import METRICS, TOLERANCE, in_bytes, query, range_of, replicas
 from catalog.quantities import GI
-from components import JetStreamAutoscaling, JetStreamAutoscalingArgs, MetricsAdapter
+from components import JetStreamAutoscaling, MetricsAdapter
 from components.metrics_adapter import explain
-from settings import model
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server
 from tests.test_bad_configuration import problems_of
@@ -165,7 +164,7 @@ def test_apis_come_after_what_serves_them_and_tpu_metrics_on_request(build: Buil
     built = build(MetricsAdapter, ADAPTER, adapter=adapter)
     name = {"stackdriver": "custom-metrics-stackdriver-adapter", "prometheus": "example-release-prometheus-adapter"}
     apis = built.all("APIService")
-    assert {one.object_name for one in apis} >= {"v1beta1.external.metrics.k8s.io"}
+    assert {api.object_name for api in apis} >= {"v1beta1.external.metrics.k8s.io"}
     for api in apis:
         assert api.hooked
         assert {f"Deployment {name[adapter]}", f"Service {name[adapter]}"} <= built.waits_for(api)
@@ -236,11 +235,11 @@ def test_metric_has_the_name_and_the_target_of_its_adapter(
     build: Build, adapter: str, metric: str, target: str, wanted: tuple[str, str, str, str]
 ) -> None:
     built = build(JetStreamAutoscaling, AUTOSCALER, adapter=adapter, metrics=[{"metric": metric, "target": target}])
-    (found,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
+    (written,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
     source, name, key, amount = wanted
-    assert found["type"] == source.capitalize()
-    assert found[source]["metric"]["name"] == name
-    assert found[source]["target"] == {"type": key[0].upper() + key[1:], key: amount}
+    assert written["type"] == source.capitalize()
+    assert written[source]["metric"]["name"] == name
+    assert written[source]["target"] == {"type": key[0].upper() + key[1:], key: amount}
 
 
 def test_both_windows_are_always_written(build: Build) -> None:
@@ -271,19 +270,14 @@ def test_server_is_not_measured_twice_nor_for_nothing(build: Build) -> None:
 def test_memory_is_selected_by_a_container_that_is_named(build: Build) -> None:
     memory = [{"metric": "tpuMemory", "target": "100Gi"}]
     built = build(JetStreamAutoscaling, AUTOSCALER, metrics=memory, tpu_container="server")
-    (found,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
-    assert found["external"]["metric"]["selector"] == {
+    (metric,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
+    assert metric["external"]["metric"]["selector"] == {
         "matchLabels": {
             "metric.labels.container": "server",
             "metric.labels.exported_namespace": "llm",
             "resource.labels.cluster": "jetstream",
         }
     }
-
-
-def test_a_setting_that_the_component_does_not_take_is_noticed() -> None:
-    keys = set(JetStreamAutoscalingArgs.__annotations__)
-    assert keys - {"cluster", "monitored", "tpu_containers"} == model.Autoscaler.model_fields.keys()
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
@@ -309,7 +303,7 @@ def test_grants_wait_for_the_cluster_that_brings_the_identity_pool(
     values["autoscaling"][0]["adapter"] = adapter
     built = program(values, monkeypatch, preview=True)
     pool = f"{PROJECT}.svc.id.goog"
-    (grant,) = (one for one in built.all("IAMMember") if pool in str(one.inputs.get("member", pool)))
+    (grant,) = (member for member in built.all("IAMMember") if pool in str(member.inputs.get("member", pool)))
     assert "Cluster jetstream" in built.waits_for(grant)
 
 
@@ -321,7 +315,7 @@ def test_one_adapter_serves_every_autoscaler(monkeypatch: pytest.MonkeyPatch) ->
     built = program(values, monkeypatch)
     assert len(built.all("MetricsAdapter")) == 1
     assert len(built.all("HorizontalPodAutoscaler")) == 2
-    assert {one.object_name for one in built.all("PodMonitoring")} == {
+    assert {monitoring.object_name for monitoring in built.all("PodMonitoring")} == {
         "jetstream-podmonitoring",
         "tpu-metrics-exporter",
     }
@@ -331,7 +325,7 @@ def test_existing_deployment_is_scaled_and_not_made(monkeypatch: pytest.MonkeyPa
     values = existing()
     values["autoscaling"][0]["metrics"].append({"metric": "prefillBacklog", "target": 10})
     built = program(values, monkeypatch)
-    assert "maxengine-server" not in {one.object_name for one in built.all("Deployment")}
+    assert "maxengine-server" not in {deployment.object_name for deployment in built.all("Deployment")}
     target = built.one("HorizontalPodAutoscaler").inputs["spec"]["scaleTargetRef"]
     assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "maxengine-server"}
     assert built.one("PodMonitoring", "jetstream-podmonitoring").inputs["spec"]["endpoints"][0]["port"] == "metrics"

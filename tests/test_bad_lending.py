@@ -122,7 +122,7 @@ def test_each_run_that_serving_can_not_take_its_quota_back_from_is_told_at_once(
     values = good()
     put("training.0.priorityClass", "high")(values)
     values["training"].append({**values["training"][0], "name": "another"})
-    assert [one.path for one in problems_of(values)] == [
+    assert [problem.path for problem in problems_of(values)] == [
         "gke-ai:training[0].priorityClass",
         "gke-ai:training[1].priorityClass",
     ]

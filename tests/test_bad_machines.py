@@ -122,7 +122,7 @@ MISTAKES = [
         "three GPUs of a pod on Autopilot",
         both(put("serving.0.gpus", 3), put("serving.0.model", "acme/unknown"), drop("serving.0.queue")),
         "gke-ai:serving[0].gpus",
-        "on Autopilot a pod has all GPUs of its node, and no node has 3 nvidia-l4, but 1, 2, 4, 8",
+        "on Autopilot a pod gets all GPUs of its node, and no node has 3 nvidia-l4, but 1, 2, 4, 8",
         "Request less, or another accelerator",
         on_autopilot,
     ),

@@ -134,4 +134,4 @@ def test_a_monitored_stack_is_good() -> None:
 def test_what_could_not_be_read_is_not_called_missing() -> None:
     values = bare()
     values["serving"] = [{"name": "gemma", "model": "google/gemma-2-9b-it", "modell": ""}]
-    assert "gke-ai:monitoring" not in [one.path for one in problems_of(values)]
+    assert "gke-ai:monitoring" not in [problem.path for problem in problems_of(values)]

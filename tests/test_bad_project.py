@@ -107,10 +107,10 @@ def test_region_that_does_not_exist_is_refused(region: str, cause: str, remedy: 
 def test_token_that_can_not_work_is_refused(
     stated: str | None, encrypted: bool, environment: str | None, cause: str
 ) -> None:
-    found = list(token_problems(stated, encrypted, environment))
-    assert {problem.path for problem in found} == {"gke-ai:hfToken"}
-    assert cause in found[0].cause
-    assert "hf_one" not in str(found)
+    problems = list(token_problems(stated, encrypted, environment))
+    assert {problem.path for problem in problems} == {"gke-ai:hfToken"}
+    assert cause in problems[0].cause
+    assert "hf_one" not in str(problems)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_token_that_can_work_is_accepted(stated: str | None, encrypted: bool, en
 
 
 def test_project_region_token_and_sections_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = configuration(STANDARD)
-    given["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
-    given |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
-    said = refused(given, monkeypatch)
+    config = configuration(STANDARD)
+    config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
+    config |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
+    message = refused(config, monkeypatch)
     for path in ("gcp:project", "gcp:region", "gke-ai:hfToken", "gke-ai:gpuPools[0].machineTyp"):
-        assert f"- {path}: " in said
-    assert "4 problems" in said
-    assert TOKEN not in said
+        assert f"- {path}: " in message
+    assert "4 problems" in message
+    assert TOKEN not in message

@@ -89,10 +89,10 @@ def on_autopilot() -> Configuration:
     del values["tpuPools"]
     tpu = {**V5E, **OF_4_CHIPS}
     values["queues"]["flavors"] = [{"name": "v5e", "tpu": tpu}]
-    for one in [*values["training"], *values["batch"]]:
-        one.pop("pools", None)
-        one.pop("pool", None)
-        one["tpu"] = dict(tpu)
+    for run in [*values["training"], *values["batch"]]:
+        run.pop("pools", None)
+        run.pop("pool", None)
+        run["tpu"] = dict(tpu)
     return values
 
 

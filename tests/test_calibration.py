@@ -138,7 +138,7 @@ def test_derived_quota_and_the_policy_on_it_rest_on_what_was_measured(tmp_path: 
     stack = load(values, "my-project")
     assert stack.queues
     (pool,) = stack.gpu_pools
-    nodes = plan.max_nodes(pool, stack.cluster)
+    nodes = pool.max_nodes(stack.cluster)
     quota = plan.quota(stack.queues.cluster_queues[0].flavors[0], stack)
     assert parse_quantity(quota["cpu"]) == nodes * parse_quantity("23950m")
 

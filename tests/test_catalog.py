@@ -1,4 +1,4 @@
-"""The catalogue: figures that must agree with each other, and with those known from Google's documents."""
+"""The catalog: figures that must agree with each other, and with those known from Google's documents."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from catalog import quota, versions, zones
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
 from catalog.daemonsets import NODE_AGENTS, agent_requests
+from catalog.engines import ENGINES
 from catalog.machines import (
     ATTACHABLE,
     GPUS,
@@ -142,7 +143,9 @@ def test_every_machine_is_found_under_its_own_name_and_family() -> None:
 
 
 def test_unknown_machine_tells_the_nearest() -> None:
-    with pytest.raises(UnknownMachine, match=r"g2-standart-24 is no machine type .* nearest: g2-standard-24") as caught:
+    with pytest.raises(
+        UnknownMachine, match=r"g2-standart-24 is not a machine type .* nearest: g2-standard-24"
+    ) as caught:
         machine("g2-standart-24")
     assert isinstance(caught.value, KeyError)
 
@@ -150,9 +153,9 @@ def test_unknown_machine_tells_the_nearest() -> None:
 def test_t4_is_attached_to_n1_only_in_possible_counts() -> None:
     assert set(ATTACHABLE) == {"n1-standard-4", "n1-standard-8", "n1-standard-16"}
     assert with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 2).gpus == 2
-    with pytest.raises(ValueError, match="3 nvidia-tesla-t4 can't be attached to n1-standard-4"):
+    with pytest.raises(ValueError, match="3 nvidia-tesla-t4 cannot be attached to n1-standard-4"):
         with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 3)
-    with pytest.raises(ValueError, match="can't be attached to e2-standard-4"):
+    with pytest.raises(ValueError, match="cannot be attached to e2-standard-4"):
         with_gpus(machine("e2-standard-4"), "nvidia-tesla-t4", 1)
 
 
@@ -190,7 +193,9 @@ def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
     assert total[NVIDIA_GPU] == "6"
 
 
-@pytest.mark.parametrize("machine_type", [*GPU_MACHINES, *MACHINES.values()], ids=lambda one: f"{one.name}-{one.gpus}")
+@pytest.mark.parametrize(
+    "machine_type", [*GPU_MACHINES, *MACHINES.values()], ids=lambda machine: f"{machine.name}-{machine.gpus}"
+)
 def test_no_node_gives_pods_more_than_it_has(machine_type: object) -> None:
     name, gpu, gpus = (getattr(machine_type, key) for key in ("name", "gpu", "gpus"))
     shape = shape_of(name, gpu, gpus)
@@ -237,7 +242,7 @@ def autoscalers_estimate(memory: float) -> float:
     return memory / 64 + (16 + 64) * MI + low + min(0.00175 * memory, 248 * MI)
 
 
-@pytest.mark.parametrize("machine_type", [*MACHINES.values()], ids=lambda one: one.name)
+@pytest.mark.parametrize("machine_type", [*MACHINES.values()], ids=lambda machine: machine.name)
 def test_no_node_is_promised_more_memory_than_the_autoscaler_expects(machine_type: object) -> None:
     shape = shape_of(machine_type.name, machine_type.gpu, machine_type.gpus)  # type: ignore[attr-defined]
     installed = float(machine_type.memory_gb) * GI  # type: ignore[attr-defined]
@@ -256,7 +261,7 @@ def test_local_ssds_that_come_with_a_machine_are_its_scratch_space(machine_type:
     assert [int(parse_quantity(text) / GI) for text in amounts] == [free_gi]
 
 
-@pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda one: f"{one.name}-{one.gpus}")
+@pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda machine: f"{machine.name}-{machine.gpus}")
 def test_gpu_node_carries_the_labels_and_the_taint_of_gke(machine_type: object) -> None:
     name, gpu, gpus, arch = (getattr(machine_type, key) for key in ("name", "gpu", "gpus", "arch"))
     shape = shape_of(name, gpu, gpus)
@@ -321,7 +326,7 @@ def test_only_flex_start_is_elastic_and_its_runs_last_ten_minutes_to_a_week() ->
 
 
 def test_impossible_node_is_refused() -> None:
-    with pytest.raises(ValueError, match="g2-standard-24 can't have 3 of nvidia-l4"):
+    with pytest.raises(ValueError, match="g2-standard-24 cannot have 3 nvidia-l4"):
         allocatable(shape_of("g2-standard-24", "nvidia-l4", 3))
 
 
@@ -348,7 +353,7 @@ def test_autopilot_refuses_more_than_googles_maximum() -> None:
     assert autopilot_machine("nvidia-tesla-a100", 1, Fraction(11), Fraction(74 * GI)).name == "a2-highgpu-1g"
     with pytest.raises(LookupError, match="maximum for a pod with 1 nvidia-tesla-a100 is 11 CPU and 74Gi of memory"):
         autopilot_machine("nvidia-tesla-a100", 1, Fraction(111, 10), Fraction(60 * GI))
-    with pytest.raises(LookupError, match=r"this one takes 10 CPU and 74\.5Gi"):
+    with pytest.raises(LookupError, match=r"this one requests 10 CPU and 74\.5Gi"):
         autopilot_machine("nvidia-tesla-a100", 1, Fraction(10), Fraction(149 * GI, 2))
 
 
@@ -389,7 +394,7 @@ def test_gpus_of_a_pod_on_autopilot_are_the_quantities_that_google_supports() ->
         "nvidia-tesla-t4": [1, 2, 4],
     }
     for gpu, quantities in supported.items():
-        assert sorted({one.gpus for one in machines_with(gpu)}) == quantities, gpu
+        assert sorted({machine.gpus for machine in machines_with(gpu)}) == quantities, gpu
 
 
 def test_autopilot_has_no_machine_for_more_than_the_largest() -> None:
@@ -470,11 +475,11 @@ def test_principal_has_the_number_in_the_path_and_the_id_in_the_pool() -> None:
 
 
 def test_images_are_pinned() -> None:
-    for image in (versions.TGI_IMAGE, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
+    for image in (ENGINES["tgi"].image, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
         tag = image.rpartition("/")[2].partition(":")[2]
         assert tag
         assert tag != "latest"
 
 
 def test_digest_stands_beside_the_version_that_people_read() -> None:
-    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", versions.VLLM_IMAGE)
+    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", ENGINES["vllm"].image)

@@ -406,11 +406,13 @@ def test_an_upgrade_replaces_no_cluster_and_no_pool(
 ) -> None:
     config, resources = recorded.read("0.2.0", system, "test")
     state = {
-        (one["type"], one["urn"].split("::", 3)[3]): planning.Known(one.get("inputs", {}), one.get("outputs", {}))
-        for one in resources
+        (resource["type"], resource["urn"].split("::", 3)[3]): planning.Known(
+            resource.get("inputs", {}), resource.get("outputs", {})
+        )
+        for resource in resources
         # A member is named by the project's number, which this recorder makes up.
-        if not one["type"].endswith("IAMMember")
+        if not resource["type"].endswith("IAMMember")
     }
     after = run_program({"gcp:project": "stand-in-project", **config}, False, monkeypatch)
     planned = operations(state, after, tmp_path)
-    assert {name: what for name, what in planned.items() if "IAMMember" not in name} == UPGRADES.get(system, {})
+    assert {name: values for name, values in planned.items() if "IAMMember" not in name} == UPGRADES.get(system, {})

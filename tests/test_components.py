@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,31 +14,27 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from pulumi.provider.experimental.analyzer import Analyzer
+from pydantic import ValidationError
 
-import components
 from components import (
-    ComputeClassArgs,
     FinetuneJob,
-    FinetuneJobArgs,
     GkeCluster,
-    GkeClusterArgs,
     GpuNodePool,
-    GpuNodePoolArgs,
-    JetStreamServerArgs,
     KueueStack,
     ModelBucket,
-    ModelBucketArgs,
+    NodeAccount,
+    NodeFlavor,
     TgiServer,
-    TgiServerArgs,
-    VllmServerArgs,
+    VllmServer,
     WorkloadNamespace,
     cluster_client,
     readiness,
 )
+from components.base import section_of
 from components.runs import hooks
-from settings import model
-from tests.recorder import PROJECT, Record
+from components.server import ModelServer
+from settings import load, model
+from tests.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -57,65 +54,89 @@ Build = Callable[..., Record]
 # --- as a package for other languages ---------------------------------------------------------------------------------
 
 
-def every_component() -> list[type[pulumi.ComponentResource]]:
-    found = (getattr(components, name) for name in components.__all__)
-    return [one for one in found if isinstance(one, type) and issubclass(one, pulumi.ComponentResource)]
-
-
-def test_component_host_understands_every_component() -> None:
-    schema = Analyzer("gke-ai").analyze(every_component())
-    assert schema["component_definitions"].keys() == {one.__name__ for one in every_component()}
-    for definition in schema["component_definitions"].values():
-        assert definition.description
-        assert definition.inputs
-
-
 def test_component_type_is_the_token_of_the_package(build: Build) -> None:
-    (one,) = build(GkeCluster, CLUSTER).all("GkeCluster")
-    assert one.type == "gke-ai:index:GkeCluster"
+    (cluster,) = build(GkeCluster, CLUSTER).all("GkeCluster")
+    assert cluster.type == "gke-ai:index:GkeCluster"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "section", "further", "left_out"),
-    [
-        (
-            GkeClusterArgs,
-            model.Cluster,
-            {
-                *("project", "network_policy", "registry_reader", "security_group", "secret_sync"),
-                *("managed_prometheus", "workload_identity", "bucket_volumes"),
-            },
-            set(),
-        ),
-        (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
-        (
-            GpuNodePoolArgs,
-            model.GpuPool,
-            {"project", "cluster", "location", "cluster_zones", "node_service_account", "private_nodes", "kubeconfig"},
-            set(),
-        ),
-        (TgiServerArgs, model.Tgi, {"node_selector", "kubeconfig", "autoscaled"}, set()),
-        (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
-        (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
-        (ComputeClassArgs, model.ComputeClass, {"node_service_account"}, set()),
-        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig", "last_in_queue"}, set()),
-    ],
-)
-def test_every_setting_is_an_argument_of_a_component(
-    arguments: Any, section: type[model.Section], further: set[str], left_out: set[str]
+# --- arguments in Python ----------------------------------------------------------------------------------------------
+
+
+def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
-    assert keys - further == section.model_fields.keys() - left_out
+    """What `settings.load` read, or what a Python program builds."""
+    loaded = load(
+        {"serving": [{"name": "s", "engine": "vllm", "model": "m", "gpus": 2, "accelerator": "nvidia-l4"}]}, PROJECT
+    )
+    built = model.Vllm(engine="vllm", name="s", model="m", gpus=2, accelerator="nvidia-l4")
+    (first, second) = (
+        record(lambda: VllmServer("x", server, node_selector={"a": "b"}), False, monkeypatch).one("Deployment").inputs  # type: ignore[arg-type]  # noqa: B023
+        for server in (loaded.serving[0], built)
+    )
+    assert first == second
+    assert first["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}
 
 
-def test_renamed_argument_is_refused_with_the_new_name(build: Build) -> None:
-    with pytest.raises(pulumi.InputPropertiesError, match="create_first was renamed: write create_before_delete"):
-        build(GpuNodePool, POOL, create_first=True)
+def test_misspelled_field_of_a_section_is_refused_with_its_name() -> None:
+    with pytest.raises(ValidationError, match=r"(?s)Vllm\nreplicaz\n  Extra inputs are not permitted"):
+        model.Vllm(engine="vllm", name="s", model="m", replicaz=2)  # type: ignore[call-arg]
 
 
-def test_refused_argument_names_its_path(build: Build) -> None:
-    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.maxNodes: Field required"):
-        build(GpuNodePool, POOL, autoscaling={"min_nodes": 1})
+def test_wrong_field_of_a_section_is_refused_with_its_name() -> None:
+    with pytest.raises(ValidationError, match=r"(?s)Autoscaling\nmaxNodes\n  Field required"):
+        model.Autoscaling(min_nodes=1)  # type: ignore[call-arg]
+    with pytest.raises(
+        ValidationError, match=r"(?s)GpuPool\ndriver\n  Input should be 'default', 'latest' or 'disabled'"
+    ):
+        model.GpuPool(name="p", machine_type="g2-standard-24", driver="newest")  # type: ignore[arg-type]
+
+
+def test_renamed_field_of_a_section_is_refused_with_the_new_name() -> None:
+    with pytest.raises(ValidationError, match=r"(?s)GpuPool\ncreate_first\n  was renamed: write create_before_delete"):
+        model.GpuPool(name="p", machine_type="g2-standard-24", create_first=True)  # type: ignore[call-arg]
+
+
+def test_misspelled_keyword_argument_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = model.Vllm(engine="vllm", name="s", model="m")
+    for component in (
+        lambda: VllmServer("x", server, node_selecter={}),  # type: ignore[call-arg]
+        lambda: NodeAccount("x", account_id="nodes", projekt="p"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(TypeError, match=r"unexpected keyword argument '(node_selecter|projekt)'"):
+            record(component, False, monkeypatch)
+
+
+def test_bucket_without_a_location_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="bucket b: a ModelBucket needs a location"):
+        record(
+            lambda: ModelBucket("x", model.Bucket(name="b"), project=PROJECT, workload_pool="pool"), False, monkeypatch
+        )
+
+
+def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = model.ClusterQueue(name="q", flavors=[model.FlavorQuota(flavor="l4", quota="derive")])
+    kueue = {"namespaces": ["llm"], "flavors": [NodeFlavor("l4")], "cluster_queues": [queue]}
+    with pytest.raises(ValueError, match="flavor l4: a KueueStack needs the amounts of a quota, not 'derive'"):
+        record(lambda: KueueStack("x", **kueue), False, monkeypatch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("server", [model.Tgi, model.Vllm, model.JetStream])
+def test_component_of_an_engine_is_the_one_with_its_section(server: type[model.Server]) -> None:
+    (component,) = (component for component in ModelServer.__subclasses__() if section_of(component) is server)
+    assert component.__name__ == f"{server.__name__}Server"
+
+
+def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulumi.runtime.set_all_config({"gke-ai:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
+    program = ROOT / "examples" / "python"
+    made = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
+    kinds = {one.type.rpartition(":")[2] for one in made.resources.values() if one.type.startswith("gke-ai:")}
+    assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
+    server = made.one("Deployment")
+    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "gpus"}
+    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= made.waits_for(server)
+    assert made.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 
 # --- cluster ----------------------------------------------------------------------------------------------------------
@@ -352,19 +373,21 @@ def test_kueues_image_is_the_released_one(build: Build) -> None:
 
 
 def test_several_managers_are_kept_apart_and_not_drained_at_once(build: Build) -> None:
-    one = build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]
-    assert one["replicas"] == 1
-    assert not {"podDisruptionBudget", "topologySpreadConstraints"} & one.keys(), "a budget of one would stop a drain"
-    made = build(KueueStack, {"namespaces": []}, manager_replicas=2)
-    two = made.one("Release").inputs["values"]["controllerManager"]
+    single = build(KueueStack, {"namespaces": []}).one("Release").inputs["values"]["controllerManager"]
+    assert single["replicas"] == 1
+    assert not {"podDisruptionBudget", "topologySpreadConstraints"} & single.keys(), (
+        "a budget of one would stop a drain"
+    )
+    several = build(KueueStack, {"namespaces": []}, manager_replicas=2)
+    two = several.one("Release").inputs["values"]["controllerManager"]
     assert two["replicas"] == 2
     assert two["podDisruptionBudget"] == {"enabled": True, "minAvailable": 1}
-    assert [one["topologyKey"] for one in two["topologySpreadConstraints"]] == [
+    assert [constraint["topologyKey"] for constraint in two["topologySpreadConstraints"]] == [
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
     ]
     assert two["manager"]["resources"]["limits"]["memory"] == "1Gi"
-    assert configured(made)["leaderElection"]["leaderElect"] is True, "else both would act"
+    assert configured(several)["leaderElection"]["leaderElect"] is True, "else both would act"
 
 
 def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -> None:
@@ -388,12 +411,12 @@ def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
     spec = stack.one("ClusterQueue").inputs["spec"]
     assert spec["cohortName"] == "all"
     covered = [
-        (group["coveredResources"], [one["name"] for one in group["flavors"]]) for group in spec["resourceGroups"]
+        (group["coveredResources"], [flavor["name"] for flavor in group["flavors"]]) for group in spec["resourceGroups"]
     ]
     assert covered == [(["cpu", "nvidia.com/gpu"], ["spot", "paid"]), (["memory"], ["plain"])]
     for group in spec["resourceGroups"]:
         for flavor in group["flavors"]:
-            assert [one["name"] for one in flavor["resources"]] == group["coveredResources"]
+            assert [resource["name"] for resource in flavor["resources"]] == group["coveredResources"]
 
 
 def test_flavor_of_one_pool_matches_only_its_nodes(build: Build) -> None:
@@ -417,15 +440,15 @@ def test_secret_without_a_token_is_refused(build: Build) -> None:
 
 def test_service_accounts_of_workloads_are_created(build: Build) -> None:
     accounts = build(WorkloadNamespace, {"name": "llm", "service_accounts": ["trainer"]}).all("ServiceAccount")
-    assert [one.object_name for one in accounts] == ["trainer"]
+    assert [account.object_name for account in accounts] == ["trainer"]
 
 
 # --- server -----------------------------------------------------------------------------------------------------------
 
 
 def container(of: Record, kind: str) -> dict[str, Any]:
-    (found,) = of.one(kind).inputs["spec"]["template"]["spec"]["containers"]
-    result: dict[str, Any] = found
+    (only_container,) = of.one(kind).inputs["spec"]["template"]["spec"]["containers"]
+    result: dict[str, Any] = only_container
     return result
 
 
@@ -436,15 +459,15 @@ def test_rollout_uses_extra_quota_only_with_surge(surge: bool, rolling: tuple[in
 
 
 def test_probes_give_a_model_time_to_load(build: Build) -> None:
-    made = container(build(TgiServer, SERVER, ready_timeout_seconds=3605), "Deployment")
-    startup = made["startupProbe"]
+    server = container(build(TgiServer, SERVER, ready_timeout_seconds=3605), "Deployment")
+    startup = server["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 3605
-    assert made["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert server["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
     assert "startupProbe" not in container(build(TgiServer, SERVER, probes=False), "Deployment")
 
 
 def test_server_requests_the_configured_resources(build: Build) -> None:
-    made = build(
+    server = build(
         TgiServer,
         SERVER,
         gpus=4,
@@ -457,16 +480,16 @@ def test_server_requests_the_configured_resources(build: Build) -> None:
         labels={"team": "research"},
         node_selector={"cloud.google.com/gke-accelerator": "nvidia-l4"},
     )
-    spec = made.one("Deployment").inputs["spec"]["template"]
-    assert container(made, "Deployment")["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "4"}
-    env = {one["name"]: one.get("value") for one in container(made, "Deployment")["env"]}
+    spec = server.one("Deployment").inputs["spec"]["template"]
+    assert container(server, "Deployment")["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "4"}
+    env = {variable["name"]: variable.get("value") for variable in container(server, "Deployment")["env"]}
     assert env.items() >= {"NUM_SHARD": "4", "QUANTIZE": "bitsandbytes-nf4", "MAX_INPUT_TOKENS": "4096"}.items()
     assert env["PORT"] == "8080"
     assert spec["metadata"]["labels"] == {"team": "research", "app": "s", "kueue.x-k8s.io/queue-name": "lq"}
     assert spec["spec"]["serviceAccountName"] == "server"
     assert spec["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
-    assert made.one("PodMonitoring").inputs["spec"]["endpoints"][0]["port"] == "http"
-    assert container(made, "Deployment")["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert server.one("PodMonitoring").inputs["spec"]["endpoints"][0]["port"] == "http"
+    assert container(server, "Deployment")["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
 def test_disruption_budget_is_optional(build: Build) -> None:
@@ -490,8 +513,8 @@ def test_run_outside_kueue_still_waits_for_its_webhook(build: Build) -> None:
 def test_changed_run_is_created_beside_the_old_one(build: Build) -> None:
     first, changed = build(FinetuneJob, RUN), build(FinetuneJob, RUN, epochs=3)
     assert first.one("Job").urn != changed.one("Job").urn
-    for made in (first, changed):
-        job, service = made.one("Job"), made.one("Service")
+    for recorded in (first, changed):
+        job, service = recorded.one("Job"), recorded.one("Service")
         assert job.retained
         assert service.retained
         pod = job.inputs["spec"]["template"]["spec"]
@@ -516,21 +539,21 @@ def test_run_with_a_fixed_name_ignores_fields_that_kueue_owns(build: Build) -> N
 
 @pytest.mark.parametrize("fixed", [True, False])
 def test_refused_change_of_a_fixed_name_is_explained(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     bound: list[Callable[[pulumi.ErrorHookArgs], bool]] = []
-    monkeypatch.setattr(pulumi.log, "error", said.append)
+    monkeypatch.setattr(pulumi.log, "error", messages.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
     hooks(model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed}), "x")
     explain = bound[0]
     assert explain(failed('jobs.batch "r" already exists')) is False
     assert explain(failed("forbidden")) is False
-    assert len(said) == fixed
-    assert all("change its `name`" in text for text in said)
+    assert len(messages) == fixed
+    assert all("change its `name`" in text for text in messages)
 
 
 def variable(job: Any, name: str) -> str:
     container = job.inputs["spec"]["template"]["spec"]["containers"][0]
-    (value,) = (one["value"] for one in container["env"] if one["name"] == name)
+    (value,) = (variable["value"] for variable in container["env"] if variable["name"] == name)
     return str(value)
 
 
@@ -681,8 +704,8 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
     ],
 )
 def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
-    said = readiness.waits_for(*found)
-    assert said is None if reason is None else said is not None and said.startswith(reason)
+    message = readiness.waits_for(*found)
+    assert message is None if reason is None else message is not None and message.startswith(reason)
 
 
 def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
@@ -690,8 +713,8 @@ def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
     old, new = replica_set(1), replica_set(revision="2")
     pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
     rolling = deployment(1, revision="2", updatedReplicas=1)
-    said = readiness.waits_for(rolling, [old, new], pods, [])
-    assert said == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
+    message = readiness.waits_for(rolling, [old, new], pods, [])
+    assert message == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
     assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
 
 
@@ -718,15 +741,15 @@ class Looks:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A clock that advances only in sleeps. Returns the logged messages."""
     now = [0.0]
-    said: list[str] = []
+    messages: list[str] = []
 
     async def sleep(seconds: float) -> None:
         now[0] += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr("components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: said.append(text))
-    return said
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
+    return messages
 
 
 def wait(cluster: Looks) -> None:

@@ -42,12 +42,12 @@ def server(tmp_path: Path) -> Iterator[Any]:
     pem.write_bytes(
         certificate + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
     )
-    found = SimpleNamespace(status=200, asked=[])
+    stub = SimpleNamespace(status=200, asked=[])
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found.asked.append(self.path)
-            self.send_response(found.status)
+            stub.asked.append(self.path)
+            self.send_response(stub.status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -59,9 +59,9 @@ def server(tmp_path: Path) -> Iterator[Any]:
     context.load_cert_chain(pem)
     listening.socket = context.wrap_socket(listening.socket, server_side=True)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
-    found.host = f"127.0.0.1:{listening.server_port}"
-    found.authority = base64.b64encode(certificate).decode()
-    yield found
+    stub.host = f"127.0.0.1:{listening.server_port}"
+    stub.authority = base64.b64encode(certificate).decode()
+    yield stub
     listening.shutdown()
     listening.server_close()
 
@@ -95,20 +95,20 @@ def test_invalid_certificate_authority_is_a_failure(server: Any, authority: str)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A clock that advances only in pauses, the failures of the next tries, and the logged messages."""
-    found = SimpleNamespace(now=0.0, reasons=[], said=[], warned=[])
+    state = SimpleNamespace(now=0.0, reasons=[], said=[], warned=[])
 
     async def sleep(seconds: float) -> None:
-        found.now += seconds
+        state.now += seconds
 
     async def in_thread(*_: object) -> str | None:
-        return found.reasons.pop(0) if found.reasons else None
+        return state.reasons.pop(0) if state.reasons else None
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: state.now))
     monkeypatch.setattr(control_plane, "in_thread", in_thread)
-    monkeypatch.setattr(pulumi.log, "info", found.said.append)
-    monkeypatch.setattr(pulumi.log, "warn", found.warned.append)
-    return found
+    monkeypatch.setattr(pulumi.log, "info", state.said.append)
+    monkeypatch.setattr(pulumi.log, "warn", state.warned.append)
+    return state
 
 
 def wait() -> None:
@@ -141,13 +141,13 @@ def test_a_wait_ends_after_five_minutes_with_a_warning(clock: Any) -> None:
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_an_update_waits_and_a_preview_does_not(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     async def answered(host: str, authority: str | None) -> None:
-        asked.append((host, authority))
+        requests.append((host, authority))
 
     record = run_program(
         configuration("examples/mixed-training-inference.yaml"), preview, monkeypatch, control_plane=answered
     )
-    assert asked == ([] if preview else [("192.0.2.1", "Q0E=")])
+    assert requests == ([] if preview else [("192.0.2.1", "Q0E=")])
     assert preview or "192.0.2.1" in record.outputs["kubeconfig"]

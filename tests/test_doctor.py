@@ -66,8 +66,8 @@ STACK: dict[str, Any] = {
 
 def recorded() -> Answers:
     """Every answer where nothing is missing, by request."""
-    found: Answers = json.loads(RECORDED.read_text())
-    return found
+    answers: Answers = json.loads(RECORDED.read_text())
+    return answers
 
 
 def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool = True) -> list[Finding]:
@@ -81,13 +81,13 @@ def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool 
             assert token == "not-a-token"
             (who,) = answers["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] or [{"account": ""}]
             assert payer == (PROJECT if who["account"] == PERSON else "")
-        one = answers[request]
-        return Answer(one["code"], one.get("body"), one.get("error", ""))
+        answer = answers[request]
+        return Answer(answer["code"], answer.get("body"), answer.get("error", ""))
 
     loaded = settings.load(copy.deepcopy(dict(stack)), PROJECT, True)
-    found = list(Doctor("prod", PROJECT, loaded, token_given, call).examine())
+    findings = list(Doctor("prod", PROJECT, loaded, token_given, call).examine())
     assert len(requests) == len(set(requests)), "a request is made twice"
-    return found
+    return findings
 
 
 def changed(**sections: Any) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def changed(**sections: Any) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------ all good
 def test_where_nothing_is_missing_nothing_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    found = visit(recorded())
-    assert {one.state for one in found} == {GOOD}
-    assert len(found) >= 20
-    assert doctor.report_findings(found, "prod") == 0
+    findings = visit(recorded())
+    assert {finding.state for finding in findings} == {GOOD}
+    assert len(findings) >= 20
+    assert doctor.report_findings(findings, "prod") == 0
     assert "0 missing, 0 not checked" in capsys.readouterr().out
 
 
@@ -173,7 +173,7 @@ def answers(request: str, answer: Any) -> Change:
     """A request is answered otherwise."""
 
     def change(every: Answers) -> None:
-        (key,) = (one for one in every if one.startswith(request)) if request not in every else (request,)
+        (key,) = (key for key in every if key.startswith(request)) if request not in every else (request,)
         every[key] = answer
 
     return change
@@ -183,7 +183,7 @@ def says(request: str, **body: Any) -> Change:
     """An answer with some fields changed."""
 
     def change(every: Answers) -> None:
-        (key,) = (one for one in every if one.startswith(request)) if request not in every else (request,)
+        (key,) = (key for key in every if key.startswith(request)) if request not in every else (request,)
         every[key]["body"] |= body
 
     return change
@@ -191,7 +191,7 @@ def says(request: str, **body: Any) -> Change:
 
 def limit(metric: str, amount: int, used: int = 0, request: str = REGION) -> Change:
     def change(every: Answers) -> None:
-        (quota,) = (one for one in every[request]["body"]["quotas"] if one["metric"] == metric)
+        (quota,) = (quota for quota in every[request]["body"]["quotas"] if quota["metric"] == metric)
         quota |= {"limit": float(amount), "usage": float(used)}
 
     return change
@@ -200,31 +200,33 @@ def limit(metric: str, amount: int, used: int = 0, request: str = REGION) -> Cha
 def not_granted(*permissions: str) -> Change:
     def change(every: Answers) -> None:
         granted = every[PERMISSIONS]["body"]["permissions"]
-        every[PERMISSIONS]["body"]["permissions"] = [one for one in granted if one not in permissions]
+        every[PERMISSIONS]["body"]["permissions"] = [
+            permission for permission in granted if permission not in permissions
+        ]
 
     return change
 
 
 def switched_off(api: str) -> Change:
     def change(every: Answers) -> None:
-        (key,) = (one for one in every if "services:batchGet" in one)
-        for one in every[key]["body"]["services"]:
-            if one["config"]["name"] == api:
-                one["state"] = "DISABLED"
+        (key,) = (key for key in every if "services:batchGet" in key)
+        for service in every[key]["body"]["services"]:
+            if service["config"]["name"] == api:
+                service["state"] = "DISABLED"
 
     return change
 
 
 def only_in(machine: str, *zones: str) -> Change:
-    found = {f"zones/{zone}": {"machineTypes": [{"name": machine, "zone": zone}]} for zone in zones}
-    return says(MACHINES + machine, items=found)
+    items = {f"zones/{zone}": {"machineTypes": [{"name": machine, "zone": zone}]} for zone in zones}
+    return says(MACHINES + machine, items=items)
 
 
 def channel(name: str, version: str) -> Change:
     def change(every: Answers) -> None:
-        for one in every[VERSIONS]["body"]["channels"]:
-            if one["channel"] == name:
-                one["defaultVersion"] = version
+        for channel in every[VERSIONS]["body"]["channels"]:
+            if channel["channel"] == name:
+                channel["defaultVersion"] = version
 
     return change
 
@@ -379,7 +381,7 @@ LACKS = [
         "GKE is too old for secrets",
         channel("REGULAR", "1.33.5-gke.1162000"),
         "GKE version",
-        "channel regular has version 1.33.5-gke.1162000, and secrets out of Secret Manager needs 1.34.0-gke.0",
+        "channel regular has version 1.33.5-gke.1162000, and secrets from Secret Manager needs 1.34.0-gke.0",
         "pulumi config set --stack prod --path gke-ai:cluster.releaseChannel rapid",
     ),
     Lack(
@@ -426,22 +428,22 @@ def test_what_is_missing_is_found_alone_with_the_command_that_fixes_it(
 ) -> None:
     every = recorded()
     lack.change(every)
-    found = visit(every)
-    missing = [one for one in found if one.state == MISSING]
-    assert [one.subject for one in missing] == [lack.subject], found
+    findings = visit(every)
+    missing = [finding for finding in findings if finding.state == MISSING]
+    assert [finding.subject for finding in missing] == [lack.subject], findings
     assert lack.text in missing[0].text
     assert lack.command in missing[0].command
-    assert doctor.report_findings(found, "prod") == 1
-    said = capsys.readouterr().out
-    assert missing[0].command in said, "whole on a line, to be copied"
-    assert "not-a-token" not in said
+    assert doctor.report_findings(findings, "prod") == 1
+    output = capsys.readouterr().out
+    assert missing[0].command in output, "whole on a line, to be copied"
+    assert "not-a-token" not in output
 
 
 def test_a_person_is_told_of_as_a_person_and_asks_for_the_project_s_account() -> None:
     every = recorded()
     every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"][0]["account"] = PERSON
     not_granted("storage.buckets.create")(every)
-    (missing,) = (one for one in visit(every) if one.state == MISSING)
+    (missing,) = (finding for finding in visit(every) if finding.state == MISSING)
     assert f"--member=user:{PERSON} " in missing.command
 
 
@@ -457,29 +459,29 @@ def test_everything_is_found_at_once() -> None:
             "a bucket of one's own",
         ):
             lack.change(every)
-    assert sum(one.state == MISSING for one in visit(every)) == 6
+    assert sum(finding.state == MISSING for finding in visit(every)) == 6
 
 
 def test_a_machine_without_gcloud_gets_that_finding_only(capsys: pytest.CaptureFixture[str]) -> None:
     every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud version --format=json"] = NO_COMMAND
-    found = visit(every)
-    (missing,) = (one for one in found if one.state == MISSING)
+    findings = visit(every)
+    (missing,) = (finding for finding in findings if finding.state == MISSING)
     assert missing.subject == "gcloud"
     assert "cloud.google.com/sdk/docs/install" in missing.command
-    (unchecked,) = (one for one in found if one.state == UNCHECKED)
+    (unchecked,) = (finding for finding in findings if finding.state == UNCHECKED)
     assert unchecked == Finding(UNCHECKED, "Google Cloud", "install gcloud first")
-    assert doctor.report_findings(found, "prod") == 1
+    assert doctor.report_findings(findings, "prod") == 1
     assert "not checked: Google Cloud" in capsys.readouterr().out
 
 
 def test_without_credentials_google_is_not_asked() -> None:
     every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud auth application-default print-access-token"] = {"code": 1, "error": "no credentials"}
-    found = visit(every)
-    (missing,) = (one for one in found if one.state == MISSING)
+    findings = visit(every)
+    (missing,) = (finding for finding in findings if finding.state == MISSING)
     assert missing.command == "gcloud auth application-default login --project my-project"
-    assert [one.subject for one in found if one.state == UNCHECKED] == ["Google Cloud"]
+    assert [finding.subject for finding in findings if finding.state == UNCHECKED] == ["Google Cloud"]
 
 
 @pytest.mark.parametrize(
@@ -497,11 +499,11 @@ def test_without_credentials_google_is_not_asked() -> None:
 def test_in_a_project_that_is_not_there_nothing_is_looked_for(answer: Any, text: str, command: str) -> None:
     every = recorded()
     every[PROJECT_IS] = answer
-    found = visit(every)
-    (missing,) = (one for one in found if one.state == MISSING)
+    findings = visit(every)
+    (missing,) = (finding for finding in findings if finding.state == MISSING)
     assert text in missing.text
     assert command in missing.command
-    assert [one.subject for one in found if one.state == UNCHECKED] == ["resources of the project"]
+    assert [finding.subject for finding in findings if finding.state == UNCHECKED] == ["resources of the project"]
 
 
 DISABLED = {
@@ -517,9 +519,9 @@ def test_what_an_api_that_is_off_would_say_is_not_checked_and_said_so() -> None:
     for request in every:
         if "compute.googleapis.com/compute" in request:
             every[request] = DISABLED
-    found = visit(every)
-    assert [one.subject for one in found if one.state == MISSING] == ["APIs"]
-    unchecked = {one.subject: one.text for one in found if one.state == UNCHECKED}
+    findings = visit(every)
+    assert [finding.subject for finding in findings if finding.state == MISSING] == ["APIs"]
+    unchecked = {finding.subject: finding.text for finding in findings if finding.state == UNCHECKED}
     assert unchecked.keys() == {"quotas", "all gpus", "machines"}
     assert set(unchecked.values()) == {"compute.googleapis.com is disabled in the project"}
 
@@ -529,7 +531,7 @@ def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
     every[VERSIONS] = {"code": 403, "body": {"error": {"code": 403}}, "error": "Required permission is missing."}
     every[BUCKET] = DISABLED
     every[SECRET] = {"code": 0, "error": "Name or service not known"}
-    unchecked = {one.subject: one.text for one in visit(every) if one.state == UNCHECKED}
+    unchecked = {finding.subject: finding.text for finding in visit(every) if finding.state == UNCHECKED}
     assert unchecked == {
         "versions": "container.googleapis.com answers 403: Required permission is missing.",
         "buckets": "storage.googleapis.com is disabled in the project",
@@ -540,17 +542,17 @@ def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
 def test_accelerators_in_use_are_a_hint_alone() -> None:
     every = recorded()
     limit("NVIDIA_L4_GPUS", 10, used=2)(every)
-    found = visit(every)
-    (hint,) = (one for one in found if one.state == ADVICE)
+    findings = visit(every)
+    (hint,) = (finding for finding in findings if finding.state == ADVICE)
     assert "of which 2 are in use" in hint.text
     assert "--preferred-value=12" in hint.command
-    assert doctor.report_findings(found, "prod") == 0
+    assert doctor.report_findings(findings, "prod") == 0
 
 
 def test_kubectl_is_advice_alone() -> None:
     every = recorded()
     every["kubectl version --client --output=json"] = NO_COMMAND
-    assert [one.subject for one in visit(every) if one.state == ADVICE] == ["kubectl"]
+    assert [finding.subject for finding in visit(every) if finding.state == ADVICE] == ["kubectl"]
 
 
 def test_a_bucket_that_the_stack_has_made_is_no_finding() -> None:
@@ -558,32 +560,32 @@ def test_a_bucket_that_the_stack_has_made_is_no_finding() -> None:
     every[BUCKET] = {"code": 200, "body": {"name": "models-my-project"}}
     resource = {"type": "gcp:storage/bucket:Bucket", "id": "models-my-project"}
     every["pulumi stack export --stack prod"] = {"code": 0, "body": {"deployment": {"resources": [resource]}}}
-    assert {one.state for one in visit(every)} == {GOOD}
+    assert {finding.state for finding in visit(every)} == {GOOD}
 
 
 def test_a_bucket_to_adopt_must_be_there() -> None:
     bucket = {**STACK["buckets"][0], "adopt": True}
-    (missing,) = (one for one in visit(recorded(), changed(buckets=[bucket])) if one.state == MISSING)
+    (missing,) = (finding for finding in visit(recorded(), changed(buckets=[bucket])) if finding.state == MISSING)
     assert "no bucket models-my-project to adopt" in missing.text
 
 
 def test_a_token_that_nobody_gave_is_found() -> None:
     stack = {key: value for key, value in STACK.items() if key != "hfTokenSecret"}
     every = recorded()
-    (key,) = (one for one in every if "services:batchGet" in one)
+    (key,) = (key for key in every if "services:batchGet" in key)
     every[key.replace("&names=projects/my-project/services/secretmanager.googleapis.com", "")] = every[key]
-    (missing,) = (one for one in visit(every, stack, token_given=False) if one.state == MISSING)
+    (missing,) = (finding for finding in visit(every, stack, token_given=False) if finding.state == MISSING)
     assert missing.command == "pulumi config set --stack prod --secret gke-ai:hfToken"
-    assert {one.state for one in visit(every, stack)} == {GOOD}
+    assert {finding.state for finding in visit(every, stack)} == {GOOD}
 
 
 def test_apis_that_the_stack_enables_are_not_called_missing() -> None:
     every = recorded()
-    (key,) = (one for one in every if "services:batchGet" in one)
+    (key,) = (key for key in every if "services:batchGet" in key)
     beforehand = "&".join(f"names=projects/my-project/services/{name}" for name in apis.BEFOREHAND)
     every[f"{key.partition('?')[0]}?{beforehand}"] = every[key]
     every[PERMISSIONS]["body"]["permissions"] += ["serviceusage.services.enable", "serviceusage.services.get"]
-    assert {one.state for one in visit(every, changed(enableApis=True))} == {GOOD}
+    assert {finding.state for finding in visit(every, changed(enableApis=True))} == {GOOD}
 
 
 def existing(**more: Any) -> dict[str, Any]:
@@ -599,7 +601,7 @@ def with_cluster(answer: Any, further_api: str = "") -> Answers:
     every[CLUSTER] = answer
     unused = {apis.IAM, apis.STORAGE, apis.SECRET_MANAGER} - {further_api}
     names = [*apis.BEFOREHAND, *(name for name in apis.REASONS if name not in unused)]
-    (key,) = (one for one in every if "services:batchGet" in one)
+    (key,) = (key for key in every if "services:batchGet" in key)
     query = "&".join(f"names=projects/my-project/services/{name}" for name in names)
     every[f"{key.partition('?')[0]}?{query}"] = every[key]
     return every
@@ -614,13 +616,13 @@ TRAINING = {
 
 def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
     assert {
-        one.state
-        for one in visit(with_cluster({"code": 200, "body": {"currentMasterVersion": "1.34.1-gke.1"}}), existing())
+        finding.state
+        for finding in visit(with_cluster({"code": 200, "body": {"currentMasterVersion": "1.34.1-gke.1"}}), existing())
     } == {GOOD}
-    (missing,) = (one for one in visit(with_cluster(NOT_FOUND), existing()) if one.state == MISSING)
+    (missing,) = (finding for finding in visit(with_cluster(NOT_FOUND), existing()) if finding.state == MISSING)
     assert "there is no cluster ai in us-central1" in missing.text
     old = with_cluster({"code": 200, "body": {"currentMasterVersion": "1.30.1-gke.1"}})
-    (missing,) = (one for one in visit(old, existing()) if one.state == MISSING)
+    (missing,) = (finding for finding in visit(old, existing()) if finding.state == MISSING)
     assert "cluster ai runs 1.30.1-gke.1, and ComputeClass needs 1.30.3-gke.1451000" in missing.text
     assert missing.command.startswith("gcloud container clusters upgrade ai --master --location us-central1")
     assert missing.command.endswith("--cluster-version=1.33.3-gke.1136000")
@@ -649,7 +651,7 @@ def test_an_existing_cluster_must_have_what_pods_reach_buckets_by(
     stack = {**existing(), **more}
     every = with_cluster({"code": 200, "body": {**body, **lacks}}, apis.STORAGE if more else "")
     every[f"{G}storage.googleapis.com/storage/v1/b/data"] = NOT_FOUND
-    missing = [one for one in visit(every, stack) if one.state == MISSING]
+    missing = [finding for finding in visit(every, stack) if finding.state == MISSING]
     assert len(missing) == len(found)
     for finding, flag in zip(missing, found, strict=True):
         assert finding.command.startswith("gcloud container clusters update ai --location us-central1 --project my-")
@@ -664,11 +666,11 @@ def test_webhooks_of_an_older_private_cluster_need_a_firewall_rule() -> None:
 
     def advice(**more: str) -> list[Any]:
         answer = {"code": 200, "body": {**body, "privateClusterConfig": {**private, **more}}}
-        return [one for one in visit(with_cluster(answer), stack) if one.subject == "firewall"]
+        return [finding for finding in visit(with_cluster(answer), stack) if finding.subject == "firewall"]
 
-    (found,) = advice(peeringName="gke-peering")
-    assert found.state == ADVICE
-    assert "--source-ranges 172.16.0.0/28 --rules tcp:9443" in found.command
+    (finding,) = advice(peeringName="gke-peering")
+    assert finding.state == ADVICE
+    assert "--source-ranges 172.16.0.0/28 --rules tcp:9443" in finding.command
     assert not advice(), "a newer control plane reaches every port of its nodes"
 
 
@@ -678,7 +680,7 @@ def test_pools_in_an_existing_cluster_take_the_right_to_run_nodes_as_their_accou
         needs.permissions(settings.load(stack, "my-project"))
         for stack in ({**existing(), "gpuPools": [pool]}, existing())
     ]
-    assert ["roles/iam.serviceAccountUser" in one for one in wanted] == [True, False]
+    assert ["roles/iam.serviceAccountUser" in roles for roles in wanted] == [True, False]
 
 
 def test_a_network_and_an_account_that_are_named_must_be_there() -> None:
@@ -688,10 +690,10 @@ def test_a_network_and_an_account_that_are_named_must_be_there() -> None:
     every[f"{G}iam.googleapis.com/v1/projects/-/serviceAccounts/{account}"] = NOT_FOUND
     cluster = {key: value for key, value in STACK["cluster"].items() if key != "vpc"}
     cluster |= {"network": "projects/host/global/networks/shared", "nodeServiceAccount": account}
-    (key,) = (one for one in every if "services:batchGet" in one)
+    (key,) = (key for key in every if "services:batchGet" in key)
     every[key.replace("&names=projects/my-project/services/iam.googleapis.com", "")] = every[key]
-    found = [one for one in visit(every, changed(cluster=cluster)) if one.state == MISSING]
-    assert [one.subject for one in found] == ["network", "node service account"]
+    findings = [finding for finding in visit(every, changed(cluster=cluster)) if finding.state == MISSING]
+    assert [finding.subject for finding in findings] == ["network", "node service account"]
 
 
 NETWORKS = f"{G}compute.googleapis.com/compute/v1/projects/my-project/global/networks"
@@ -702,7 +704,7 @@ DEFAULT_ACCOUNT = f"{ACCOUNTS}/123456789012-compute@developer.gserviceaccount.co
 
 def on_the_default_network(every: Answers, **cluster: Any) -> dict[str, Any]:
     """The stack without a network and an account of its own, and the answers that it is there."""
-    (key,) = (one for one in every if "services:batchGet" in one)
+    (key,) = (key for key in every if "services:batchGet" in key)
     every[key.replace("&names=projects/my-project/services/iam.googleapis.com", "")] = every[key]
     every[f"{NETWORKS}/default"] = {"code": 200, "body": {"name": "default"}}
     every[DEFAULT_ACCOUNT] = {"code": 200, "body": {}}
@@ -713,13 +715,13 @@ def on_the_default_network(every: Answers, **cluster: Any) -> dict[str, Any]:
 def test_the_default_network_and_account_must_be_there_where_none_is_named() -> None:
     every = recorded()
     stack = on_the_default_network(every)
-    assert not [one for one in visit(every, stack) if one.state == MISSING]
+    assert not [finding for finding in visit(every, stack) if finding.state == MISSING]
     every[f"{NETWORKS}/default"] = NOT_FOUND
     every[DEFAULT_ACCOUNT] = {"code": 200, "body": {"disabled": True}}
-    found = [one for one in visit(every, stack) if one.state == MISSING]
-    assert [one.subject for one in found] == ["network", "node service account"]
-    assert found[1].text.endswith("123456789012-compute@developer.gserviceaccount.com is disabled")
-    assert "gke-ai:cluster.nodeServiceAccount gke-nodes" in found[1].command
+    findings = [finding for finding in visit(every, stack) if finding.state == MISSING]
+    assert [finding.subject for finding in findings] == ["network", "node service account"]
+    assert findings[1].text.endswith("123456789012-compute@developer.gserviceaccount.com is disabled")
+    assert "gke-ai:cluster.nodeServiceAccount gke-nodes" in findings[1].command
 
 
 def test_private_nodes_in_a_network_of_others_must_have_nat() -> None:
@@ -727,12 +729,12 @@ def test_private_nodes_in_a_network_of_others_must_have_nat() -> None:
     stack = on_the_default_network(every, privateNodes=True)
     router = {"network": f"{NETWORKS}/default".removeprefix("GET "), "nats": [{"name": "nat"}]}
     every[ROUTERS] = {"code": 200, "body": {"items": [router]}}
-    assert not [one for one in visit(every, stack) if one.state == MISSING]
+    assert not [finding for finding in visit(every, stack) if finding.state == MISSING]
     router["nats"] = []
-    (found,) = (one for one in visit(every, stack) if one.state == MISSING)
-    assert found.subject == "Cloud NAT"
-    assert "network default has no Cloud NAT in us-central1, and pods need" in found.text
-    assert "gcloud compute routers nats create" in found.command
+    (finding,) = (finding for finding in visit(every, stack) if finding.state == MISSING)
+    assert finding.subject == "Cloud NAT"
+    assert "network default has no Cloud NAT in us-central1, and pods need" in finding.text
+    assert "gcloud compute routers nats create" in finding.command
 
 
 def test_a_compute_class_without_quota_is_advice() -> None:
@@ -740,10 +742,10 @@ def test_a_compute_class_without_quota_is_advice() -> None:
     limit("PREEMPTIBLE_NVIDIA_L4_GPUS", 5)(every)
     server = {"name": "more", "model": "google/gemma-2-9b-it", "computeClass": "spot-first", "gpus": 2, "replicas": 3}
     stack = changed(serving=[*STACK["serving"], server])
-    (hint,) = (one for one in visit(every, stack) if one.state == ADVICE)
+    (hint,) = (finding for finding in visit(every, stack) if finding.state == ADVICE)
     assert "PREEMPTIBLE_NVIDIA_L4_GPUS is 5 in us-central1" in hint.text
     assert "gke-ai:computeClasses[0].priorities[0] take up to 6" in hint.text
-    assert not [one for one in visit(every, stack) if one.state == MISSING]
+    assert not [finding for finding in visit(every, stack) if finding.state == MISSING]
 
 
 # -------------------------------------------------------------------------------------------------------- what it needs
@@ -761,7 +763,7 @@ def test_quota_that_a_region_does_not_tell_is_not_made_up() -> None:
 def test_what_google_makes_nodes_for_takes_quota_too() -> None:
     server = {"name": "gemma", "model": "google/gemma-2-9b-it", "accelerator": "nvidia-l4", "gpus": 2, "replicas": 3}
     stack = settings.load({"cluster": {"location": "us-central1"}, "serving": [server]}, PROJECT)
-    assert [(one.metric, one.count) for one in needs.quotas(stack)] == [("NVIDIA_L4_GPUS", 6)]
+    assert [(need.metric, need.count) for need in needs.quotas(stack)] == [("NVIDIA_L4_GPUS", 6)]
 
 
 def test_a_reservation_takes_no_quota() -> None:
@@ -787,17 +789,19 @@ def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path
 
     def call(request: str, *_: object) -> Answer:
         # What is asked of this stack may not be recorded; then there is no answer.
-        one = every.get(request, nothing)
-        return Answer(one["code"], one.get("body"), one.get("error", ""))
+        answer = every.get(request, nothing)
+        return Answer(answer["code"], answer.get("body"), answer.get("error", ""))
 
-    found = list(doctor.admitted("x", copied, call).examine())
-    assert len(found) >= 20
-    assert not [one for one in found if one.state == MISSING and one.subject in ("Pulumi", "project")]
+    findings = list(doctor.doctor_for("x", copied, call).examine())
+    assert len(findings) >= 20
+    assert not [
+        finding for finding in findings if finding.state == MISSING and finding.subject in ("Pulumi", "project")
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
 def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
-    assert requests.call("no-such-command-anywhere --version").code == requests.NOT_THERE
+    assert requests.call("no-such-command-anywhere --version").code == requests.NOT_FOUND
     assert requests.call("python3 --version").body.startswith("Python 3")
 
 
@@ -847,29 +851,29 @@ def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, "gke-ai:cluster": {"mode": "huge"}}}))
     with pytest.raises(Stop, match=r"gke-ai:cluster\.mode"):
-        doctor.admitted("x", file)
-    given: dict[str, Any] = {
+        doctor.doctor_for("x", file)
+    config: dict[str, Any] = {
         "gcp:project": "acme",
         "gcp:region": "us-central1-a",
         "gke-ai:hfToken": "hf_canary_in_the_file",
     }
-    file.write_text(yaml.safe_dump({"config": given}))
+    file.write_text(yaml.safe_dump({"config": config}))
     with pytest.raises(Stop, match=r"(?s)3 problems.*gcp:project.*gcp:region.*plain text") as refused:
-        doctor.admitted("x", file)
+        doctor.doctor_for("x", file)
     assert "canary" not in str(refused.value)
-    given |= {"gcp:project": PROJECT, "gcp:region": "us-central1", "gke-ai:hfToken": {"secure": "v1:a b"}}
-    file.write_text(yaml.safe_dump({"config": given}))
-    assert doctor.admitted("x", file)
+    config |= {"gcp:project": PROJECT, "gcp:region": "us-central1", "gke-ai:hfToken": {"secure": "v1:a b"}}
+    file.write_text(yaml.safe_dump({"config": config}))
+    assert doctor.doctor_for("x", file)
     with pytest.raises(Stop, match="There is no configuration"):
-        doctor.admitted("x", tmp_path / "none.yaml")
+        doctor.doctor_for("x", tmp_path / "none.yaml")
 
 
 def test_the_command_ends_with_one_where_something_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "prod.yaml"
-    given = {f"gke-ai:{key}": value for key, value in STACK.items()}
-    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **given}}))
+    config = {f"gke-ai:{key}": value for key, value in STACK.items()}
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **config}}))
     every = recorded()
 
     def call(request: str, *_: object) -> Answer:

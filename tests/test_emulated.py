@@ -54,23 +54,23 @@ def test_edited_configuration_is_read_again_without_naming_it_again(tmp_path: Pa
 def test_source_is_never_written_to(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
     before = source.read_text()
-    made = emulated.prepare("mine", source)
-    assert made.config_file
-    assert made.config_file != source
+    stack = emulated.prepare("mine", source)
+    assert stack.config_file
+    assert stack.config_file != source
     assert source.read_text() == before
 
 
 def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
-    made = emulated.prepare("mine", source)
-    assert made.config_file
-    content = yaml.safe_load(made.config_file.read_text())
+    stack = emulated.prepare("mine", source)
+    assert stack.config_file
+    content = yaml.safe_load(stack.config_file.read_text())
     content["encryptionsalt"] = "v1:salt"
     content["config"]["gke-ai:hfToken"] = {"secure": "v1:cipher"}
-    made.config_file.write_text(yaml.safe_dump(content))
+    stack.config_file.write_text(yaml.safe_dump(content))
     emulated.prepare("mine", None)
     assert copied("mine")["gke-ai:hfToken"] == {"secure": "v1:cipher"}
-    assert yaml.safe_load(made.config_file.read_text())["encryptionsalt"] == "v1:salt"
+    assert yaml.safe_load(stack.config_file.read_text())["encryptionsalt"] == "v1:salt"
 
 
 def test_project_of_the_configuration_goes_before_that_of_the_emulator(tmp_path: Path) -> None:

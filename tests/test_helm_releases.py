@@ -137,11 +137,11 @@ class Cluster:
     def list_objects(self, _api: object, path: str, labelSelector: str) -> list[Any]:
         assert path == "/api/v1/namespaces/jobset-system/secrets"
         assert labelSelector == "owner=helm,name=jobset"
-        return [one.secret for one in self.revisions]
+        return [revision.secret for revision in self.revisions]
 
     def carry_out(self, _api: object, plan: helm_releases.Plan) -> None:
-        self.deleted += [one.secret["metadata"]["name"] for one in plan.delete]
-        self.failed += [one.secret["metadata"]["name"] for one in plan.fail]
+        self.deleted += [revision.secret["metadata"]["name"] for revision in plan.delete]
+        self.failed += [revision.secret["metadata"]["name"] for revision in plan.fail]
 
 
 def settle(
@@ -149,7 +149,7 @@ def settle(
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     monkeypatch.setattr(helm_releases, "list_objects", cluster.list_objects)
     monkeypatch.setattr(recover, "carry_out", cluster.carry_out)
-    monkeypatch.setattr(helm_releases, "STILL_AT_WORK_SECONDS", 0)
+    monkeypatch.setattr(helm_releases, "MAX_PLUGIN_SECONDS", 0)
     monkeypatch.setattr(Stack, "api", lambda _: object())
     resource = {"urn": URN, "type": RELEASE, "custom": True, "inputs": INPUTS, "parent": "p"}
     state: dict[str, Any] = {"resources": [], "pending_operations": []}
@@ -199,8 +199,8 @@ def test_a_helm_that_is_still_at_work_is_waited_for(monkeypatch: pytest.MonkeyPa
     looks = [[revision(1, "pending-install").secret], [DEPLOYED.secret]]
     monkeypatch.setattr(helm_releases, "list_objects", lambda *_, **__: looks.pop(0))
     monkeypatch.setattr("time.sleep", lambda _: None)
-    (found,) = helm_releases.revisions_of(object(), INPUTS)  # type: ignore[arg-type]
-    assert found.status == "deployed"
+    (only,) = helm_releases.revisions_of(object(), INPUTS)  # type: ignore[arg-type]
+    assert only.status == "deployed"
 
 
 def test_a_stack_without_releases_asks_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

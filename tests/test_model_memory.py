@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -20,8 +21,8 @@ from report.changes import plan
 from report.page import Options, page
 from report.policies import Verdict
 from report.preview import Preview, trimmed
-from settings import load
-from settings.model import GpuServer
+from settings import load, model_memory
+from settings.model import Vllm
 from settings.model_memory import Load, Unchecked, load_of, unchecked
 from tests.recorder import PROJECT, run_program
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
@@ -572,14 +573,16 @@ UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the m
 )
 def test_what_cannot_be_told_is_listed_and_not_refused(values: Configuration, text: str) -> None:
     assert problems_of(values) == []
-    (found,) = unchecked(load(values, PROJECT))
-    assert text in str(found)
+    (gap,) = unchecked(load(values, PROJECT))
+    assert text in str(gap)
 
 
-def test_engine_whose_use_of_memory_is_unknown_is_not_checked() -> None:
-    found = load_of(GpuServer(name="s", engine="new", model=LLAMA), load({}, PROJECT))
+def test_engine_whose_use_of_memory_is_unknown_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = replace(ENGINES["vllm"], memory=None)
+    monkeypatch.setattr(model_memory, "ENGINES", {"vllm": unknown})
+    found = load_of(Vllm(name="s", engine="vllm", model=LLAMA), load({}, PROJECT))
     assert isinstance(found, Unchecked)
-    assert found.reason == "the memory needs of new are unknown"
+    assert found.reason == "the memory needs of vllm are unknown"
 
 
 def test_known_and_described_models_are_not_listed() -> None:
@@ -592,10 +595,10 @@ def test_known_and_described_models_are_not_listed() -> None:
 
 
 def warnings(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", found.append)
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", messages.append)
     run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
@@ -628,9 +631,9 @@ def test_doctor_lists_what_is_not_checked() -> None:
         return list(Doctor("dev", PROJECT, load(values, PROJECT), True).models())
 
     assert visit(on_l4()) == []
-    (found,) = visit(vllm(**L4, model="acme/unknown"))
-    assert found.state == UNCHECKED
-    assert found.text == (
+    (finding,) = visit(vllm(**L4, model="acme/unknown"))
+    assert finding.state == UNCHECKED
+    assert finding.text == (
         "gke-ai:serving[0].model: the catalog does not have the model acme/unknown. "
         "Describe it in gke-ai:serving[0].modelShape"
     )

@@ -24,7 +24,7 @@ from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
 from settings import load, monitoring_targets
 from tests.prometheus import Prometheus, Series, running
-from tests.recorder import PROJECT, Record, configuration, record, run_program
+from tests.recorder import PROJECT, Record, configuration, construct, record, run_program
 from tests.recorder import Cloud as Mocks
 
 CHANNEL = "projects/my-project/notificationChannels/1"
@@ -51,7 +51,7 @@ Build = Callable[..., Record]
 def build(monkeypatch: pytest.MonkeyPatch) -> Build:
     def built(**changed: object) -> Record:
         args: Any = {**EVERYTHING, **changed}
-        return record(lambda: SystemMonitoring("monitoring", args), False, monkeypatch)
+        return record(lambda: construct(SystemMonitoring, "monitoring", args), False, monkeypatch)
 
     return built
 
@@ -60,31 +60,31 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 def monitored() -> Record:
     """A stack with everything that can be monitored."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        return record(lambda: SystemMonitoring("monitoring", EVERYTHING), False, monkeypatch)
+        return record(lambda: construct(SystemMonitoring, "monitoring", EVERYTHING), False, monkeypatch)
 
 
-def inputs_of(made: Record, kind: str) -> list[dict[str, Any]]:
-    return [decode(encode(one.inputs)) for one in made.all(kind)]
+def inputs_of(built: Record, kind: str) -> list[dict[str, Any]]:
+    return [decode(encode(resource.inputs)) for resource in built.all(kind)]
 
 
-def boards(made: Record) -> dict[str, dict[str, Any]]:
+def boards(built: Record) -> dict[str, dict[str, Any]]:
     """The dashboards, by title."""
-    read = [json.loads(one["dashboardJson"]) for one in inputs_of(made, "Dashboard")]
-    return {one["displayName"]: one for one in read}
+    read = [json.loads(dashboard["dashboardJson"]) for dashboard in inputs_of(built, "Dashboard")]
+    return {dashboard["displayName"]: dashboard for dashboard in read}
 
 
-def conditions(made: Record) -> dict[str, dict[str, Any]]:
+def conditions(built: Record) -> dict[str, dict[str, Any]]:
     """The PromQL conditions of all alerts, by alert and condition."""
     return {
-        f"{policy['displayName']}: {one['displayName']}": one["conditionPrometheusQueryLanguage"]
-        for policy in inputs_of(made, "AlertPolicy")
-        for one in policy["conditions"]
+        f"{policy['displayName']}: {condition['displayName']}": condition["conditionPrometheusQueryLanguage"]
+        for policy in inputs_of(built, "AlertPolicy")
+        for condition in policy["conditions"]
     }
 
 
-def queries(made: Record) -> list[str]:
-    lines = [line for title in boards(made) for chart in queries_of(made, title) for line in chart]
-    return [*lines, *(one["query"] for one in conditions(made).values())]
+def queries(built: Record) -> list[str]:
+    lines = [line for title in boards(built) for chart in queries_of(built, title) for line in chart]
+    return [*lines, *(condition["query"] for condition in conditions(built).values())]
 
 
 # --------------------------------------------------------------------------------------------------- what Google takes
@@ -93,10 +93,10 @@ def problems(token: str, inputs: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_google_s_description_refuses_nothing_of_dashboards_and_alerts(monitored: Record) -> None:
-    made = [(DASHBOARD, one) for one in inputs_of(monitored, "Dashboard")]
-    made += [(ALERT_POLICY, one) for one in inputs_of(monitored, "AlertPolicy")]
-    assert len(made) == 4 + 2 + 4
-    for token, inputs in made:
+    bodies = [(DASHBOARD, dashboard) for dashboard in inputs_of(monitored, "Dashboard")]
+    bodies += [(ALERT_POLICY, policy) for policy in inputs_of(monitored, "AlertPolicy")]
+    assert len(bodies) == 4 + 2 + 4
+    for token, inputs in bodies:
         assert problems(token, inputs) == []
 
 
@@ -161,7 +161,7 @@ def test_what_google_refuses_of_an_alert_does_not_pass(monitored: Record, change
     ],
 )
 def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, message: str) -> None:
-    assert message in " ".join(found for _, found in problems(DASHBOARD, {"dashboardJson": text}))
+    assert message in " ".join(problem for _, problem in problems(DASHBOARD, {"dashboardJson": text}))
 
 
 def walk(value: Any) -> Iterator[Any]:
@@ -172,7 +172,7 @@ def walk(value: Any) -> Iterator[Any]:
 
 def test_nothing_of_a_dashboard_is_at_its_default_which_google_would_not_give_back(monitored: Record) -> None:
     for board in boards(monitored).values():
-        assert not [one for one in walk(board) if one in (0, "", False, [], {}, None)]
+        assert not [value for value in walk(board) if value in (0, "", False, [], {}, None)]
 
 
 NO_CONTEXT: Any = None
@@ -186,27 +186,27 @@ def test_a_refresh_of_dashboards_and_alerts_changes_nothing(
     plugin.Configure(proto.ConfigureRequest(args=encode({"project": PROJECT})), NO_CONTEXT)
     for number, inputs in enumerate(inputs_of(monitored, kind)):
         urn = f"urn:pulumi:test::gke-ai::{token}::{number}"
-        made = plugin.Create(proto.CreateRequest(urn=urn, properties=encode(inputs)), NO_CONTEXT)
+        created = plugin.Create(proto.CreateRequest(urn=urn, properties=encode(inputs)), NO_CONTEXT)
         read = plugin.Read(
-            proto.ReadRequest(urn=urn, id=made.id, properties=made.properties, inputs=encode(inputs)), NO_CONTEXT
+            proto.ReadRequest(urn=urn, id=created.id, properties=created.properties, inputs=encode(inputs)), NO_CONTEXT
         )
-        assert read.id == made.id
+        assert read.id == created.id
         for old in (encode(inputs), read.inputs):
-            request = proto.DiffRequest(urn=urn, id=made.id, old_inputs=old, news=encode(inputs))
+            request = proto.DiffRequest(urn=urn, id=created.id, old_inputs=old, news=encode(inputs))
             assert plugin.Diff(request, NO_CONTEXT).changes == proto.DiffResponse.DIFF_NONE
         again = plugin.Create(proto.CreateRequest(urn=urn, properties=encode(inputs)), NO_CONTEXT)
-        assert again.id != made.id, "Google makes a second one of the same title"
+        assert again.id != created.id, "Google makes a second one of the same title"
     if token == DASHBOARD:
-        given = json.loads(decode(read.inputs)["dashboardJson"])
-        assert given["etag"]
-        assert given["name"] == made.id
+        returned = json.loads(decode(read.inputs)["dashboardJson"])
+        assert returned["etag"]
+        assert returned["name"] == created.id
 
 
 # ------------------------------------------------------------------------------------------------------ what they show
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with running(tmp_path_factory.mktemp("prometheus")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("prometheus")) as started:
+        yield started
 
 
 def test_prometheus_understands_every_query(monitored: Record, prometheus: Prometheus) -> None:
@@ -220,15 +220,15 @@ def test_lines_of_a_chart_are_distinct(monitored: Record, prometheus: Prometheus
     here = {"cluster": "ai", "namespace": "llm", "deployment": "gemma"}
     names = ("kube_deployment_status_replicas_available", "kube_deployment_spec_replicas")
     prometheus.take(Series(name, here, [2.0] * 3) for name in names)
-    (replicas,) = (one for one in queries_of(monitored, "ai: servers") if len(one) == 2)
-    found = [prometheus.query(query)[0]["metric"] for query in replicas]
-    assert [one.pop("line") for one in found] == ["available", "wanted"]
-    assert found == [{"namespace": "llm", "deployment": "gemma"}] * 2
+    (replicas,) = (queries for queries in queries_of(monitored, "ai: servers") if len(queries) == 2)
+    metrics = [prometheus.query(query)[0]["metric"] for query in replicas]
+    assert [metric.pop("line") for metric in metrics] == ["available", "wanted"]
+    assert metrics == [{"namespace": "llm", "deployment": "gemma"}] * 2
 
 
-def queries_of(made: Record, title: str) -> list[list[str]]:
+def queries_of(built: Record, title: str) -> list[list[str]]:
     """The queries of each chart of a dashboard."""
-    charts = [tile["widget"]["xyChart"] for tile in boards(made)[title]["mosaicLayout"]["tiles"]]
+    charts = [tile["widget"]["xyChart"] for tile in boards(built)[title]["mosaicLayout"]["tiles"]]
     return [[line["timeSeriesQuery"]["prometheusQuery"] for line in chart["dataSets"]] for chart in charts]
 
 
@@ -236,7 +236,7 @@ def test_every_query_is_of_this_cluster_alone(monitored: Record) -> None:
     for query in queries(monitored):
         named = re.findall(r"\b(?:kueue_|kube_|kubernetes_io:|tgi_|vllm:|jetstream_)[a-z_]+(\{[^}]*\})?", query)
         assert named
-        assert all('cluster="ai"' in one or 'cluster_name="ai"' in one for one in named), query
+        assert all('cluster="ai"' in query or 'cluster_name="ai"' in query for query in named), query
 
 
 def test_dashboards_cover_only_the_parts_of_the_stack(build: Build) -> None:
@@ -286,10 +286,10 @@ def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], que
 
 
 def test_a_query_that_needs_so_much_asks_for_so_long(monitored: Record) -> None:
-    durations = {name.partition(": ")[2]: one["duration"] for name, one in conditions(monitored).items()}
+    durations = {name.partition(": ")[2]: condition["duration"] for name, condition in conditions(monitored).items()}
     assert durations["a queue is stuck: Workloads wait and Kueue admits none"] == "3600s"
     assert durations["server llm/gemma has no ready replica: No ready replica"] == "300s"
-    assert all(one["disableMetricValidation"] for one in conditions(monitored).values()), (
+    assert all(condition["disableMetricValidation"] for condition in conditions(monitored).values()), (
         "the metrics come after the alerts"
     )
 
@@ -306,7 +306,7 @@ STUCK = [
 ]
 
 
-@pytest.mark.parametrize(("case", "pending", "admitted", "fires"), STUCK, ids=[one[0] for one in STUCK])
+@pytest.mark.parametrize(("case", "pending", "admitted", "fires"), STUCK, ids=[case[0] for case in STUCK])
 def test_alert_fires_for_a_stuck_queue(
     case: str, pending: list[float], admitted: list[float | None], fires: bool, monitored: Record, tmp_path: Path
 ) -> None:
@@ -325,13 +325,15 @@ def test_alert_fires_when_kueue_sends_no_metrics(monitored: Record, tmp_path: Pa
 
 
 def evicted(values: Sequence[float | None], **labels: str) -> Series:
-    given = {"cluster": "ai", "cluster_queue": "gpus", "reason": "Preempted", **labels}
-    return Series("kueue_evicted_workloads_total", given, values)
+    series_labels = {"cluster": "ai", "cluster_queue": "gpus", "reason": "Preempted", **labels}
+    return Series("kueue_evicted_workloads_total", series_labels, values)
 
 
 def test_alert_fires_for_many_preemptions_but_not_other_evictions(build: Build, tmp_path: Path) -> None:
     (condition,) = (
-        one for name, one in conditions(build(preemptions_per_hour=10)).items() if "many preemptions" in name
+        condition
+        for name, condition in conditions(build(preemptions_per_hour=10)).items()
+        if "many preemptions" in name
     )
     ten = [0.0] * 30 + [float(index // 4) for index in range(50)]
     with running(tmp_path) as prometheus:
@@ -375,34 +377,34 @@ def mixed(**watch: Any) -> dict[str, Any]:
 
 
 def test_an_unmonitored_stack_collects_what_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
-    assert not [one for one in made.resources.values() if "monitoring" in one.type.lower()]
-    assert "enableClusterQueueResources" not in json.dumps(decode(encode(made.one("Release", "kueue").inputs)))
+    built = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
+    assert not [resource for resource in built.resources.values() if "monitoring" in resource.type.lower()]
+    assert "enableClusterQueueResources" not in json.dumps(decode(encode(built.one("Release", "kueue").inputs)))
     # Said, so that it is so again when a stack is no longer watched.
-    assert made.one("Cluster").inputs["monitoringConfig"] == {
+    assert built.one("Cluster").inputs["monitoringConfig"] == {
         "managedPrometheus": {"enabled": True},
         "enableComponents": ["SYSTEM_COMPONENTS"],
     }
 
 
 def test_a_monitored_stack_sends_what_its_dashboards_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = run_program(mixed(channels=[CHANNEL]), True, monkeypatch)
-    assert set(boards(made)) == {f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")}
-    given = made.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
-    assert yaml.safe_load(given)["metrics"]["enableClusterQueueResources"] is True
-    assert made.one("Cluster").inputs["monitoringConfig"] == {
+    built = run_program(mixed(channels=[CHANNEL]), True, monkeypatch)
+    assert set(boards(built)) == {f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")}
+    config_text = built.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    assert yaml.safe_load(config_text)["metrics"]["enableClusterQueueResources"] is True
+    assert built.one("Cluster").inputs["monitoringConfig"] == {
         "managedPrometheus": {"enabled": True},
         "enableComponents": list(dashboards.PACKAGES),
     }
 
 
 def test_alerts_are_created_after_and_deleted_before_what_they_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = run_program(mixed(), False, monkeypatch)
-    for alert in made.all("AlertPolicy"):
-        waits = made.waits_for(alert)
+    built = run_program(mixed(), False, monkeypatch)
+    for alert in built.all("AlertPolicy"):
+        waits = built.waits_for(alert)
         assert {"KueueStack kueue", "Deployment tgi-gemma-deployment"} <= waits, waits
-    assert {"Secret metrics-reader-token", "Role metrics-reader-token"} <= made.waits_for(
-        made.one("PodMonitoring", "kueue")
+    assert {"Secret metrics-reader-token", "Role metrics-reader-token"} <= built.waits_for(
+        built.one("PodMonitoring", "kueue")
     )
 
 
@@ -410,7 +412,7 @@ def test_kueue_s_metrics_are_read_by_their_collector_and_by_nobody_else(monitore
     (rule,) = monitored.one("Role", "metrics-reader-token").inputs["rules"]
     assert rule["resourceNames"] == ["metrics-reader-token"]
     subjects = monitored.one("RoleBinding", "metrics-reader-token").inputs["subjects"]
-    assert {(one["name"], one["namespace"]) for one in subjects} == {
+    assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
         ("collector", "gmp-system"),
         ("collector", "gke-gmp-system"),
     }
@@ -447,20 +449,20 @@ def monitored_servers(path: str, **sections: Any) -> list[MonitoredServer]:
 
 def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
     example = "examples/jetstream-autoscaling.yaml"
-    assert [one.engine for one in monitored_servers(example)] == ["jetstream"], (
+    assert [server.engine for server in monitored_servers(example)] == ["jetstream"], (
         "its autoscaler's PodMonitoring collects them"
     )
-    assert [one.engine for one in monitored_servers(example, autoscaling=[])] == [None]
-    assert [one.engine for one in monitored_servers("examples/mixed-training-inference.yaml")] == [None]
+    assert [server.engine for server in monitored_servers(example, autoscaling=[])] == [None]
+    assert [server.engine for server in monitored_servers("examples/mixed-training-inference.yaml")] == [None]
 
 
 def test_of_two_servers_of_one_name_each_is_monitored_by_what_it_says_itself() -> None:
     (server,) = configuration("Pulumi.dev.yaml")["gke-ai:serving"]
     alone = {key: value for key, value in server.items() if key not in ("queue", "priorityClass")}
-    found = monitored_servers(
+    servers = monitored_servers(
         "Pulumi.dev.yaml", serving=[server, {**alone, "namespace": "trial", "podMonitoring": True}]
     )
-    assert found == [MonitoredServer("llm", "gemma"), MonitoredServer("trial", "gemma", "tgi")]
+    assert servers == [MonitoredServer("llm", "gemma"), MonitoredServer("trial", "gemma", "tgi")]
 
 
 def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:
@@ -484,5 +486,7 @@ def test_a_server_scaled_to_zero_raises_no_alert() -> None:
 
 def test_all_charts_of_everything_have_a_title_of_their_own() -> None:
     servers = [MonitoredServer(one["namespace"], one["name"], one.get("engine")) for one in EVERYTHING["servers"]]
-    for _, charts in all_charts(EVERYTHING, servers):
+    everything = all_charts("ai", True, servers, EVERYTHING["job_namespaces"], True, True, True)
+    assert len(everything) == 4
+    for _, charts in everything:
         assert len({one.title for one in charts}) == len(charts)

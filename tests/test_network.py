@@ -46,14 +46,18 @@ def recorded(
     path: str, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], preview: bool = False, **sections: Any
 ) -> Record:
     """The record of an example with some keys of its cluster and some sections replaced."""
-    given = configuration(path)
-    given["gke-ai:cluster"] = {**given["gke-ai:cluster"], **cluster}
-    return run_program(given | {f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
+    config = configuration(path)
+    config["gke-ai:cluster"] = {**config["gke-ai:cluster"], **cluster}
+    return run_program(config | {f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
 
 
 def settings_of(path: str, **sections: Any) -> Settings:
     """The settings of an example with some sections replaced."""
-    values = {key.removeprefix("gke-ai:"): one for key, one in configuration(path).items() if key.startswith("gke-ai:")}
+    values = {
+        key.removeprefix("gke-ai:"): section
+        for key, section in configuration(path).items()
+        if key.startswith("gke-ai:")
+    }
     return load(values | sections, PROJECT)
 
 
@@ -67,7 +71,7 @@ def test_cluster_uses_the_created_network(preview: bool, monkeypatch: pytest.Mon
     assert network["autoCreateSubnetworks"] is False
     assert subnetwork["privateIpGoogleAccess"] is True
     assert subnetwork["region"] == "us-central1"
-    ranges = {one["rangeName"]: one["ipCidrRange"] for one in subnetwork["secondaryIpRanges"]}
+    ranges = {secondary["rangeName"]: secondary["ipCidrRange"] for secondary in subnetwork["secondaryIpRanges"]}
     policy = record.one("Cluster").inputs["ipAllocationPolicy"]
     assert ranges == {
         policy["clusterSecondaryRangeName"]: "10.4.0.0/14",
@@ -131,10 +135,10 @@ def test_nodes_read_the_projects_registry_if_the_stack_has_images_there(monkeypa
     serving = configuration(STANDARD)["gke-ai:serving"]
     own = [{**serving[0], "image": f"us-central1-docker.pkg.dev/{PROJECT}/models/tgi:3.3.5"}]
     record = recorded(STANDARD, monkeypatch, PRIVATE, serving=own)
-    assert "roles/artifactregistry.reader" in {one.inputs["role"] for one in record.all("IAMMember")}
+    assert "roles/artifactregistry.reader" in {member.inputs["role"] for member in record.all("IAMMember")}
     others = [{**serving[0], "image": "us-central1-docker.pkg.dev/another-project/models/tgi:3.3.5"}]
     record = recorded(STANDARD, monkeypatch, PRIVATE, serving=others)
-    assert "roles/artifactregistry.reader" not in {one.inputs["role"] for one in record.all("IAMMember")}
+    assert "roles/artifactregistry.reader" not in {member.inputs["role"] for member in record.all("IAMMember")}
 
 
 def test_existing_account_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +151,9 @@ def test_existing_account_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> 
 def test_pools_of_an_existing_cluster_run_as_the_account_and_wait_for_its_roles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = configuration(STANDARD)
+    config = configuration(STANDARD)
     cluster = {"name": "llm-cluster", "mode": "existing", "location": "us-central1", "nodeServiceAccount": "gke-nodes"}
-    record = run_program(given | {"gke-ai:cluster": cluster}, False, monkeypatch)
+    record = run_program(config | {"gke-ai:cluster": cluster}, False, monkeypatch)
     pool = record.one("NodePool")
     assert pool.inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
     assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool)
@@ -157,8 +161,8 @@ def test_pools_of_an_existing_cluster_run_as_the_account_and_wait_for_its_roles(
 
 def test_pools_of_a_compute_class_run_as_the_account_too(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(CLASSES, monkeypatch, {"nodeServiceAccount": "gke-nodes"})
-    made = [one for one in record.resources.values() if one.inputs.get("kind") == "ComputeClass"]
-    assert [one.inputs["spec"]["nodePoolConfig"] for one in made] == [{"serviceAccount": ACCOUNT}]
+    classes = [resource for resource in record.resources.values() if resource.inputs.get("kind") == "ComputeClass"]
+    assert [resource.inputs["spec"]["nodePoolConfig"] for resource in classes] == [{"serviceAccount": ACCOUNT}]
 
 
 @both
@@ -191,13 +195,13 @@ def test_autopilot_sets_the_node_account_once(preview: bool, monkeypatch: pytest
 def test_control_plane_states_each_endpoint_as_on_or_off(
     cluster: dict[str, Any], endpoints: tuple[bool, bool], authorized: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = recorded(STANDARD, monkeypatch, cluster).one("Cluster").inputs
+    control_plane = recorded(STANDARD, monkeypatch, cluster).one("Cluster").inputs
     by_name, by_address = endpoints
-    assert made["controlPlaneEndpointsConfig"] == {
+    assert control_plane["controlPlaneEndpointsConfig"] == {
         "dnsEndpointConfig": {"allowExternalTraffic": by_name},
         "ipEndpointsConfig": {"enabled": by_address},
     }
-    assert made.get("masterAuthorizedNetworksConfig") == authorized
+    assert control_plane.get("masterAuthorizedNetworksConfig") == authorized
 
 
 def test_unreachable_control_plane_is_refused(build: Build) -> None:
@@ -215,10 +219,12 @@ def test_google_accepts_every_resource_of_the_cluster(
 ) -> None:
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     record = recorded(path, monkeypatch, cluster, enableApis=True)
-    resources = [one for one in record.resources.values() if one.type in RESOURCES]
-    assert {"Network", "Subnetwork", "Cluster", "Service"} <= {one.type.rpartition(":")[2] for one in resources}
-    for one in resources:
-        assert list(RESOURCES[one.type](cloud).problems(decode(encode(one.inputs)))) == [], one.name
+    resources = [resource for resource in record.resources.values() if resource.type in RESOURCES]
+    assert {"Network", "Subnetwork", "Cluster", "Service"} <= {
+        resource.type.rpartition(":")[2] for resource in resources
+    }
+    for resource in resources:
+        assert list(RESOURCES[resource.type](cloud).problems(decode(encode(resource.inputs)))) == [], resource.name
 
 
 # --- network policy ---------------------------------------------------------------------------------------------------
@@ -249,19 +255,19 @@ def test_google_accepts_every_resource_of_the_cluster(
 def test_clusters_with_tenants_enforce_network_policies(
     path: str, vpc: Vpc | None, tenants: list[Tenant], expected: str | None
 ) -> None:
-    made = settings_of(path)
-    cluster = made.cluster.model_copy(update={"vpc": vpc})
-    assert plan.network_policy(made.model_copy(update={"cluster": cluster, "tenants": tenants})) == expected
+    loaded = settings_of(path)
+    cluster = loaded.cluster.model_copy(update={"vpc": vpc})
+    assert plan.network_policy(loaded.model_copy(update={"cluster": cluster, "tenants": tenants})) == expected
 
 
 def test_existing_cluster_without_network_policy_is_refused_before_anything_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = configuration(STANDARD)
-    given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    given["gke-ai:tenants"] = [{"name": "research"}]
+    config = configuration(STANDARD)
+    config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    config["gke-ai:tenants"] = [{"name": "research"}]
     with pytest.raises(pulumi.RunError, match=r"does not enforce NetworkPolicies.*--enable-network-policy"):
-        run_program(given, True, monkeypatch)
+        run_program(config, True, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -274,23 +280,23 @@ def test_existing_cluster_without_network_policy_is_refused_before_anything_is_c
 def test_existing_cluster_without_a_feature_for_pods_is_refused_before_anything_is_created(
     attribute: str, lacking: object, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = configuration(STANDARD)
-    given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    run_program(given, True, monkeypatch)
+    config = configuration(STANDARD)
+    config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    run_program(config, True, monkeypatch)
     monkeypatch.setattr(Mocks, attribute, lacking)
     with pytest.raises(pulumi.RunError, match=told):
-        run_program(given, True, monkeypatch)
+        run_program(config, True, monkeypatch)
 
 
 def test_existing_cluster_without_dns_access_is_refused_before_anything_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = configuration(CLASSES)
-    given["gke-ai:cluster"] |= {"dnsEndpoint": True}
-    run_program(given, True, monkeypatch)
+    config = configuration(CLASSES)
+    config["gke-ai:cluster"] |= {"dnsEndpoint": True}
+    run_program(config, True, monkeypatch)
     monkeypatch.setattr(Mocks, "by_name", {"endpoint": "gke-1.example.com", "allowExternalTraffic": False})
     with pytest.raises(pulumi.RunError, match=r"refuses clients at its DNS name.*--enable-dns-access"):
-        run_program(given, True, monkeypatch)
+        run_program(config, True, monkeypatch)
 
 
 def test_changed_dataplane_replaces_the_cluster_and_calico_does_not(build: Build) -> None:
@@ -318,8 +324,8 @@ def test_resources_wait_until_their_api_is_enabled(preview: bool, monkeypatch: p
     record = recorded(STANDARD, monkeypatch, PRIVATE, preview, enableApis=True)
 
     def waits(kind: str, name: str | None = None) -> set[str]:
-        found = record.waits_for(record.one(kind, name))
-        return {one.removeprefix("Service ") for one in found if one.endswith(".googleapis.com")}
+        waited_for = record.waits_for(record.one(kind, name))
+        return {waited.removeprefix("Service ") for waited in waited_for if waited.endswith(".googleapis.com")}
 
     assert waits("Bucket") == {apis.STORAGE}
     of_cluster = {apis.CONTAINER, apis.COMPUTE, apis.IAM, apis.IAM_CREDENTIALS, apis.LOGGING, apis.MONITORING}
@@ -334,7 +340,7 @@ def test_apis_stay_enabled_after_a_destroy(build: Build) -> None:
 
 def test_apis_are_not_enabled_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(STANDARD, monkeypatch, {})
-    assert [one for one in record.resources.values() if one.type == "gcp:projects/service:Service"] == []
+    assert [service for service in record.resources.values() if service.type == "gcp:projects/service:Service"] == []
 
 
 def test_stack_needs_the_apis_of_what_it_has_and_no_others() -> None:
@@ -438,13 +444,13 @@ def test_a_changed_identifier_replaces_the_cluster(path: str, monkeypatch: pytes
 def test_warning_about_kept_authorized_networks_has_the_command_that_removes_them(
     cluster: dict[str, Any], kept: list[str] | None, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: said.append(text))
+    messages: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
     blocks = None if kept is None else {"cidrBlocks": [{"cidrBlock": cidr} for cidr in kept]}
     monkeypatch.setattr(Mocks, "kept", {"masterAuthorizedNetworksConfig": blocks})
     recorded(STANDARD, monkeypatch, cluster)
-    assert bool(said) == warned
-    for text in said:
+    assert bool(messages) == warned
+    for text in messages:
         assert text.startswith("gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach")
         assert (
             "gcloud container clusters update llm-cluster --location us-central1 --project my-project "
@@ -460,20 +466,20 @@ def test_warning_about_kept_authorized_networks_has_the_command_that_removes_the
 def test_a_pool_without_zones_states_those_of_its_cluster(
     location: str, known: bool, preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"gke-ai:cluster": {"name": "c", "mode": "standard", "location": location}}
+    config = {"gke-ai:cluster": {"name": "c", "mode": "standard", "location": location}}
     pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
-    record = run_program({**given, "gke-ai:gpuPools": [pool]}, preview, monkeypatch)
-    zones = [one.inputs["nodeLocations"] for one in record.all("NodePool")]
+    record = run_program({**config, "gke-ai:gpuPools": [pool]}, preview, monkeypatch)
+    zones = [pool.inputs["nodeLocations"] for pool in record.all("NodePool")]
     if known or not preview:
         assert zones == [list(node_zones(location))] * 2
     else:  # GKE chooses three of four, when it creates the cluster
-        assert [isinstance(one, list) for one in zones] == [False, False]
+        assert [isinstance(zone, list) for zone in zones] == [False, False]
 
 
 def test_a_pool_of_an_existing_zonal_cluster_states_the_cluster_s_own_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"gke-ai:cluster": {"name": "c", "mode": "existing", "location": "us-east4-a"}}
+    config = {"gke-ai:cluster": {"name": "c", "mode": "existing", "location": "us-east4-a"}}
     pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
-    record = run_program({**given, "gke-ai:gpuPools": [pool]}, False, monkeypatch)
+    record = run_program({**config, "gke-ai:gpuPools": [pool]}, False, monkeypatch)
     assert record.one("NodePool").inputs["nodeLocations"] == ["us-east4-a"]
 
 

@@ -285,8 +285,8 @@ def test_pod_that_waits_says_what_the_autoscaler_said_last_of_it() -> None:
     waits = {**pod("mixtral", None, **why), "metadata": {"name": "mixtral", "namespace": "llm", "uid": "1"}}
 
     def event(uid: str, time: str, message: str) -> dict[str, Any]:
-        said = {"reason": status.NOT_SCALED_UP, "message": message, "lastTimestamp": time}
-        return {**said, "involvedObject": {"kind": "Pod", "uid": uid}}
+        fields = {"reason": status.NOT_SCALED_UP, "message": message, "lastTimestamp": time}
+        return {**fields, "involvedObject": {"kind": "Pod", "uid": uid}}
 
     events: list[Mapping[str, Any]] = [
         event("1", "2026-01-01T00:00:02Z", "compute class c: spot is out, flexStart is out"),

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from pulumi.runtime import mocks
 
 from docs import repository
 from docs.repository import ROOT
-from outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
-from outputs.stack_outputs import StackOutputs
+from gke_ai_outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
+from gke_ai_outputs.stack_outputs import StackOutputs
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
@@ -59,11 +58,11 @@ VERSIONS = {
 
 def keys_since() -> dict[str, set[str]]:
     """Every key of the contract, by the version that added it."""
-    found: dict[str, set[str]] = {}
+    keys: dict[str, set[str]] = {}
     for item_type, path in parts():
         for name, field in item_type.model_fields.items():
-            found.setdefault(since_of(item_type, name), set()).add(f"{path}{field.alias}")
-    return found
+            keys.setdefault(since_of(item_type, name), set()).add(f"{path}{field.alias}")
+    return keys
 
 
 def test_no_key_of_a_version_is_renamed_removed_or_added_later() -> None:
@@ -74,43 +73,57 @@ def test_version_is_that_of_the_newest_key() -> None:
     assert max(map(parsed, keys_since())) == parsed(VERSION)
 
 
-def test_outputs_package_imports_nothing_else_of_the_project(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "outputs", tmp_path / "outputs")
-    alone = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
-    subprocess.run([sys.executable, "-P", "-c", "import outputs.stack_outputs"], cwd=tmp_path, env=alone, check=True)
-    package = tomllib.loads((ROOT / "outputs" / "pyproject.toml").read_text())["project"]
-    assert package["version"] == VERSION
+def test_outputs_package_installs_and_works_without_the_repository(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(ROOT / "gke_ai_outputs", source, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    alone = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*pip, "--target", str(target), str(source)], cwd=tmp_path, env=alone, check=True)
+    assert sorted(path.name for path in target.iterdir()) == [
+        "gke_ai_outputs",
+        f"gke_ai_outputs-{VERSION}.dist-info",
+    ], "one import name, in the version of the contract"
+    program = "import gke_ai_outputs as o; print(o.__file__, o.VERSION, o.StackOutputs.__name__)"
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=tmp_path,
+        env=alone | {"PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed.split() == [str(target / "gke_ai_outputs" / "__init__.py"), VERSION, "StackOutputs"]
 
 
 def written_by(kind: type[Item], value: Mapping[str, Any], path: str = "") -> set[str]:
     """Keys of `value`, an instance of a contract class, and of its items. Lists of items must not be empty."""
-    found = set()
-    inside = {inner: one for inner, one in parts(kind) if one.count("[].") == 1}
+    written = set()
+    inside = {inner: place for inner, place in parts(kind) if place.count("[].") == 1}
     for key, item in value.items():
-        found.add(f"{path}{key}")
+        written.add(f"{path}{key}")
         for inner, place in inside.items():
             if place == f"{key}[].":
                 assert item, f"nothing is written under {key}"
-                found |= written_by(inner, item[0], f"{path}{place}")
-    return found
+                written |= written_by(inner, item[0], f"{path}{place}")
+    return written
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The outputs of a stack with every kind of item."""
-    given = configuration("examples/mixed-training-inference-autopilot.yaml")
-    given["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "existingMode": "autopilot"}
+    config = configuration("examples/mixed-training-inference-autopilot.yaml")
+    config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "existingMode": "autopilot"}
     metric = {"metric": "slotsUsed", "target": "0.8"}
     server = {"name": "maxengine-server", "app": "maxengine-server"}
-    given["gke-ai:autoscaling"] = [
+    config["gke-ai:autoscaling"] = [
         {"name": "jetstream", "deployment": server, "adapter": "prometheus", "maxReplicas": 2, "metrics": [metric]}
     ]
-    given["gke-ai:computeClasses"] = configuration("examples/cost-optimized-serving.yaml")["gke-ai:computeClasses"]
-    queues = given["gke-ai:queues"]
+    config["gke-ai:computeClasses"] = configuration("examples/cost-optimized-serving.yaml")["gke-ai:computeClasses"]
+    queues = config["gke-ai:queues"]
     queues["localQueues"].append({"name": "theirs", "namespace": "research", "clusterQueue": "cluster-queue"})
-    bucket = given["gke-ai:buckets"][0]["name"]
-    given["gke-ai:tenants"] = [{"name": "research", "buckets": [bucket], "quota": {"pods": "10"}}]
-    given["gke-ai:monitoring"] = {}
-    return run_program(given, False, monkeypatch).outputs
+    bucket = config["gke-ai:buckets"][0]["name"]
+    config["gke-ai:tenants"] = [{"name": "research", "buckets": [bucket], "quota": {"pods": "10"}}]
+    config["gke-ai:monitoring"] = {}
+    return run_program(config, False, monkeypatch).outputs
 
 
 def test_stack_writes_every_key_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +218,8 @@ def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def granted(path: str, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> list[dict[str, Any]]:
     """The quota of the first queue of a configuration."""
-    given = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
-    quota: list[dict[str, Any]] = run_program(given, False, monkeypatch).outputs["queues"][0]["quota"]
+    config = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    quota: list[dict[str, Any]] = run_program(config, False, monkeypatch).outputs["queues"][0]["quota"]
     return quota
 
 
@@ -263,8 +276,8 @@ class Producing(mocks.Mocks):
             return f"{args.name}-id", dict(args.inputs)
         if self.outputs is None:
             return None, {}
-        found = {k: pulumi.Output.secret(v) if k in self.secrets else v for k, v in self.outputs.items()}
-        return args.name, {"name": args.name, "outputs": found, "secretOutputNames": list(self.secrets)}
+        state = {k: pulumi.Output.secret(v) if k in self.secrets else v for k, v in self.outputs.items()}
+        return args.name, {"name": args.name, "outputs": state, "secretOutputNames": list(self.secrets)}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
         raise AssertionError(f"unexpected call of {args.token}")
@@ -278,15 +291,15 @@ def seen(
 ) -> tuple[Any, bool, bool]:
     """The value that a consumer reads, whether it is known, and whether it is secret."""
     pulumi.runtime.set_mocks(Producing(outputs, secrets), project="consumer", stack="test", preview=preview)
-    found: list[tuple[Any, bool, bool]] = []
+    calls: list[tuple[Any, bool, bool]] = []
 
     async def look() -> None:
         output = pulumi.Output.from_input(read(StackOutputs("organization/gke-ai/dev")))
         known = await output.is_known()
-        found.append((await output.future(), known, await output.is_secret()))
+        calls.append((await output.future(), known, await output.is_secret()))
 
     asyncio.new_event_loop().run_until_complete(look())
-    return found[0]
+    return calls[0]
 
 
 def test_view_reads_all_outputs_of_a_stack() -> None:
@@ -318,11 +331,11 @@ def test_view_ignores_unknown_keys_of_a_newer_stack() -> None:
 def test_too_old_a_stack_is_named_with_the_version_that_it_needs(read: Callable[[StackOutputs], Any], key: str) -> None:
     with pytest.raises(MissingOutput) as error:
         seen(read, OLD)
-    said = str(error.value)
-    assert f"organization/gke-ai/dev has no output {key}." in said
-    assert "Version 1.1 of the outputs added it" in said, "the version that has it"
-    assert "was deployed with 1." in said, "the version of the stack"
-    assert "pulumi up" in said, "the remedy"
+    message = str(error.value)
+    assert f"organization/gke-ai/dev has no output {key}." in message
+    assert "Version 1.1 of the outputs added it" in message, "the version that has it"
+    assert "was deployed with 1." in message, "the version of the stack"
+    assert "pulumi up" in message, "the remedy"
 
 
 def test_missing_output_of_a_current_stack_is_not_blamed_on_its_version() -> None:
@@ -385,13 +398,13 @@ def test_unknown_outputs_stay_unknown_in_a_preview() -> None:
 
 def test_provider_is_of_the_cluster_and_stays_with_it() -> None:
     """It identifies the cluster and not the endpoint, whose change would replace every object."""
-    found = Producing(NEW, ())
-    pulumi.runtime.set_mocks(found, project="consumer", stack="test", preview=False)
+    monitor = Producing(NEW, ())
+    pulumi.runtime.set_mocks(monitor, project="consumer", stack="test", preview=False)
 
     async def make() -> None:
         await StackOutputs("organization/gke-ai/dev").provider().urn.future()
 
     asyncio.new_event_loop().run_until_complete(make())
-    (inputs,) = [one.inputs for one in found.made if one.typ == "pulumi:providers:kubernetes"]
+    (inputs,) = [resource.inputs for resource in monitor.made if resource.typ == "pulumi:providers:kubernetes"]
     assert inputs["kubeconfig"] == NEW["kubeconfig"]
     assert inputs["clusterIdentifier"] == "us-central1/ai-dev"

@@ -79,7 +79,9 @@ def cluster_queue(name: str = "gpus", **quota: str) -> Resource:
     amounts = quota or {"nvidia.com/gpu": "4"}
     group = {
         "coveredResources": list(amounts),
-        "flavors": [{"name": "l4", "resources": [{"name": one, "nominalQuota": amounts[one]} for one in amounts]}],
+        "flavors": [
+            {"name": "l4", "resources": [{"name": resource, "nominalQuota": amounts[resource]} for resource in amounts]}
+        ],
     }
     return k8s("ClusterQueue", name, None, spec={"resourceGroups": [group]})
 
@@ -681,11 +683,11 @@ def test_policy_finds_what_is_wrong_and_nothing_else(case: Case) -> None:
 
 def test_configuration_with_a_token_in_plain_text_is_told_without_it() -> None:
     policy = BY_NAME["no-secrets-in-configuration"]
-    found = policy.violations(
+    violations = policy.violations(
         Stack([], {"a:token": TOKEN, "a:hidden": SECRET, "a:name": "token", "a:b": f'{{"c":"{TOKEN}"}}'})
     )
-    assert [one.text.split()[1] for one in found] == ["a:token", "a:b"]
-    assert TOKEN not in "".join(map(policy.message, found))
+    assert [violation.text.split()[1] for violation in violations] == ["a:token", "a:b"]
+    assert TOKEN not in "".join(map(policy.message, violations))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -711,27 +713,27 @@ def test_messages_never_hold_the_secret_that_they_are_about() -> None:
 
 
 def test_nothing_known_is_no_reason_to_fail() -> None:
-    kinds = {one.kind for case in CASES for one in case.stack if one.is_kubernetes}
+    kinds = {resource.kind for case in CASES for resource in case.stack if resource.is_kubernetes}
     stack = [k8s(kind, spec=UNKNOWN, rules=UNKNOWN, subjects=UNKNOWN, roleRef=UNKNOWN, data=UNKNOWN) for kind in kinds]
     stack += [
         Resource("u", type_, "x", dict.fromkeys(("nodeConfig", "location", "member", "role", "autoscaling"), UNKNOWN))
         for type_ in (NODE_POOL, CLUSTER, BUCKET, FIREWALL)
     ]
     for policy in POLICIES:
-        assert all(isinstance(one, Violation) for one in policy.violations(Stack(stack)))
+        assert all(isinstance(violation, Violation) for violation in policy.violations(Stack(stack)))
 
 
 # ------------------------------------------------------------------------------------------------ waivers and levels
 def test_waiver_is_for_its_policy_and_its_resource_alone() -> None:
     policy = BY_NAME["no-privileged-pods"]
-    (found,) = policy.violations(Stack([job(hostNetwork=True)]))
-    for one, passes in (
+    (violation,) = policy.violations(Stack([job(hostNetwork=True)]))
+    for waiver, passes in (
         (Waiver(policy.name, "Job llm/train", "why"), True),
         (Waiver(policy.name, "Job llm/tr*", "why"), True),
         (Waiver(policy.name, "Job other/*", "why"), False),
         (Waiver("images-are-pinned", "*", "why"), False),
     ):
-        assert (waived(policy, found, [one]) is one) == passes
+        assert (waived(policy, violation, [waiver]) is waiver) == passes
 
 
 def test_waiver_without_a_reason_is_none() -> None:
@@ -757,7 +759,7 @@ def test_waiver_of_a_policy_that_a_stack_is_not_asked_for_counts_as_one_too_many
         context = Context()
         context.read("acme", {"acme:policies": level, "acme:waivers": waiver}, [])
         assert len(list(context.unused())) == unused
-        assert all(unused_waiver(one, context.project).startswith("acme:waivers: ") for one in context.unused())
+        assert all(unused_waiver(waiver, context.project).startswith("acme:waivers: ") for waiver in context.unused())
 
 
 @pytest.mark.parametrize(
@@ -811,9 +813,9 @@ def test_secrets_and_unknowns_of_the_engine_are_hidden_from_rules() -> None:
             "id": "04da6b54-80e4-46f7-96ec-b56ff0331ba9",
         }
     )
-    made = resource(request)
-    assert made.props == {"stringData": SECRET, "list": [SECRET, "b"], "id": UNKNOWN}
-    assert TOKEN not in repr(made)
+    converted = resource(request)
+    assert converted.props == {"stringData": SECRET, "list": [SECRET, "b"], "id": UNKNOWN}
+    assert TOKEN not in repr(converted)
     assert plain({"a": [1.0, None, True]}) == {"a": [1.0, None, True]}
 
 

@@ -43,12 +43,12 @@ def violations(said: str, level: str) -> set[str]:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A program with a bucket, and a stack for it."""
-    made = Project(tmp_path / "sample", tmp_path / "state")
-    made.write("Pulumi.yaml", "name: sample\nruntime: python\n")
-    made.write("__main__.py", PROGRAM)
-    status, said = made.pulumi("stack", "init", "dev")
-    assert status == 0, said
-    return made
+    created = Project(tmp_path / "sample", tmp_path / "state")
+    created.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    created.write("__main__.py", PROGRAM)
+    status, output = created.pulumi("stack", "init", "dev")
+    assert status == 0, output
+    return created
 
 
 def up(project: Project, **config: Any) -> tuple[int, str]:
@@ -66,10 +66,10 @@ def made(project: Project) -> list[str]:
 
 
 def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -> None:
-    status, said = up(project, **{"sample:policies": "mandatory"})
+    status, output = up(project, **{"sample:policies": "mandatory"})
     assert status != 0
-    assert NOT_UNIFORM in said
-    assert violations(said, "mandatory") == {OPEN, "what-matters-is-protected"}
+    assert NOT_UNIFORM in output
+    assert violations(output, "mandatory") == {OPEN, "what-matters-is-protected"}
     assert made(project) == []
 
     # Waived, each with its reason: it is made, and the exceptions are told.
@@ -78,25 +78,25 @@ def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -
         {"policy": policy, "resource": "Bucket sample-*", "reason": reason}
         for policy in (OPEN, "what-matters-is-protected")
     ]
-    status, said = up(project, **{"sample:policies": "mandatory", "sample:waivers": waivers})
-    assert status == 0, said
-    assert violations(said, "mandatory") == set()
-    assert violations(said, "advisory") == {"waived"}
-    assert f"Waived from {OPEN}: {reason}" in said
+    status, output = up(project, **{"sample:policies": "mandatory", "sample:waivers": waivers})
+    assert status == 0, output
+    assert violations(output, "mandatory") == set()
+    assert violations(output, "advisory") == {"waived"}
+    assert f"Waived from {OPEN}: {reason}" in output
     assert len(made(project)) == 1
 
 
 def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
     unused = {"policy": OPEN, "resource": "Bucket other", "reason": "none"}
-    status, said = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
-    assert status == 0, said
-    assert NOT_UNIFORM in said
+    status, output = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
+    assert status == 0, output
+    assert NOT_UNIFORM in output
     advisory = {OPEN, "no-plain-text-secrets", "no-secrets-in-configuration", "configuration-is-understood"}
-    assert violations(said, "advisory") == advisory, said
-    assert violations(said, "mandatory") == set()
-    assert "Bucket sample-models: labels.shown looks like a token" in said
-    assert "labels.hidden" not in said
-    assert TOKEN not in said
+    assert violations(output, "advisory") == advisory, output
+    assert violations(output, "mandatory") == set()
+    assert "Bucket sample-models: labels.shown looks like a token" in output
+    assert "labels.hidden" not in output
+    assert TOKEN not in output
     assert len(made(project)) == 1
 
 

@@ -56,9 +56,14 @@ def resources(record: Record) -> list[Resource]:
     """What a program registered, as the policies see it."""
     return [
         Resource(
-            one.urn, one.type, one.name, plain(dict(one.inputs)), one.protected, one.delete_before_replace or False
+            resource.urn,
+            resource.type,
+            resource.name,
+            plain(dict(resource.inputs)),
+            resource.protected,
+            resource.delete_before_replace or False,
         )
-        for one in record.resources.values()
+        for resource in record.resources.values()
     ]
 
 
@@ -70,11 +75,11 @@ def violated(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> dict[
     context.read("gke-ai", texts, [])
     stack = Stack(resources(run_program(values, preview, monkeypatch)), context.configuration)
     active = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
-    found: dict[str, list[str]] = {}
+    by_policy: dict[str, list[str]] = {}
     for policy in active:
-        if messages := [policy.message(one) for one in policy.violations(stack)]:
-            found[policy.name] = messages
-    return found
+        if messages := [policy.message(violation) for violation in policy.violations(stack)]:
+            by_policy[policy.name] = messages
+    return by_policy
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
@@ -82,8 +87,8 @@ def violated(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> dict[
 def test_configuration_leaves_open_what_it_is_known_to_and_no_more(
     path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = violated(path, preview, monkeypatch)
-    assert set(found) == LEFT_OPEN[path], {name: found[name] for name in set(found) - LEFT_OPEN[path]}
+    violations = violated(path, preview, monkeypatch)
+    assert set(violations) == LEFT_OPEN[path], {name: violations[name] for name in set(violations) - LEFT_OPEN[path]}
 
 
 def test_every_environment_and_example_is_asked_about() -> None:

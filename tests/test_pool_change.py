@@ -79,11 +79,11 @@ def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
     pool, other = settings.gpu_pools
     wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
     assert plan.node_selector(settings.serving[0], settings) == wanted
-    assert plan.of_pool(other) == {GKE_NODEPOOL: other.name}
+    assert other.selector == {GKE_NODEPOOL: other.name}
     registered = made(build, labels={"team": "ml"}, name=pool.name).inputs["nodeConfig"]["labels"]
-    assert registered == plan.labels_of(pool) == {"team": "ml", POOL: pool.name}
+    assert registered == pool.node_labels == {"team": "ml", POOL: pool.name}
     # The nodes that the rules reckon with.
-    assert wanted.items() <= node_labels(plan.shape(pool, "us-central1-a")).items()
+    assert wanted.items() <= node_labels(pool.shape("us-central1-a")).items()
 
 
 # --------------------------------------------------------------------------------------------------------------- moving
@@ -95,10 +95,10 @@ class Nodes:
         self.opened = False
 
     def evict(self) -> list[str]:
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        answer = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def open(self) -> None:
         self.opened = True

@@ -19,8 +19,8 @@ both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 def recorded(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> Record:
     """The record of a configuration with some sections replaced."""
-    given = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
-    return run_program(given, preview, monkeypatch)
+    config = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    return run_program(config, preview, monkeypatch)
 
 
 @both
@@ -104,13 +104,13 @@ def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: p
 
 @both
 def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = configuration(STANDARD)
-    (run,), queues = found["gke-ai:training"], found["gke-ai:queues"]
+    config = configuration(STANDARD)
+    (run,), queues = config["gke-ai:training"], config["gke-ai:queues"]
     (queue,), (local,) = queues["clusterQueues"], queues["localQueues"]
     queues["clusterQueues"].append({**queue, "name": "other"})
     queues["localQueues"].append({**local, "name": "lq2", "clusterQueue": "other"})
-    each = (("a", "lq"), ("b", "lq2"), ("c", "lq"))
-    runs = [{**run, "name": n, "service": n, "queue": q, "modelPath": f"/model-data/{n}"} for n, q in each]
+    names = (("a", "lq"), ("b", "lq2"), ("c", "lq"))
+    runs = [{**run, "name": n, "service": n, "queue": q, "modelPath": f"/model-data/{n}"} for n, q in names]
     record = recorded(STANDARD, preview, monkeypatch, queues=queues, training=runs)
     assert not {"Job a", "Job c"} & record.waits_for(record.one("Job", "b"))
     assert "Job a" in record.waits_for(record.one("Job", "c"))
@@ -122,7 +122,7 @@ def test_every_object_is_registered_before_a_cluster_exists(
     path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = recorded(path, preview, monkeypatch)
-    kinds = {one.type.rpartition(":")[2].rpartition("/")[2] for one in record.resources.values()}
+    kinds = {resource.type.rpartition(":")[2].rpartition("/")[2] for resource in record.resources.values()}
     assert kinds >= {
         *("Cluster", "Bucket", "BucketIAMMember", "Namespace", "Secret", "Release", "ResourceFlavor", "ClusterQueue"),
         *("LocalQueue", "PriorityClass", "Deployment", "Service", "Job"),
@@ -133,9 +133,9 @@ def test_every_object_is_registered_before_a_cluster_exists(
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(path, False, monkeypatch)
     provider = record.one("kubernetes")
-    for one in record.resources.values():
-        if one.type.startswith("kubernetes:"):
-            assert provider.urn in one.dependencies, one.name
+    for resource in record.resources.values():
+        if resource.type.startswith("kubernetes:"):
+            assert provider.urn in resource.dependencies, resource.name
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
@@ -188,51 +188,51 @@ def test_token_is_a_secret_in_every_resource(given: str, preview: bool, monkeypa
     record = run_program(
         section, preview, monkeypatch, token=None if given == "stack" else TOKEN, secret_keys=("gke-ai:hfToken",)
     )
-    for one in record.resources.values():
-        inputs = dict(one.inputs)
-        if one.type == "kubernetes:core/v1:Secret":
+    for resource in record.resources.values():
+        inputs = dict(resource.inputs)
+        if resource.type == "kubernetes:core/v1:Secret":
             wrapped = inputs.pop("stringData")
             assert wrapped.keys() != {"hf_api_token"}, "the secret's data is not wrapped as a Pulumi secret"
             assert wrapped["value"] == {"hf_api_token": TOKEN}
-        assert not any(TOKEN in text for text in strings(inputs)), one.name
+        assert not any(TOKEN in text for text in strings(inputs)), resource.name
     assert not any(TOKEN in text for text in strings(record.outputs))
 
 
 def refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **how: Any) -> str:
     """The error for a refused configuration. Asserts that nothing was created."""
-    made: list[str] = []
+    created: list[str] = []
 
     def create(_: Cloud, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
         if args.custom:
-            made.append(args.name)
+            created.append(args.name)
         return "", {}
 
     monkeypatch.setattr(Cloud, "new_resource", create)
     with pytest.raises(pulumi.RunError) as refusal:
         run_program(given, False, monkeypatch, **how)
-    assert made == []
+    assert created == []
     return str(refusal.value)
 
 
 def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = configuration(STANDARD)
-    given["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
-    given["gke-ai:trainin"] = given.pop("gke-ai:training")
-    said = refused(given, monkeypatch)
+    config = configuration(STANDARD)
+    config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
+    config["gke-ai:trainin"] = config.pop("gke-ai:training")
+    message = refused(config, monkeypatch)
     for part in ("gke-ai:gpuPools[0].machineTyp", "Did you mean machineType", "gke-ai:trainin", "mean training"):
-        assert part in said
+        assert part in message
 
 
 def test_missing_token_names_both_ways_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refused(configuration(STANDARD), monkeypatch, token=None)
-    assert "gke-ai:hfToken" in said
-    assert "HF_TOKEN" in said
+    message = refused(configuration(STANDARD), monkeypatch, token=None)
+    assert "gke-ai:hfToken" in message
+    assert "HF_TOKEN" in message
 
 
 def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refused({**configuration(STANDARD), "gke-ai:hfToken": TOKEN}, monkeypatch, token=None)
-    assert "pulumi config set --secret gke-ai:hfToken" in said
-    assert TOKEN not in said
+    message = refused({**configuration(STANDARD), "gke-ai:hfToken": TOKEN}, monkeypatch, token=None)
+    assert "pulumi config set --secret gke-ai:hfToken" in message
+    assert TOKEN not in message
 
 
 def test_missing_existing_cluster_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,14 +241,14 @@ def test_missing_existing_cluster_is_reported_by_name(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Cloud, "call", nothing_there)
     cluster = {"name": "theirs", "location": "us-central1", "mode": "existing"}
-    said = refused({"gke-ai:cluster": cluster}, monkeypatch)
-    assert "not found" in said
-    assert "There must be a cluster theirs in us-central1" in said
+    message = refused({"gke-ai:cluster": cluster}, monkeypatch)
+    assert "not found" in message
+    assert "There must be a cluster theirs in us-central1" in message
 
 
 def test_missing_project_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refused({**configuration(STANDARD), "gcp:project": ""}, monkeypatch)
-    assert "pulumi config set gcp:project" in said
+    message = refused({**configuration(STANDARD), "gcp:project": ""}, monkeypatch)
+    assert "pulumi config set gcp:project" in message
 
 
 def test_example_needs_no_project_of_its_own() -> None:

@@ -14,9 +14,9 @@ RULES = rules()
 PENDING: dict[str, int] = prose.table()["pending"]
 
 
-def listed(found: list[Mistake]) -> str:
+def listed(found_mistakes: list[Mistake]) -> str:
     """The mistakes, one per line."""
-    return "\n" + "\n".join(map(str, found))
+    return "\n" + "\n".join(map(str, found_mistakes))
 
 
 @pytest.mark.parametrize("page", prose.pages(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -26,8 +26,8 @@ def test_a_page_uses_plain_words(page: Path) -> None:
 
 @pytest.mark.parametrize("folder", prose.code())
 def test_docstrings_and_descriptions_use_plain_words(folder: str) -> None:
-    found = [mistake for file in prose.code()[folder] for mistake in mistakes(file)]
-    assert len(found) <= PENDING.get(folder, 0), listed(found)
+    found_mistakes = [mistake for file in prose.code()[folder] for mistake in mistakes(file)]
+    assert len(found_mistakes) <= PENDING.get(folder, 0), listed(found_mistakes)
 
 
 def test_pending_folders_exist() -> None:
@@ -58,8 +58,10 @@ def test_a_mistake_is_found_in_a_page_a_docstring_and_a_description(rule: Rule, 
         f'"""A module.\n\n{rule.example}\n"""\n\n\nclass Key:\n    """A key."""\n\n'
         f"    name: str = Field(description={rule.example!r})\n"
     )
-    assert (page.name, 3, rule.use) in [(found.file, found.line, found.use) for found in mistakes(page, tmp_path)]
-    lines = [found.line for found in mistakes(module, tmp_path) if found.use == rule.use]
+    assert (page.name, 3, rule.use) in [
+        (mistake.file, mistake.line, mistake.use) for mistake in mistakes(page, tmp_path)
+    ]
+    lines = [mistake.line for mistake in mistakes(module, tmp_path) if mistake.use == rule.use]
     assert {3, 10} <= set(lines)
 
 
@@ -77,7 +79,7 @@ def test_code_addresses_and_comments_are_no_prose(tmp_path: Path) -> None:
         "<!-- whom\nwhom -->\n\n- a list:\n\n  ```\n  whom\n  ```\n\n```yaml\nwhom: whom\n```\n\n"
         "Then [whom](page.md) again.\n"
     )
-    assert [found.line for found in mistakes(page, tmp_path)] == [15]
+    assert [mistake.line for mistake in mistakes(page, tmp_path)] == [15]
 
 
 def test_words_beside_code_do_not_join(tmp_path: Path) -> None:
@@ -89,4 +91,4 @@ def test_words_beside_code_do_not_join(tmp_path: Path) -> None:
 def test_values_of_a_description_are_not_checked(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text('x = Field(description=f"what {WORD} of; the catalogue")\ny = add_argument("--z", help="whom")\n')
-    assert [(found.line, found.word) for found in mistakes(module, tmp_path)] == [(1, "catalogue"), (2, "whom")]
+    assert [(mistake.line, mistake.word) for mistake in mistakes(module, tmp_path)] == [(1, "catalogue"), (2, "whom")]

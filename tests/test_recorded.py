@@ -19,13 +19,13 @@ def test_record_is_previewed_in_the_project_that_it_was_deployed_in(version: str
     config, resources = recorded.read(version, system, "x")
     kinds = ("gcp:", "pulumi:providers:gcp")
     inputs = [resource.get("inputs", {}) for resource in resources if resource["type"].startswith(kinds)]
-    assert {one["project"] for one in inputs if "project" in one} == {config["gcp:project"]}
+    assert {state["project"] for state in inputs if "project" in state} == {config["gcp:project"]}
 
 
 def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:
     """Names of the runs that the record's stack has, and those that today's program gives them."""
     config, resources = recorded.read(version, system, "x")
-    kept = {one["inputs"]["metadata"]["name"] for one in resources if one["type"] in RUNS}
+    kept = {resource["inputs"]["metadata"]["name"] for resource in resources if resource["type"] in RUNS}
     sections = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
     stack = load(sections, config["gcp:project"])
     return kept, {run_name(run) for run in [*stack.training, *stack.batch]}

@@ -58,47 +58,47 @@ def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_order_of_the_engine_s_events_makes_no_difference(name: str) -> None:
-    found = preview(name)
+    recorded_preview = preview(name)
     mixed = random.Random(5)
-    events = [event for event in found.events if "replacing" not in event]
-    ordered = [event for event in found.events if "replacing" in event]
+    events = [event for event in recorded_preview.events if "replacing" not in event]
+    ordered = [event for event in recorded_preview.events if "replacing" in event]
     other = replace(
-        found,
-        resources=tuple(mixed.sample(found.resources, len(found.resources))),
-        steps=tuple(mixed.sample(found.steps, len(found.steps))),
+        recorded_preview,
+        resources=tuple(mixed.sample(recorded_preview.resources, len(recorded_preview.resources))),
+        steps=tuple(mixed.sample(recorded_preview.steps, len(recorded_preview.steps))),
         events=(*mixed.sample(events, len(events)), *ordered),
     )
-    assert other != found
-    assert written(other, picture="mermaid") == written(found, picture="mermaid")
-    assert drawing.svg(graph.of_plan(plan(other)), "") == drawing.svg(graph.of_plan(plan(found)), "")
+    assert other != recorded_preview
+    assert written(other, picture="mermaid") == written(recorded_preview, picture="mermaid")
+    assert drawing.svg(graph.of_plan(plan(other)), "") == drawing.svg(graph.of_plan(plan(recorded_preview)), "")
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_no_secret_is_on_the_page_in_the_picture_or_in_a_saved_preview(name: str) -> None:
-    found = preview(name)
-    drawn = drawing.svg(graph.of_plan(plan(found)), "")
-    for text in (found.written(), written(found, picture="mermaid", limit=0), drawn):
+    recorded_preview = preview(name)
+    drawn = drawing.svg(graph.of_plan(plan(recorded_preview)), "")
+    for text in (recorded_preview.written(), written(recorded_preview, picture="mermaid", limit=0), drawn):
         assert not [canary for canary in CANARIES if canary in text]
     if name == "change":
         row_text = "| ± Secret llm/hf-secret | `data.hf_api_token` **forces replacement** | (secret) | (secret) |"
-        assert row_text in written(found)
+        assert row_text in written(recorded_preview)
 
 
 def test_secrets_of_the_recorded_state_are_masked() -> None:
     secret = {SECRET_KEY: "1b47061264138c4ac30d75fd1eb44270", "plaintext": '"hf_canary"'}
     state = {"urn": "u", "type": "t", "inputs": {"a": [{"b": secret}]}, "outputs": {"b": secret}}
     step = {"op": "update", "urn": "u", "oldState": state, "newState": state}
-    found = trimmed("dev", [state], [step], [])
-    assert found.resources[0]["inputs"] == {"a": [{"b": SECRET}]}
-    assert "hf_canary" not in found.written()
+    trimmed_preview = trimmed("dev", [state], [step], [])
+    assert trimmed_preview.resources[0]["inputs"] == {"a": [{"b": SECRET}]}
+    assert "hf_canary" not in trimmed_preview.written()
 
 
 def test_what_is_made_through_a_provider_waits_for_its_cluster() -> None:
     provider = "urn:pulumi:dev::gke-ai::pulumi:providers:kubernetes::main"
     state = {"urn": "u", "type": "t", "provider": f"{provider}::9b2f0c1e-0000-4000-8000-000000000000"}
-    found = trimmed("dev", [{"urn": "u", "type": "t", "delete": True}, state], [], [])
-    assert found.resources[0]["provider"] == provider
-    assert plan(found).after["u"].dependencies == {provider}
+    trimmed_preview = trimmed("dev", [{"urn": "u", "type": "t", "delete": True}, state], [], [])
+    assert trimmed_preview.resources[0]["provider"] == provider
+    assert plan(trimmed_preview).after["u"].dependencies == {provider}
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -136,8 +136,10 @@ def test_failed_program_is_reported_with_its_own_errors_and_without_a_plan() -> 
 
 
 def test_words_of_a_policy_can_not_break_the_page() -> None:
-    said = Violation("mandatory", "p", "urn", "a | b\nc <script>alert()</script> [x](https://example.com) @someone *d*")
-    text = page(Plan("dev", {}, {}, ()), Verdict((said,), 1, 1), Options())
+    message = Violation(
+        "mandatory", "p", "urn", "a | b\nc <script>alert()</script> [x](https://example.com) @someone *d*"
+    )
+    text = page(Plan("dev", {}, {}, ()), Verdict((message,), 1, 1), Options())
     (row,) = (line for line in text.splitlines() if line.startswith("| **mandatory**"))
     assert row.replace("\\|", "").count("|") == 5
     assert "<script>" not in row
@@ -147,8 +149,8 @@ def test_words_of_a_policy_can_not_break_the_page() -> None:
 
 def test_same_violation_told_twice_is_one() -> None:
     result = {"policyEvent": {"message": "What for.\nWhy.\n", "policyName": "p", "enforcementLevel": "advisory"}}
-    found = verdict(Preview("dev", events=(result, result)))
-    assert [one.message for one in found.violations] == ["Why."]
+    result_verdict = verdict(Preview("dev", events=(result, result)))
+    assert [violation.message for violation in result_verdict.violations] == ["Why."]
 
 
 # The command
@@ -192,8 +194,8 @@ def resource(type_: str, name: str, inputs: Mapping[str, Any], **more: Any) -> R
 def found_in(*given: Resource) -> list[tuple[str, str, int, int]]:
     """Capacity mode, accelerator, minimum and maximum of each place."""
     return [
-        (one.capacity, one.accelerator, one.min_count, one.max_count)
-        for one in supplies({one.urn: one for one in given})
+        (supply.capacity, supply.accelerator, supply.min_count, supply.max_count)
+        for supply in supplies({resource.urn: resource for resource in given})
     ]
 
 
@@ -321,7 +323,7 @@ def test_cost_is_that_of_the_machines_at_least_and_at_most() -> None:
 
 def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     record = run_program(configuration("examples/cost-optimized-serving.yaml"), True, monkeypatch)
-    (supply,) = supplies({one.urn: one for one in resources(record.resources.values())})
+    (supply,) = supplies({resource.urn: resource for resource in resources(record.resources.values())})
     table = priced(**{"g2-standard-24/spot": 1, "g2-standard-24/flexStart": 2})
     assert supply.cost(table) == (Decimal(1), Decimal(2))
     assert supply.cost(priced(**{"g2-standard-24/spot": 1})) is None
@@ -409,9 +411,9 @@ MACHINE = Difference("nodeConfig.machineType", "a", "b", replaces=True)
 
 def messages(*changes: Change) -> list[str]:
     """What a plan of these changes interrupts, of a stack with a pool, a server and a run."""
-    before = {one.urn: one for one in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
-    after = {**before, **{one.after.urn: one.after for one in changes if one.after}}
-    return [one.text for one in interruptions(Plan("dev", before, after, changes))]
+    before = {resource.urn: resource for resource in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
+    after = {**before, **{change.after.urn: change.after for change in changes if change.after}}
+    return [interruption.text for interruption in interruptions(Plan("dev", before, after, changes))]
 
 
 def changed(operation: str, before: Resource, *differences: Difference, after: Resource | None = None) -> Change:
@@ -467,9 +469,9 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
     ],
 )
 def test_interruptions_of_a_change_are_in_plain_words(change: Change, words: list[str]) -> None:
-    said = " ".join(messages(change))
+    text = " ".join(messages(change))
     for word in words:
-        assert word in said
+        assert word in text
 
 
 def test_new_run_beside_the_old_one_is_reported() -> None:
@@ -484,7 +486,7 @@ def test_harmless_changes_interrupt_nothing() -> None:
 
 
 def test_worst_comes_first() -> None:
-    found = interruptions(
+    interruptions_found = interruptions(
         Plan(
             "dev",
             {},
@@ -492,9 +494,9 @@ def test_worst_comes_first() -> None:
             (changed(LEAVE, RUN), changed(DELETE, BUCKET), changed(UPDATE, KUEUE), changed(DELETE, SPACE)),
         )
     )
-    assert found[0].severity == OUTAGE
-    assert "Namespace" in found[0].text
-    assert "Bucket" in found[1].text
+    assert interruptions_found[0].severity == OUTAGE
+    assert "Namespace" in interruptions_found[0].text
+    assert "Bucket" in interruptions_found[1].text
 
 
 # The graph
@@ -508,7 +510,7 @@ def graphs() -> list[tuple[str, graph.Graph]]:
 @pytest.mark.parametrize(("name", "drawn"), graphs(), ids=RECORDED)
 def test_boxes_do_not_overlap_and_lines_go_forward(name: str, drawn: graph.Graph) -> None:
     layout = laid_out(drawn)
-    boxes = [(x, y, x + wide, y + box_height(drawn.boxes[one], wide)) for one, (x, y, wide) in layout.places.items()]
+    boxes = [(x, y, x + wide, y + box_height(drawn.boxes[urn], wide)) for urn, (x, y, wide) in layout.places.items()]
     for index, (left, top, right, bottom) in enumerate(boxes):
         assert right <= layout.width
         assert bottom <= layout.height
@@ -526,7 +528,11 @@ def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
     assert marks["tgi-gemma-deployment"] == UPDATE
     assert marks["datasets-emulator-project"] == CREATE
     assert marks["kueue"] is None
-    texts = [one.text for one in ElementTree.fromstring(drawing.svg(drawn, "t")).iter() if one.tag.endswith("text")]
+    texts = [
+        element.text
+        for element in ElementTree.fromstring(drawing.svg(drawn, "t")).iter()
+        if element.tag.endswith("text")
+    ]
     assert {"±", "~", "+", "replaced", "changed", "created"} <= set(texts)
 
 
@@ -554,7 +560,9 @@ def test_account_that_goes_is_reported_where_gke_created_nodes_itself() -> None:
     change = changed(DELETE, ACCOUNT)
     assert messages(change) == [], "node pools of the stack are replaced before their account goes"
     autopilot = resource("gcp:container/cluster:Cluster", "main", {"name": "main", "enableAutopilot": True})
-    (text,) = (one.text for one in interruptions(Plan("dev", {"c": autopilot}, {"c": autopilot}, (change,))))
+    (text,) = (
+        interruption.text for interruption in interruptions(Plan("dev", {"c": autopilot}, {"c": autopilot}, (change,)))
+    )
     assert "Service account gke-nodes is deleted. Nodes that GKE created itself keep running as it" in text
     assert interruptions(Plan("dev", {"c": autopilot}, {}, (change,))) == [], "the cluster goes too"
 
@@ -567,7 +575,7 @@ def test_zones_that_only_the_cluster_knows_count_as_those_that_gke_takes() -> No
 
 def test_pool_that_leaves_a_zone_loses_its_nodes_there() -> None:
     after = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["y"])
-    (text,) = (one for one in messages(changed(UPDATE, POOL, after=after)) if "leaves" in one)
+    (text,) = (message for message in messages(changed(UPDATE, POOL, after=after)) if "leaves" in message)
     assert text == (
         "Node pool l4 leaves z. GKE deletes its nodes there, and pods move. Workloads on it: server llm/gemma and run "
         "llm/tune-1."

@@ -84,7 +84,7 @@ def comparable(item: Object) -> Object:
     """The object with a sorted environment, whose order has no meaning."""
     if item["kind"] == "Deployment":
         for container in item["spec"]["template"]["spec"]["containers"]:
-            container["env"] = sorted(container["env"], key=lambda one: str(one["name"]))
+            container["env"] = sorted(container["env"], key=lambda item: str(item["name"]))
     return item
 
 
@@ -98,9 +98,9 @@ def test_objects_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> Non
             item["stringData"] = dict.fromkeys(item["stringData"], TOKEN)
         expected[identity(item)] = comparable(item)
     registered = {
-        identity(one.inputs): comparable(unwrapped(one.inputs))
-        for one in record.resources.values()
-        if one.type.startswith("kubernetes:")
+        identity(resource.inputs): comparable(unwrapped(resource.inputs))
+        for resource in record.resources.values()
+        if resource.type.startswith("kubernetes:")
     }
     assert registered.keys() == expected.keys()
     for key, wanted in expected.items():
@@ -109,4 +109,4 @@ def test_objects_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_nothing_is_created_in_the_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
     record = run_program(configuration(EXAMPLE), False, monkeypatch)
-    assert not [one.type for one in record.resources.values() if one.type.startswith("gcp:")]
+    assert not [resource.type for resource in record.resources.values() if resource.type.startswith("gcp:")]

@@ -145,7 +145,7 @@ def test_kubernetes_objects_are_those_of_the_source(records: dict[str, Record]) 
             for difference in DIFFERENCES:
                 difference(item)
             expected[identity(item)] = item
-        registered = {identity(one.inputs): one.inputs for one in objects(records[adapter])}
+        registered = {identity(obj.inputs): obj.inputs for obj in objects(records[adapter])}
         others = NOT_IN_THE_SOURCE | (OF_THE_CHART if adapter == "prometheus" else set())
         assert registered.keys() == expected.keys() | others
         for key, wanted in expected.items():
@@ -161,8 +161,8 @@ def test_rules_of_prometheus_adapter_are_those_of_the_source(records: dict[str, 
     query = memory["metricsQuery"]
     selected = 'cluster="jetstream",exported_namespace="default",container="jetstream-http"'
     memory["metricsQuery"] = query.replace(selected, '<<.LabelMatchers>>,cluster="jetstream"')
-    found = records["prometheus"].one("ConfigMap").inputs["data"]["config.yaml"]
-    assert yaml.safe_load(found) == {"externalRules": wanted}
+    rules = records["prometheus"].one("ConfigMap").inputs["data"]["config.yaml"]
+    assert yaml.safe_load(rules) == {"externalRules": wanted}
 
 
 @pytest.mark.parametrize("key", SOURCE["metrics"])
@@ -171,11 +171,13 @@ def test_autoscalers_of_one_metric_are_those_of_the_source(key: str) -> None:
     wanted = filled(SOURCE["metrics"][key])
     averages_are_compared(wanted)
     chips_of_either_container_in_this_cluster(wanted)
-    one = ScaledMetric.model_validate({"metric": name, "target": "10Ki" if key == "stackdriver tpuMemory" else "10"})
-    if one.target == "10Ki":
+    scaled = ScaledMetric.model_validate({"metric": name, "target": "10Ki" if key == "stackdriver tpuMemory" else "10"})
+    if scaled.target == "10Ki":
         wanted["external"]["target"]["averageValue"] = "10Ki"  # bytes
-    spec = Autoscaler.model_validate({"name": "x", "adapter": adapter, "maxReplicas": 2, "metrics": [one.model_dump()]})
-    assert camel(metric(one, spec, "jetstream", "default", [*CONTAINERS["values"]])) == wanted
+    spec = Autoscaler.model_validate(
+        {"name": "x", "adapter": adapter, "maxReplicas": 2, "metrics": [scaled.model_dump()]}
+    )
+    assert camel(metric(scaled, spec, "jetstream", "default", [*CONTAINERS["values"]])) == wanted
 
 
 @pytest.mark.parametrize("adapter", EXAMPLES)
@@ -183,10 +185,12 @@ def test_cloud_resources_are_those_of_the_source(adapter: str, records: dict[str
     text = yaml.safe_dump(filled(SOURCE["cloud"][adapter])).replace("jetstream-iam-sa", "prom-frontend-sa")
     kinds = ("gcp:projects/", "gcp:serviceaccount/")
     registered = [
-        {"type": one.type, **one.inputs} for one in records[adapter].resources.values() if one.type.startswith(kinds)
+        {"type": resource.type, **resource.inputs}
+        for resource in records[adapter].resources.values()
+        if resource.type.startswith(kinds)
     ]
-    for one in registered:
-        one.pop("displayName", None)
+    for resource in registered:
+        resource.pop("displayName", None)
     assert sorted(registered, key=kind_of) == sorted(yaml.safe_load(text), key=kind_of)
 
 
@@ -197,7 +201,7 @@ def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: d
     assert "replicas" not in deployment["spec"], "the autoscaler decides them"
     spec = deployment["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == wanted["nodeSelector"]
-    assert {one["name"] for one in spec["containers"]} == wanted["containers"].keys()
+    assert {container["name"] for container in spec["containers"]} == wanted["containers"].keys()
     for container in spec["containers"]:
         expected = wanted["containers"][container["name"]]
         assert container["image"] == expected["image"]
@@ -208,12 +212,12 @@ def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: d
         assert [port["port"] for port in record.one("Service", name).inputs["spec"]["ports"]] == ports
     pool = record.one("NodePool").inputs
     assert (pool["nodeCount"], pool["nodeConfig"]["machineType"]) == (2, "ct5lp-hightpu-8t")
-    roles = {one.inputs["role"] for one in record.all("BucketIAMMember")}
+    roles = {member.inputs["role"] for member in record.all("BucketIAMMember")}
     assert roles == {"roles/storage.objectUser", "roles/storage.insightsCollectorService"}
 
 
 def objects(record: Record) -> list[Any]:
-    return [one for one in record.resources.values() if one.type.startswith("kubernetes:")]
+    return [resource for resource in record.resources.values() if resource.type.startswith("kubernetes:")]
 
 
 def identity(item: Mapping[str, Any]) -> tuple[str, str]:

@@ -46,7 +46,9 @@ def token_has_both_names(item: Object) -> None:
     if item["kind"] == "Deployment":
         container = item["spec"]["template"]["spec"]["containers"][0]
         place, token = next(
-            (place, one) for place, one in enumerate(container["env"]) if one["name"] == "HUGGING_FACE_HUB_TOKEN"
+            (place, variable)
+            for place, variable in enumerate(container["env"])
+            if variable["name"] == "HUGGING_FACE_HUB_TOKEN"
         )
         container["env"].insert(place + 1, {**token, "name": "HF_TOKEN"})
 
@@ -106,9 +108,11 @@ def test_kubernetes_objects_are_those_of_the_source(record: Record) -> None:
             difference(item)
         expected[identity(item)] = comparable(filled(item))
     registered = {
-        identity(one.inputs): comparable(unwrapped(one.inputs))
-        for one in record.resources.values()
-        if one.type.startswith("kubernetes:") and "helm.sh" not in one.type and identity(one.inputs) not in INSTALLATION
+        identity(resource.inputs): comparable(unwrapped(resource.inputs))
+        for resource in record.resources.values()
+        if resource.type.startswith("kubernetes:")
+        and "helm.sh" not in resource.type
+        and identity(resource.inputs) not in INSTALLATION
     }
     assert registered.keys() == expected.keys()
     for key, wanted in expected.items():
@@ -118,19 +122,23 @@ def test_kubernetes_objects_are_those_of_the_source(record: Record) -> None:
 def test_cloud_resources_are_those_of_the_source(mode: str, record: Record) -> None:
     source = yaml.safe_load((EXPECTED / "cloud.yaml").read_text())
     wanted = filled(source[mode] + source["both"])
-    registered = [{"type": one.type, **one.inputs} for one in record.resources.values() if one.type.startswith("gcp:")]
+    registered = [
+        {"type": resource.type, **resource.inputs}
+        for resource in record.resources.values()
+        if resource.type.startswith("gcp:")
+    ]
     assert len(registered) == len(wanted)
     for resource in wanted:
-        (found,) = (one for one in registered if key_of(one) == key_of(resource))
-        assert merged(found, resource) == found
+        (match,) = (candidate for candidate in registered if key_of(candidate) == key_of(resource))
+        assert merged(match, resource) == match
 
 
 def filled(value: Any) -> Any:
     """The document with its variables filled in."""
     if isinstance(value, str):
         variables = {"PROJECT_ID": PROJECT, "PROJECT_NUMBER": PROJECT_NUMBER, "MODEL_BUCKET": BUCKET, "REGION": REGION}
-        for variable, given in variables.items():
-            value = value.replace(variable, given)
+        for variable, content in variables.items():
+            value = value.replace(variable, content)
         return TOKEN if value == "HF_TOKEN" else value
     if isinstance(value, list):
         return [filled(item) for item in value]
@@ -164,7 +172,7 @@ def comparable(item: Object) -> Object:
             group["coveredResources"] = sorted(group["coveredResources"])
             for flavor in group["flavors"]:
                 flavor["resources"] = {
-                    one["name"]: parse_quantity(str(one["nominalQuota"])) for one in flavor["resources"]
+                    quota["name"]: parse_quantity(str(quota["nominalQuota"])) for quota in flavor["resources"]
                 }
     return item
 

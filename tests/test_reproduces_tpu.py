@@ -136,9 +136,11 @@ def example(path: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> Record:
 def objects_of(record: Record) -> dict[tuple[str, str], Object]:
     """The objects that the program registers in the cluster, without its controllers."""
     return {
-        identity(one.inputs): comparable(dict(one.inputs))
-        for one in record.resources.values()
-        if one.type.startswith("kubernetes:") and "helm.sh" not in one.type and identity(one.inputs) not in INSTALLATION
+        identity(resource.inputs): comparable(dict(resource.inputs))
+        for resource in record.resources.values()
+        if resource.type.startswith("kubernetes:")
+        and "helm.sh" not in resource.type
+        and identity(resource.inputs) not in INSTALLATION
     }
 
 
@@ -155,12 +157,12 @@ def of_the_source(file: str, differences: list[Difference], mode: str) -> dict[t
 def named(record: Record, expected: Iterable[Mapping[str, Any]]) -> None:
     """Every expected cloud resource is registered with all its expected inputs."""
     for wanted in expected:
-        (found,) = (
-            {"type": one.type, **one.inputs}
-            for one in record.resources.values()
-            if one.type == wanted["type"] and one.inputs["name"] == wanted["name"]
+        (resource,) = (
+            {"type": resource.type, **resource.inputs}
+            for resource in record.resources.values()
+            if resource.type == wanted["type"] and resource.inputs["name"] == wanted["name"]
         )
-        assert merged(found, wanted) == found, wanted["name"]
+        assert merged(resource, wanted) == resource, wanted["name"]
 
 
 def test_flex_start_objects_are_those_of_the_source(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +176,7 @@ def test_flex_start_objects_are_those_of_the_source(mode: str, monkeypatch: pyte
 
 def test_flex_start_pools_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     record = example(FLEX_START, "standard", monkeypatch)
-    assert len([one for one in record.resources.values() if one.type.startswith("gcp:")]) == 2
+    assert len([resource for resource in record.resources.values() if resource.type.startswith("gcp:")]) == 2
     named(record, yaml.safe_load((EXPECTED / "flex-start-tpu-pools.yaml").read_text()))
 
 
@@ -208,4 +210,4 @@ def test_jobsets_are_created_in_the_order_that_the_source_shows(mode: str, monke
     before = {name: record.waits_for(record.one("JobSet", f"multislice-{name}slice")) for name in "123"}
     assert "JobSet multislice-3slice" in before["1"]
     assert "JobSet multislice-1slice" in before["2"]
-    assert not any(one.startswith("JobSet") for one in before["3"])
+    assert not any(dependency.startswith("JobSet") for dependency in before["3"])

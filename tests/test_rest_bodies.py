@@ -33,9 +33,9 @@ def cloud_requests(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Res
     """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     return [
-        (RESOURCES[one.type](cloud), one.object_name, decode(encode(one.inputs)))
-        for one in run_program(configuration(path), False, monkeypatch).resources.values()
-        if one.type in RESOURCES
+        (RESOURCES[resource.type](cloud), resource.object_name, decode(encode(resource.inputs)))
+        for resource in run_program(configuration(path), False, monkeypatch).resources.values()
+        if resource.type in RESOURCES
     ]
 
 

@@ -153,10 +153,10 @@ def test_remedy_for_a_kind_of_gke_is_logged_when_the_wait_begins_and_ends(
     assert when < 1
     assert remedy in warning
     assert "1 minute" in warning
-    ((_, said),) = update.errors
-    assert remedy in said
-    assert "GKE still does not serve this kind after 1 minute" in said
-    assert "kueue" not in said.lower()
+    ((_, message),) = update.errors
+    assert remedy in message
+    assert "GKE still does not serve this kind after 1 minute" in message
+    assert "kueue" not in message.lower()
 
 
 def test_remedy_is_logged_once_for_all_that_wait_for_the_same_controller(update: Update) -> None:
@@ -183,9 +183,9 @@ def test_longer_delay_of_a_controller_logs_a_warning(update: Update) -> None:
 )
 def test_patience_with_jobset_ends_with_advice_on_jobset(error: str, update: Update) -> None:
     update.fail(error)
-    ((_, said),) = update.errors
-    assert "JobSet still does not answer after 10 minutes" in said
-    assert "kubectl -n jobset-system" in said
+    ((_, message),) = update.errors
+    assert "JobSet still does not answer after 10 minutes" in message
+    assert "kubectl -n jobset-system" in message
 
 
 def test_another_operation_on_the_same_resource_starts_a_new_wait(update: Update) -> None:

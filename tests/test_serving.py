@@ -35,9 +35,9 @@ def serve(build: Any) -> Any:
     return run
 
 
-def pod(made: Record) -> dict[str, Any]:
-    found: dict[str, Any] = made.one("Deployment").inputs["spec"]["template"]["spec"]
-    return found
+def pod(built: Record) -> dict[str, Any]:
+    pod_spec: dict[str, Any] = built.one("Deployment").inputs["spec"]["template"]["spec"]
+    return pod_spec
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
@@ -64,26 +64,28 @@ def test_third_engine_is_one_short_file() -> None:
     file = ROOT / "components" / "vllm.py"
     (server,) = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", "") == "VllmServer"]
     assert len(file.read_text().splitlines()) < 60
-    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["__init__"]
+    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["containers"]
 
 
 @every_engine
 def test_every_server_has_the_shared_parts(engine: str, serve: Any) -> None:
-    made = serve(engine, pod_monitoring=True, queue="lq", priority_class="high", service_account="reader")
-    deployment = made.one("Deployment")
+    built = serve(engine, pod_monitoring=True, queue="lq", priority_class="high", service_account="reader")
+    deployment = built.one("Deployment")
     assert deployment.inputs["spec"]["replicas"] == 1
     assert deployment.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
     assert deployment.hooked
-    assert made.one("Service").inputs["spec"]["selector"] == {"app": "s"}
-    assert made.one("PodDisruptionBudget").inputs["spec"]["selector"] == {"matchLabels": {"app": "s"}}
-    assert (pod(made)["priorityClassName"], pod(made)["serviceAccountName"]) == ("high", "reader")
+    assert built.one("Service").inputs["spec"]["selector"] == {"app": "s"}
+    assert built.one("PodDisruptionBudget").inputs["spec"]["selector"] == {"matchLabels": {"app": "s"}}
+    assert (pod(built)["priorityClassName"], pod(built)["serviceAccountName"]) == ("high", "reader")
 
 
 @every_engine
 def test_metrics_are_scraped_at_a_port_by_name(engine: str, serve: Any) -> None:
-    made = serve(engine, pod_monitoring=True)
-    (endpoint,) = made.one("PodMonitoring").inputs["spec"]["endpoints"]
-    named = {port.get("name"): port["containerPort"] for one in pod(made)["containers"] for port in one["ports"]}
+    built = serve(engine, pod_monitoring=True)
+    (endpoint,) = built.one("PodMonitoring").inputs["spec"]["endpoints"]
+    named = {
+        port.get("name"): port["containerPort"] for container in pod(built)["containers"] for port in container["ports"]
+    }
     assert named[endpoint["port"]] == (ENGINES[engine].metrics_port or 8000)
     assert endpoint["path"] == ENGINES[engine].metrics_path
 
@@ -93,7 +95,7 @@ def test_probes_are_optional(engine: str, serve: Any) -> None:
     probes = {"startupProbe", "readinessProbe", "livenessProbe"}
     model = pod(serve(engine))["containers"][0]
     assert probes <= model.keys()
-    assert not any(probes & one.keys() for one in pod(serve(engine, probes=False))["containers"])
+    assert not any(probes & container.keys() for container in pod(serve(engine, probes=False))["containers"])
 
 
 @every_engine
@@ -109,7 +111,7 @@ def test_autoscaled_server_writes_no_replicas(engine: str, serve: Any) -> None:
 def test_scratch_volume_is_created_and_deleted_with_the_pod(engine: str, serve: Any) -> None:
     scratch = {"mount_path": "/data", "size": "200Gi", "storage_class": "hyperdisk-balanced"}
     spec = pod(serve(engine, scratch=scratch))
-    (volume,) = (one for one in spec["volumes"] if one["name"] == "ephemeral-volume")
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "ephemeral-volume")
     assert volume["ephemeral"]["volumeClaimTemplate"] == {
         "metadata": {"labels": {"type": "ephemeral"}},
         "spec": {
@@ -119,19 +121,19 @@ def test_scratch_volume_is_created_and_deleted_with_the_pod(engine: str, serve: 
         },
     }
     assert {"name": "ephemeral-volume", "mountPath": "/data"} in spec["containers"][0]["volumeMounts"]
-    assert not any("volumeMounts" in one for one in spec["containers"][1:])
+    assert not any("volumeMounts" in container for container in spec["containers"][1:])
     assert "ephemeral-volume" not in strings(pod(serve(engine)))
 
 
 @every_engine
 def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) -> None:
     spec = pod(serve(engine))
-    assert [one["lifecycle"] for one in spec["containers"]] == [{"preStop": {"sleep": {"seconds": 15}}}] * len(
-        spec["containers"]
-    )
+    assert [container["lifecycle"] for container in spec["containers"]] == [
+        {"preStop": {"sleep": {"seconds": 15}}}
+    ] * len(spec["containers"])
     assert spec["terminationGracePeriodSeconds"] == 120
     at_once = pod(serve(engine, drain_seconds=0, termination_grace_period_seconds=30))
-    assert not any("lifecycle" in one for one in at_once["containers"])
+    assert not any("lifecycle" in container for container in at_once["containers"])
     assert at_once["terminationGracePeriodSeconds"] == 30
 
 
@@ -139,8 +141,8 @@ def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) 
 
 
 def test_vllm_arguments_have_model_port_and_gpus(serve: Any) -> None:
-    made = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
-    (container,) = pod(made)["containers"]
+    built = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
+    (container,) = pod(built)["containers"]
     assert container["command"] == ["vllm", "serve"]
     assert container["args"] == [
         "google/gemma-2-9b-it",
@@ -152,7 +154,7 @@ def test_vllm_arguments_have_model_port_and_gpus(serve: Any) -> None:
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
-    assert [one["name"] for one in container["env"]] == ["LD_LIBRARY_PATH", "HF_TOKEN"]
+    assert [variable["name"] for variable in container["env"]] == ["LD_LIBRARY_PATH", "HF_TOKEN"]
     assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
 
 
@@ -172,12 +174,12 @@ def test_vllm_finds_the_driver_of_the_node(serve: Any) -> None:
         "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
     }
     (container,) = pod(serve("vllm", env={"LD_LIBRARY_PATH": "/opt/lib"}))["containers"]
-    assert [one["value"] for one in container["env"] if one["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
+    assert [variable["value"] for variable in container["env"] if variable["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
 
 
 def test_tgi_gets_its_token_by_both_names(serve: Any) -> None:
     (container,) = pod(serve("tgi"))["containers"]
-    tokens = {one["name"]: one["valueFrom"] for one in container["env"] if "valueFrom" in one}
+    tokens = {variable["name"]: variable["valueFrom"] for variable in container["env"] if "valueFrom" in variable}
     secret = {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
     assert tokens == {"HUGGING_FACE_HUB_TOKEN": secret, "HF_TOKEN": secret}
 
@@ -192,7 +194,7 @@ def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
 
 
 def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
-    made = serve(
+    built = serve(
         "jetstream",
         name="maxengine-server",
         service="jetstream-svc",
@@ -205,7 +207,7 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
     )
     # The source leaves Kubernetes' 30 s, and cuts off requests at each rollout and drain.
     drained = {"preStop": {"sleep": {"seconds": 15}}}
-    assert pod(made) == {
+    assert pod(built) == {
         "terminationGracePeriodSeconds": 120,
         "nodeSelector": {
             "cloud.google.com/gke-tpu-topology": "2x4",
@@ -242,7 +244,7 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
             },
         ],
     }
-    service = made.one("Service")
+    service = built.one("Service")
     assert service.object_name == "jetstream-svc"
     assert [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]] == [
         ("http", 8000, 8000),
@@ -299,17 +301,17 @@ def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
 )
 def test_priority_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:
     priorities = [{"machine_type": "g2-standard-24", "capacity": capacity}]
-    made = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
-    assert made.inputs["apiVersion"] == "cloud.google.com/v1"
+    built = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
+    assert built.inputs["apiVersion"] == "cloud.google.com/v1"
     gpu = {"type": "nvidia-l4", "count": 2}
-    assert made.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", "gpu": gpu, **entry}]
-    assert made.hooked, "a cluster that was just made may not serve the kind yet"
+    assert built.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", "gpu": gpu, **entry}]
+    assert built.hooked, "a cluster that was just made may not serve the kind yet"
 
 
 def test_priority_without_gpus_states_none(build: Any) -> None:
     priorities = [{"machine_type": "e2-standard-8"}]
-    made = build(ComputeClass, {"name": "cpu", "priorities": priorities}).one("ComputeClass", "cpu")
-    assert made.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
+    built = build(ComputeClass, {"name": "cpu", "priorities": priorities}).one("ComputeClass", "cpu")
+    assert built.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
 
 
 def test_what_happens_without_capacity_is_always_written(build: Any) -> None:
@@ -333,13 +335,13 @@ def program(preview: bool, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> R
 
 @both
 def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(preview, monkeypatch)
+    built = program(preview, monkeypatch)
     for name in ("mixtral", "llama"):
-        before = made.waits_for(made.one("Deployment", name))
+        before = built.waits_for(built.one("Deployment", name))
         assert "ComputeClass cheap" in before
         assert "NodePool v5e" not in before
-        assert not any(one.startswith("Deployment") for one in before)
-    before = made.waits_for(made.one("Deployment", "gemma"))
+        assert not any(dependency.startswith("Deployment") for dependency in before)
+    before = built.waits_for(built.one("Deployment", "gemma"))
     assert "NodePool v5e" in before
     assert "ComputeClass cheap" not in before
 
@@ -347,14 +349,14 @@ def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: 
 @both
 def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     server = {**good()["serving"][0], "serviceAccount": "reader"}
-    made = program(preview, monkeypatch, serving=[server])
-    assert not made.all("Namespace")
-    before = made.waits_for(made.one("Deployment"))
+    built = program(preview, monkeypatch, serving=[server])
+    assert not built.all("Namespace")
+    before = built.waits_for(built.one("Deployment"))
     assert {"Secret hf-secret", "ServiceAccount reader"} <= before
     for kind in ("Secret", "ServiceAccount"):
-        assert made.one(kind).inputs["metadata"]["namespace"] == "default"
+        assert built.one(kind).inputs["metadata"]["namespace"] == "default"
     if not preview:
-        assert made.outputs["namespaces"] == ["default"]
+        assert built.outputs["namespaces"] == ["default"]
 
 
 def test_namespace_default_alone_is_there_already(build: Any) -> None:
@@ -363,14 +365,14 @@ def test_namespace_default_alone_is_there_already(build: Any) -> None:
 
 
 def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(False, monkeypatch, serving=good()["serving"][2:], computeClasses=[])
-    assert not made.all("Secret")
-    assert not any(TOKEN in text for one in made.resources.values() for text in strings(one.inputs))
+    built = program(False, monkeypatch, serving=good()["serving"][2:], computeClasses=[])
+    assert not built.all("Secret")
+    assert not any(TOKEN in text for resource in built.resources.values() for text in strings(resource.inputs))
 
 
 def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = program(False, monkeypatch).outputs["servers"]
-    assert [(one["namespace"], one["service"], one["url"]) for one in servers] == [
+    assert [(server["namespace"], server["service"], server["url"]) for server in servers] == [
         ("default", "mixtral", "http://mixtral.default.svc.cluster.local:8000"),
         ("llm", "llama", "http://llama.llm.svc.cluster.local:8000"),
         ("llm", "gemma", "http://gemma.llm.svc.cluster.local:8000"),
@@ -386,5 +388,5 @@ def test_autoscaled_server_of_a_stack_leaves_its_replicas_alone(monkeypatch: pyt
         "maxReplicas": 2,
         "metrics": [{"metric": "prefillBacklog", "target": 10}],
     }
-    made = program(False, monkeypatch, serving=[server], computeClasses=[], autoscaling=[scaler])
-    assert "replicas" not in made.one("Deployment", "gemma").inputs["spec"]
+    built = program(False, monkeypatch, serving=[server], computeClasses=[], autoscaling=[scaler])
+    assert "replicas" not in built.one("Deployment", "gemma").inputs["spec"]

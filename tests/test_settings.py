@@ -11,8 +11,8 @@ import pytest
 
 from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from catalog.quantities import GI, parse_quantity
-from settings import BadConfiguration, Settings, load, plan
-from settings.model import Flavor, FlavorQuota, GpuPool
+from settings import BadConfiguration, Settings, load, plan, reading
+from settings.model import Flavor, FlavorQuota, GpuPool, Section
 from tests.test_bad_configuration import PROJECT, SECOND_POOL, good, on_autopilot, problems_of
 
 
@@ -55,6 +55,27 @@ def test_items_know_their_path() -> None:
     assert settings.queues is not None
     assert settings.queues.flavors[0].at("pools") == "gke-ai:queues.flavors[0].pools"
     assert settings.cluster.at("mode") == "gke-ai:cluster.mode"
+
+
+def sections_of(section: type[Section]) -> Iterator[type[Section]]:
+    """The section, and all sections that a configuration can have in it."""
+    yield section
+    for field in section.model_fields.values():
+        for inner in reading.section_types(field.annotation):
+            yield from sections_of(inner)
+
+
+def test_every_section_has_a_noun_of_its_own() -> None:
+    for section in sections_of(Settings):
+        assert "noun" in vars(section), f"{section.__name__} has no noun for messages"
+
+
+def test_misspelled_key_of_the_maintenance_is_reported() -> None:
+    values = good()
+    values["cluster"]["maintenance"] = {"window": {"startTim": "2026-01-03T00:00:00Z"}, "exclusion": []}
+    paths = [problem.path for problem in problems_of(values)]
+    assert "gke-ai:cluster.maintenance.exclusion" in paths
+    assert "gke-ai:cluster.maintenance.window.startTim" in paths
 
 
 def test_settings_cannot_be_changed_once_read() -> None:
@@ -129,13 +150,13 @@ def test_pools_without_zones_follow_the_system_pool() -> None:
     values["cluster"]["systemPool"] = {"zones": ["us-central1-f"]}
     del values["gpuPools"][0]["zones"]
     settings = loaded(values)
-    assert plan.pool_zones(settings.gpu_pools[0], settings.cluster) == ("us-central1-f",)
+    assert settings.gpu_pools[0].zones_in(settings.cluster) == ("us-central1-f",)
 
 
 def test_pool_takes_gpus_from_its_machine_unless_told() -> None:
-    assert plan.gpus(GpuPool(name="p", machine_type="g2-standard-48")) == ("nvidia-l4", 4)
+    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
     attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
-    assert plan.gpus(attached) == ("nvidia-tesla-t4", 2)
+    assert attached.gpus == ("nvidia-tesla-t4", 2)
 
 
 def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() -> None:

@@ -86,10 +86,10 @@ def serving(cluster: Cluster) -> Iterator[str]:
         def answer(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             body = json.loads(sent) if sent else {}
-            status, said = cluster.respond(self.command, self.path, body, self.headers.get("Authorization"))
+            status, content = cluster.respond(self.command, self.path, body, self.headers.get("Authorization"))
             if status == 0:
                 return  # hangs up without a word
-            content = said if isinstance(said, bytes) else json.dumps(said).encode()
+            content = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -135,8 +135,8 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str], engine: str | None
     """The exit code and the output of a check; the credential is never in it."""
     with serving(cluster) as address:
         code = smoke.smoke(Deployed("dev", address=address, servers=(output(engine),)))
-    said = capsys.readouterr()
-    text = " ".join((said.out + said.err).split())
+    captured = capsys.readouterr()
+    text = " ".join((captured.out + captured.err).split())
     assert "canary" not in text
     return code, text
 
@@ -151,7 +151,7 @@ def test_server_that_answers_passes_after_its_burst_at_once(engine: str, capsys:
         return 200, COMPLETION if served_by.form == "completions" else {"response": "Jupiter."}
 
     cluster = Cluster(together)
-    code, said = run(cluster, capsys, engine)
+    code, printed = run(cluster, capsys, engine)
     assert code == 0
     assert cluster.most_at_once == served_by.burst == len(cluster.requests)
     path, body = cluster.requests[0]
@@ -159,13 +159,13 @@ def test_server_that_answers_passes_after_its_burst_at_once(engine: str, capsys:
     assert body["prompt"]
     assert body["max_tokens"] > 0
     assert body.get("model", "google/gemma-2b") == "google/gemma-2b"
-    assert "pass" in said
-    assert "fail" not in said
+    assert "pass" in printed
+    assert "fail" not in printed
     answered = (
         f"{6 * served_by.burst} tokens" if served_by.form == "completions" else f"{8 * served_by.burst} characters"
     )
-    assert answered in said
-    assert f"{served_by.burst} of {served_by.burst} ended" in said
+    assert answered in printed
+    assert f"{served_by.burst} of {served_by.burst} ended" in printed
 
 
 def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
@@ -185,26 +185,30 @@ def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
         ((422, {"error": {"message": "max_tokens is too large"}}), "HTTP 422: max_tokens is too large", "logs"),
         ((500, {"detail": "Internal Server Error"}), "HTTP 500: Internal Server Error", "logs"),
         ((404, {"detail": "Not Found"}), "HTTP 404: Not Found", "get service llm-service"),
-        ((403, {"message": 'cannot create resource "services/proxy"'}), "HTTP 403", "right to create services/proxy"),
-        ((200, b"<html>welcome</html>"), "no answer of Text Generation Inference: <html>welcome</html>", "logs"),
-        ((200, {"response": "Jupiter"}), "no answer of Text Generation Inference", "logs"),
-        ((200, {"choices": []}), "no answer of Text Generation Inference", "logs"),
-        ((200, [1]), "no answer of Text Generation Inference", "logs"),
-        ((200, b""), "nothing was said", "logs"),
+        (
+            (403, {"message": 'cannot create resource "services/proxy"'}),
+            "HTTP 403",
+            "permission to create services/proxy",
+        ),
+        ((200, b"<html>welcome</html>"), "not an answer of Text Generation Inference: <html>welcome</html>", "logs"),
+        ((200, {"response": "Jupiter"}), "not an answer of Text Generation Inference", "logs"),
+        ((200, {"choices": []}), "not an answer of Text Generation Inference", "logs"),
+        ((200, [1]), "not an answer of Text Generation Inference", "logs"),
+        ((200, b""), "empty response", "logs"),
         ((200, {"choices": [{"text": " "}]}), "the answer has no text", "logs"),
         ((500, f"who sent Bearer {CREDENTIAL}?".encode()), "who sent ***?", "logs"),
-        ((0, None), "the connection to the cluster failed", "see whether the cluster can be reached"),
+        ((0, None), "the connection to the cluster failed", "check the network path to the cluster"),
     ],
 )
 def test_wrong_answer_fails_with_what_was_said_and_the_next_step(
     answer: Answer, problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = run(Cluster(lambda _: answer), capsys)
+    code, printed = run(Cluster(lambda _: answer), capsys)
     assert code == 1
-    assert f"{ENGINES['tgi'].burst} × " in said
-    assert problem in said
-    assert remedy in said.rpartition("→")[2]
-    assert "Traceback" not in said
+    assert f"{ENGINES['tgi'].burst} × " in printed
+    assert problem in printed
+    assert remedy in printed.rpartition("→")[2]
+    assert "Traceback" not in printed
 
 
 def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,11 +217,11 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
     def one_in_ten(_: dict[str, Any]) -> Answer:
         return (503, {"detail": "busy"}) if next(count) % 10 == 0 else (200, {"response": "Jupiter."})
 
-    code, said = run(Cluster(one_in_ten), capsys, "jetstream")
+    code, printed = run(Cluster(one_in_ten), capsys, "jetstream")
     assert code == 1
-    assert re.search(r"llm/gemma JetStream 100 10 \d", said)
-    assert "10 × HTTP 503: busy" in said
-    assert "720 characters" in said
+    assert re.search(r"llm/gemma JetStream 100 10 \d", printed)
+    assert "10 × HTTP 503: busy" in printed
+    assert "720 characters" in printed
 
 
 def test_slow_answer_is_an_error_that_says_how_long_was_waited(
@@ -229,9 +233,9 @@ def test_slow_answer_is_an_error_that_says_how_long_was_waited(
         time.sleep(0.6)
         return 200, COMPLETION
 
-    code, said = run(Cluster(slow), capsys)
+    code, printed = run(Cluster(slow), capsys)
     assert code == 1
-    assert "no answer within 0.2 s" in said
+    assert "no answer within 0.2 s" in printed
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_slow_answer_is_an_error_that_says_how_long_was_waited(
     [
         (Cluster(replicas=0, ready=0), "it is scaled to zero", "-n llm scale deployment/gemma --replicas=1"),
         (Cluster(ready=0), "no replica is ready: it has no pods", "make status"),
-        (Cluster(deployment="other"), "its Deployment is not there", "make up"),
+        (Cluster(deployment="other"), "it has no Deployment", "make up"),
         (
             Cluster(
                 ready=0,
@@ -286,18 +290,18 @@ def test_slow_answer_is_an_error_that_says_how_long_was_waited(
 def test_server_without_a_ready_replica_is_not_asked(
     cluster: Cluster, problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = run(cluster, capsys)
+    code, printed = run(cluster, capsys)
     assert code == 1
-    assert problem in said
-    assert remedy in said
+    assert problem in printed
+    assert remedy in printed
     assert cluster.requests == []
 
 
 def test_outputs_of_an_earlier_release_ask_for_an_up(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = run(Cluster(), capsys, None)
+    code, printed = run(Cluster(), capsys, None)
     assert code == 1
-    assert "don't say which engine" in said
-    assert "→ make up STACK=dev" in said
+    assert "do not name its engine" in printed
+    assert "→ make up STACK=dev" in printed
 
 
 def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
@@ -310,7 +314,7 @@ def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
 
 def test_stack_without_servers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert smoke.smoke(Deployed("dev")) == 0
-    assert capsys.readouterr().out == "dev has no servers: nothing to ask.\n"
+    assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 
 
 @pytest.mark.parametrize(

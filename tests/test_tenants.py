@@ -11,9 +11,9 @@ import pulumi
 import pytest
 import yaml
 
-from components import Tenant, TenantArgs, WorkloadNamespace
+from components import Tenant, WorkloadNamespace
 from components.tenant import rules
-from settings import load, model, tenancy
+from settings import load, tenancy
 from tests.recorder import PROJECT, Record, run_program
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
@@ -37,12 +37,8 @@ def recorded(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPat
 
 def checks(record: Record) -> list[dict[str, Any]]:
     """The rules of the only admission policy."""
-    found: list[dict[str, Any]] = record.one("ValidatingAdmissionPolicy").inputs["spec"]["validations"]
-    return found
-
-
-def test_every_setting_of_tenants_is_an_argument_of_the_component() -> None:
-    assert TenantArgs.__annotations__.keys() - {"local_queues", "service_accounts"} == model.Tenant.model_fields.keys()
+    validations: list[dict[str, Any]] = record.one("ValidatingAdmissionPolicy").inputs["spec"]["validations"]
+    return validations
 
 
 # --- the component ----------------------------------------------------------------------------------------------------
@@ -57,23 +53,27 @@ def test_every_setting_of_tenants_is_an_argument_of_the_component() -> None:
     ],
 )
 def test_a_refusal_says_what_to_write_instead(named: str, expected: str, build: Build) -> None:
-    (check,) = (one for one in checks(build(Tenant, TENANT)) if re.search(rf"(set|to|mount) {named}\b", one["message"]))
+    (check,) = (
+        check for check in checks(build(Tenant, TENANT)) if re.search(rf"(set|to|mount) {named}\b", check["message"])
+    )
     assert expected in check["message"]
     assert f'"{named}"' in check["expression"]
 
 
 def test_accelerators_are_under_one_of_the_queues(build: Build) -> None:
-    no_other, some = (one for one in checks(build(Tenant, TENANT)) if one["message"].endswith("queue-name to training"))
+    no_other, some = (
+        check for check in checks(build(Tenant, TENANT)) if check["message"].endswith("queue-name to training")
+    )
     assert no_other["expression"].endswith(' in ["", "training"]')
     assert "accelerated" in some["expression"]
 
 
 def test_a_tenant_without_grants_gets_none(build: Build) -> None:
     record = build(Tenant, {"name": "team-a"})
-    expressions = [one["expression"] for one in checks(record)]
-    assert sum("in []" in one for one in expressions) == 1  # buckets
-    assert sum('in [""]' in one for one in expressions) == 2  # without a queue, without a priority class
-    assert "because it has none" in "".join(one["message"] for one in checks(record))
+    expressions = [check["expression"] for check in checks(record)]
+    assert sum("in []" in expression for expression in expressions) == 1  # buckets
+    assert sum('in [""]' in expression for expression in expressions) == 2  # without a queue, without a priority class
+    assert "because it has none" in "".join(check["message"] for check in checks(record))
 
 
 def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_not_judge(build: Build) -> None:
@@ -82,7 +82,9 @@ def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_no
     assert spec["failurePolicy"] == "Fail"
     constraints = spec["matchConstraints"]
     assert constraints["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
-    assert {"CREATE", "UPDATE"} == {one for rule in constraints["resourceRules"] for one in rule["operations"]}
+    assert {"CREATE", "UPDATE"} == {
+        operation for rule in constraints["resourceRules"] for operation in rule["operations"]
+    }
     binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]
     assert binding == {"policyName": "tenant-team-a", "validationActions": ["Deny"]}
 
@@ -133,7 +135,7 @@ def test_a_tenant_may_not_update_pods() -> None:
 def test_members_are_subjects_that_gke_knows(build: Build) -> None:
     members = ["user:ada@example.com", "group:team@example.com", "serviceAccount:ci@p.iam.gserviceaccount.com"]
     subjects = build(Tenant, TENANT, members=members).one("RoleBinding").inputs["subjects"]
-    assert [(one["kind"], one["name"]) for one in subjects] == [
+    assert [(subject["kind"], subject["name"]) for subject in subjects] == [
         ("ServiceAccount", "deployer"),
         ("User", "ada@example.com"),
         ("Group", "team@example.com"),
@@ -143,7 +145,9 @@ def test_members_are_subjects_that_gke_knows(build: Build) -> None:
 
 def test_no_service_account_mounts_its_token(build: Build) -> None:
     record = build(Tenant, TENANT, service_account="run", deployer="ci")
-    accounts = {one.object_name: one.inputs["automountServiceAccountToken"] for one in record.all("ServiceAccount")}
+    accounts = {
+        account.object_name: account.inputs["automountServiceAccountToken"] for account in record.all("ServiceAccount")
+    }
     assert accounts == {"run": False, "ci": False}
 
 
@@ -165,7 +169,7 @@ def test_ingress_allows_the_namespace_the_listed_namespaces_and_metrics_collecto
 def test_egress_allows_metadata_server_and_internet_but_not_the_vpc(build: Build) -> None:
     spec = build(Tenant, TENANT).one("NetworkPolicy", "egress").inputs["spec"]
     blocks = {
-        one["to"][0]["ipBlock"]["cidr"]: one for one in spec["egress"] if "to" in one and "ipBlock" in one["to"][0]
+        rule["to"][0]["ipBlock"]["cidr"]: rule for rule in spec["egress"] if "to" in rule and "ipBlock" in rule["to"][0]
     }
     assert blocks["169.254.169.252/32"]["ports"] == [{"protocol": "TCP", "port": 988}]
     assert blocks["169.254.169.254/32"]["ports"] == [{"protocol": "TCP", "port": 80}]
@@ -186,9 +190,11 @@ def test_a_tenant_is_created_after_its_namespace_and_before_its_workloads(
     preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = recorded(good(), preview, monkeypatch)
-    (binding,) = (one for one in record.all("RoleBinding") if one.inputs["metadata"].get("namespace") == "team-a")
+    (binding,) = (
+        binding for binding in record.all("RoleBinding") if binding.inputs["metadata"].get("namespace") == "team-a"
+    )
     assert {"Namespace team-a", "LocalQueue lq"} <= record.waits_for(binding)
-    (run,) = (one for one in record.all("Job") if one.inputs["metadata"]["namespace"] == "team-a")
+    (run,) = (job for job in record.all("Job") if job.inputs["metadata"]["namespace"] == "team-a")
     assert {"RoleBinding submit", "ServiceAccount workload", "ValidatingAdmissionPolicyBinding tenant-team-a"} <= (
         record.waits_for(run)
     )
@@ -204,14 +210,14 @@ def test_a_namespace_of_a_tenant_has_its_pod_security_level(preview: bool, monke
 
 def test_a_service_account_of_a_tenant_is_created_once(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(good(), True, monkeypatch)
-    accounts = [one.inputs["metadata"] for one in record.all("ServiceAccount")]
-    inside = sorted(one["name"] for one in accounts if one.get("namespace") == "team-a")
+    accounts = [account.inputs["metadata"] for account in record.all("ServiceAccount")]
+    inside = sorted(account["name"] for account in accounts if account.get("namespace") == "team-a")
     assert inside == ["deployer", "workload"]
 
 
 def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(good(), True, monkeypatch)
-    granted = {one.name.split("/")[1] for one in record.all("BucketIAMMember") if one.name.startswith("team-")}
+    granted = {member.name.split("/")[1] for member in record.all("BucketIAMMember") if member.name.startswith("team-")}
     assert granted == {"team-a", "team-c"}
     assert f"Bucket team-{PROJECT}" in record.waits_for(record.one("Namespace", "team-c"))
 
@@ -243,12 +249,12 @@ def test_each_tenant_is_limited_to_its_own_resources(monkeypatch: pytest.MonkeyP
     record = recorded(good(), True, monkeypatch)
     for name, queues in (("team-a", '["", "lq"]'), ("team-c", '[""]')):
         policy = record.one("ValidatingAdmissionPolicy", f"tenant-{name}").inputs["spec"]
-        (check,) = (one for one in policy["validations"] if "queue that" in one["message"])
+        (check,) = (validation for validation in policy["validations"] if "queue that" in validation["message"])
         assert check["expression"].endswith(f" in {queues}")
 
 
 def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> None:
-    blocks = [one.partition("```")[0] for one in PAGE.read_text().split("```yaml\n")[1:]]
+    blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```yaml\n")[1:]]
     stated, job = (yaml.safe_load(block) for block in blocks)
     stack = load({key.removeprefix("gke-ai:"): value for key, value in stated["config"].items()}, PROJECT)
     (tenant,) = stack.tenants
@@ -281,7 +287,7 @@ def test_a_bucket_granted_to_the_namespace_may_be_mounted_there() -> None:
     values = good()
     values["buckets"][0]["grants"].append({"namespace": "team-b", "serviceAccount": "default"})
     stack = load(values, PROJECT)
-    assert [tenancy.buckets(one, stack) for one in stack.tenants] == [
+    assert [tenancy.buckets(tenant, stack) for tenant in stack.tenants] == [
         [f"team-{PROJECT}"],
         [f"models-{PROJECT}"],
         [f"team-{PROJECT}"],

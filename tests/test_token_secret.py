@@ -8,8 +8,8 @@ import pulumi
 import pytest
 
 from catalog.workload_identity import principal
-from components.namespace import TOKEN_SYNC, WorkloadNamespace, WorkloadNamespaceArgs
-from settings import load
+from components.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
+from settings import load, model
 from tests import recorder
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded
@@ -68,26 +68,30 @@ def program(monkeypatch: pytest.MonkeyPatch, preview: bool = False, **changes: A
 
 
 def test_token_in_the_environment_is_unused_with_a_secret_of_secret_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(monkeypatch, hfTokenSecret="hf-token")
-    assert made.all("Secret") == []
-    assert not [text for one in made.resources.values() for text in strings(one.inputs) if TOKEN in text]
+    built = program(monkeypatch, hfTokenSecret="hf-token")
+    assert built.all("Secret") == []
+    assert not [text for resource in built.resources.values() for text in strings(resource.inputs) if TOKEN in text]
 
 
 def test_secret_and_key_are_those_that_the_workloads_read(monkeypatch: pytest.MonkeyPatch) -> None:
     serving = [{**good()["serving"][0], "tokenSecret": {"name": "other", "key": "one"}}]
     serving.append({**good()["serving"][0], "name": "gemma-2", "tokenSecret": {"name": "third", "key": "two"}})
-    made = program(monkeypatch, hfTokenSecret="hf-token", serving=serving)
+    built = program(monkeypatch, hfTokenSecret="hf-token", serving=serving)
     read = set()
-    for workload in (*made.all("Deployment"), *made.all("Job")):
+    for workload in (*built.all("Deployment"), *built.all("Job")):
         for container in workload.inputs["spec"]["template"]["spec"]["containers"]:
-            found = [one["valueFrom"]["secretKeyRef"] for one in container["env"] if "valueFrom" in one]
+            references = [
+                variable["valueFrom"]["secretKeyRef"] for variable in container["env"] if "valueFrom" in variable
+            ]
             read |= {
-                (workload.inputs["metadata"]["namespace"], one["name"], one["key"]) for one in found if "key" in one
+                (workload.inputs["metadata"]["namespace"], reference["name"], reference["key"])
+                for reference in references
+                if "key" in reference
             }
     synced = {
-        (one.inputs["metadata"]["namespace"], one.object_name, item["targetKey"])
-        for one in made.all("SecretSync")
-        for item in one.inputs["spec"]["secretObject"]["data"]
+        (sync.inputs["metadata"]["namespace"], sync.object_name, item["targetKey"])
+        for sync in built.all("SecretSync")
+        for item in sync.inputs["spec"]["secretObject"]["data"]
     }
     assert synced == read == {("llm", "other", "one"), ("llm", "third", "two"), ("llm", "hf-secret", "hf_api_token")}
 
@@ -98,40 +102,40 @@ def test_cluster_syncs_secrets_only_if_one_is_configured(mode: str, monkeypatch:
     with_secret = {f"gke-ai:{key}": value for key, value in {**sections, "hfTokenSecret": "hf"}.items()}
     without = {f"gke-ai:{key}": value for key, value in sections.items()}
     enabled = {"enabled": True, "rotationConfig": {"enabled": True}}
-    made = run_program(with_secret, False, monkeypatch).one("Cluster")
-    assert made.inputs["secretSyncConfig"] == enabled
+    cluster = run_program(with_secret, False, monkeypatch).one("Cluster")
+    assert cluster.inputs["secretSyncConfig"] == enabled
     assert "secretSyncConfig" not in run_program(without, False, monkeypatch).one("Cluster").inputs
 
 
 @pytest.mark.parametrize("secret", ["hf-token", "projects/vault/secrets/hf-token"])
 def test_only_the_account_that_syncs_may_read_that_one_secret(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(monkeypatch, hfTokenSecret=secret)
-    grant = made.one("SecretIamMember", f"hf-token/llm/{TOKEN_SYNC}")
+    built = program(monkeypatch, hfTokenSecret=secret)
+    grant = built.one("SecretIamMember", f"hf-token/llm/{TOKEN_SYNC}")
     owner = "vault" if "/" in secret else PROJECT
     assert (grant.inputs["project"], grant.inputs["secretId"]) == (owner, "hf-token")
     assert grant.inputs["role"] == "roles/secretmanager.secretAccessor"
     assert grant.inputs["member"] == principal(PROJECT_NUMBER, PROJECT, "llm", TOKEN_SYNC)
     accounts = {
         workload.inputs["spec"]["template"]["spec"].get("serviceAccountName")
-        for workload in (*made.all("Deployment"), *made.all("Job"))
+        for workload in (*built.all("Deployment"), *built.all("Job"))
     }
     assert TOKEN_SYNC not in accounts
-    (source,) = made.all("SecretProviderClass")
+    (source,) = built.all("SecretProviderClass")
     assert f"projects/{owner}/secrets/hf-token/versions/latest" in source.inputs["spec"]["parameters"]["secrets"]
 
 
 def test_secret_sync_waits_for_the_grant_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(monkeypatch, hfTokenSecret="hf-token")
-    waits = made.waits_for(made.one("SecretSync"))
+    built = program(monkeypatch, hfTokenSecret="hf-token")
+    waits = built.waits_for(built.one("SecretSync"))
     assert {f"SecretIamMember hf-token/llm/{TOKEN_SYNC}", f"ServiceAccount {TOKEN_SYNC}", "Namespace llm"} <= waits
-    assert "Cluster llm-cluster" in made.waits_for(made.one("SecretIamMember"))
-    assert all(one.hooked for one in (*made.all("SecretSync"), *made.all("SecretProviderClass")))
+    assert "Cluster llm-cluster" in built.waits_for(built.one("SecretIamMember"))
+    assert all(resource.hooked for resource in (*built.all("SecretSync"), *built.all("SecretProviderClass")))
 
 
 def test_preview_before_the_cluster_shows_every_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(monkeypatch, preview=True, hfTokenSecret="hf-token")
+    built = program(monkeypatch, preview=True, hfTokenSecret="hf-token")
     for kind in ("SecretSync", "SecretProviderClass", "SecretIamMember"):
-        assert len(made.all(kind)) == 1, kind
+        assert len(built.all(kind)) == 1, kind
 
 
 def test_existing_cluster_without_the_feature_is_refused_with_the_command_that_turns_it_on(
@@ -143,18 +147,16 @@ def test_existing_cluster_without_the_feature_is_refused_with_the_command_that_t
 
 
 def test_namespace_needs_exactly_one_token_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    token_from: Any = {"secret": SECRET, "project": PROJECT, "workload_pool": f"{PROJECT}.svc.id.goog"}
-    both_given: WorkloadNamespaceArgs = {
-        "name": "llm",
-        "token": "hf_x",
-        "token_from": token_from,
-        "token_secrets": [{"name": "hf-secret", "key": "k"}],
-    }
+    token_from = SecretManager(SECRET, PROJECT, f"{PROJECT}.svc.id.goog")
+
+    def both_given() -> None:
+        secrets = [model.TokenSecret(name="hf-secret", key="k")]
+        WorkloadNamespace("llm", namespace="llm", token="hf_x", token_from=token_from, token_secrets=secrets)
+
     with pytest.raises(ValueError, match="Both are set"):
-        record(lambda: WorkloadNamespace("llm", both_given), False, monkeypatch)
-    nothing_to_hold: WorkloadNamespaceArgs = {"name": "llm", "token_from": token_from}
-    made = record(lambda: WorkloadNamespace("llm", nothing_to_hold), False, monkeypatch)
-    assert {one.type for one in made.resources.values()} == {
+        record(both_given, False, monkeypatch)
+    built = record(lambda: WorkloadNamespace("llm", namespace="llm", token_from=token_from), False, monkeypatch)
+    assert {resource.type for resource in built.resources.values()} == {
         "gke-ai:index:WorkloadNamespace",
         "kubernetes:core/v1:Namespace",
     }

@@ -11,10 +11,10 @@ from typing import Any
 import pulumi
 import pytest
 
-from components import KueueStack, MultisliceJob, MultisliceJobArgs, TpuBatchJob, TpuBatchJobArgs, queue_order
+from components import KueueStack, MultisliceJob, TpuBatchJob, queue_order
 from components.runs import hooks
 from settings import Settings, load, model, plan
-from tests.recorder import PROJECT, Record, record, run_program
+from tests.recorder import PROJECT, Record, construct, record, run_program
 from tests.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
 from tests.test_components import failed
 
@@ -35,15 +35,14 @@ SET: dict[str, Any] = {
     "chips_per_host": 4,
     "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
 }
-PLACE = {"node_selector", "hosts", "chips_per_host", "only_pools", "queued_seconds", "kubeconfig", "last_in_queue"}
 Build = Callable[..., Record]
 
 
 @pytest.fixture
 def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Record]:
     def run(values: dict[str, Any]) -> Record:
-        given = {f"gke-ai:{key}": value for key, value in values.items()}
-        return run_program(given, False, monkeypatch)
+        config = {f"gke-ai:{key}": value for key, value in values.items()}
+        return run_program(config, False, monkeypatch)
 
     return run
 
@@ -64,9 +63,9 @@ def pod(record: Record, index: int = 0) -> dict[str, Any]:
 
 def test_runs_are_kept_off_pools_that_only_look_alike() -> None:
     stack = loaded(slices())
-    three, one, _ = stack.training
+    three, single, _ = stack.training
     assert isinstance(three, model.Multislice)
-    assert isinstance(one, model.Multislice)
+    assert isinstance(single, model.Multislice)
     # A single-host pool of 8-chip machines has the same labels of accelerator and topology.
     assert plan.only_pools(three, stack) == ["one", "two", "three"]
     values = slices()
@@ -105,27 +104,9 @@ def test_name_of_a_run_follows_from_its_content() -> None:
 # --- a Job on one slice -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "section", "further"),
-    [
-        (TpuBatchJobArgs, model.TpuBatch, PLACE),
-        (
-            MultisliceJobArgs,
-            model.Multislice,
-            PLACE | {"pool_of_slice"},
-        ),
-    ],
-)
-def test_every_setting_is_an_argument_of_a_component(
-    arguments: Any, section: type[model.Section], further: set[str]
-) -> None:
-    keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
-    assert keys - further == section.model_fields.keys()
-
-
 def test_job_of_a_multi_host_slice_has_a_pod_on_each_machine_and_a_service_to_meet_by(build: Build) -> None:
-    made = build(TpuBatchJob, JOB)
-    job, service = made.one("Job"), made.one("Service")
+    built = build(TpuBatchJob, JOB)
+    job, service = built.one("Job"), built.one("Service")
     assert job.inputs["spec"].items() >= {"completions": 4, "parallelism": 4, "backoffLimit": 16}.items()
     assert job.inputs["spec"]["completionMode"] == "Indexed"
     pod = job.inputs["spec"]["template"]["spec"]
@@ -136,14 +117,14 @@ def test_job_of_a_multi_host_slice_has_a_pod_on_each_machine_and_a_service_to_me
 
 
 def test_job_of_a_single_host_slice_is_a_plain_one(build: Build) -> None:
-    made = build(TpuBatchJob, JOB, hosts=1, resources={"cpu": "8"}, env={"A": "b"}, priority_class="low")
-    spec = made.one("Job").inputs["spec"]
+    built = build(TpuBatchJob, JOB, hosts=1, resources={"cpu": "8"}, env={"A": "b"}, priority_class="low")
+    spec = built.one("Job").inputs["spec"]
     assert spec.keys() == {"template", "podFailurePolicy"}
     (container,) = spec["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "8", "google.com/tpu": "4"}
     assert container["env"] == [{"name": "A", "value": "b"}]
     assert spec["template"]["spec"]["priorityClassName"] == "low"
-    assert not made.all("Service")
+    assert not built.all("Service")
 
 
 def test_failed_pods_that_are_allowed_are_those_stated(build: Build) -> None:
@@ -166,34 +147,34 @@ def test_disruption_of_a_pod_is_no_failure_of_its_job(hosts: int, build: Build) 
 
 def test_job_of_a_fixed_name_stays_as_an_earlier_version_made_it(build: Build) -> None:
     """It can't be changed, so that any difference would be an error at the first up after an upgrade."""
-    one = build(TpuBatchJob, JOB, hosts=1, fixed_name=True).one("Job").inputs["spec"]
-    assert one.keys() == {"template"}
-    assert one["template"]["spec"]["restartPolicy"] == "OnFailure"
-    assert "terminationGracePeriodSeconds" not in one["template"]["spec"]
+    single_host = build(TpuBatchJob, JOB, hosts=1, fixed_name=True).one("Job").inputs["spec"]
+    assert single_host.keys() == {"template"}
+    assert single_host["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert "terminationGracePeriodSeconds" not in single_host["template"]["spec"]
     several = build(TpuBatchJob, JOB, fixed_name=True).one("Job").inputs["spec"]
     assert several["backoffLimit"] == 0
     assert "podFailurePolicy" not in several
     stated = {"ignore_disruptions": True, "termination_grace_period_seconds": 300}
-    asked = build(TpuBatchJob, JOB, hosts=1, fixed_name=True, **stated).one("Job").inputs["spec"]
-    assert "podFailurePolicy" in asked
-    assert asked["template"]["spec"]["terminationGracePeriodSeconds"] == 300
+    explicit = build(TpuBatchJob, JOB, hosts=1, fixed_name=True, **stated).one("Job").inputs["spec"]
+    assert "podFailurePolicy" in explicit
+    assert explicit["template"]["spec"]["terminationGracePeriodSeconds"] == 300
 
 
 def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
     first, changed = build(TpuBatchJob, JOB), build(TpuBatchJob, JOB, args=["60s"])
     assert first.one("Job").urn != changed.one("Job").urn
     assert first.one("Service").object_name != changed.one("Service").object_name
-    for made in (first, changed):
-        assert made.one("Job").retained
-        assert made.one("Service").retained
-        assert made.one("Job").ignored == ("spec",)
-        assert made.one("Job").delete_before_replace is False
+    for built in (first, changed):
+        assert built.one("Job").retained
+        assert built.one("Service").retained
+        assert built.one("Job").ignored == ("spec",)
+        assert built.one("Job").delete_before_replace is False
 
 
 def test_job_in_the_default_namespace_goes_with_its_stack(build: Build) -> None:
-    made = build(TpuBatchJob, JOB, namespace="default", fixed_name=True)
-    assert not made.one("Job").retained
-    assert not made.one("Service").retained
+    built = build(TpuBatchJob, JOB, namespace="default", fixed_name=True)
+    assert not built.one("Job").retained
+    assert not built.one("Service").retained
 
 
 @pytest.mark.parametrize(
@@ -208,15 +189,15 @@ def test_job_in_the_default_namespace_goes_with_its_stack(build: Build) -> None:
     ids=["Job", "JobSet"],
 )
 def test_refused_change_of_a_fixed_name_is_explained(run: Any, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     bound: list[Callable[[pulumi.ErrorHookArgs], Any]] = []
-    monkeypatch.setattr(pulumi.log, "error", said.append)
+    monkeypatch.setattr(pulumi.log, "error", messages.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(pulumi.ResourceHookBinding, "merge", lambda *_: None)
     hooks(run, "x")
     assert bound[0](failed(error)) is False
     assert bound[0](failed("forbidden")) is False
-    (text,) = said
+    (text,) = messages
     assert "change its `name`" in text
     kind = "jobset" if isinstance(run, model.Multislice) else "job"
     assert f"delete {kind} r" in text
@@ -264,10 +245,10 @@ def test_run_that_sets_nothing_of_it_has_nothing_of_it(build: Build) -> None:
 def test_namespace_of_a_run_gets_the_secret_that_it_reads(deploy: Callable[[dict[str, Any]], Record]) -> None:
     values = with_bucket()
     del values["hfTokenSecret"]
-    made = deploy(values)
-    (secret,) = made.all("Secret")
+    built = deploy(values)
+    (secret,) = built.all("Secret")
     assert (secret.inputs["metadata"]["namespace"], secret.object_name) == ("team", "hf-secret")
-    (job,) = [one for one in made.all("Job") if one.object_name.startswith("host-")]
+    (job,) = [job for job in built.all("Job") if job.object_name.startswith("host-")]
     (container,) = job.inputs["spec"]["template"]["spec"]["containers"]
     key = {"name": "hf-secret", "key": "hf_api_token"}
     assert container["env"] == [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}}]
@@ -297,35 +278,39 @@ def test_new_keys_that_are_not_set_change_no_name() -> None:
 
 
 def test_each_slice_is_a_child_job_with_a_pool_to_itself(build: Build) -> None:
-    made = build(MultisliceJob, SET, max_restarts=3, labels={"team": "research"})
-    jobset = made.one("JobSet")
+    built = build(MultisliceJob, SET, max_restarts=3, labels={"team": "research"})
+    jobset = built.one("JobSet")
     assert jobset.inputs["metadata"]["annotations"] == {EXCLUSIVE: POOL}
     assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
     assert jobset.inputs["spec"]["failurePolicy"]["maxRestarts"] == 3
     (job,) = jobset.inputs["spec"]["replicatedJobs"]
     assert (job["name"], job["replicas"]) == ("slice", 2)
     assert job["template"]["spec"]["template"]["metadata"] == {"labels": {"team": "research"}}
-    assert "affinity" not in pod(made)
+    assert "affinity" not in pod(built)
     assert jobset.hooked, "its webhook, and Kueue's, may not answer yet"
 
 
 def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build) -> None:
-    made = build(MultisliceJob, SET, pool_of_slice=["a", "b"])
-    assert "annotations" not in made.one("JobSet").inputs["metadata"], "exclusive placement would wait for ever"
-    jobs = made.one("JobSet").inputs["spec"]["replicatedJobs"]
+    built = build(MultisliceJob, SET, pool_of_slice=["a", "b"])
+    assert "annotations" not in built.one("JobSet").inputs["metadata"], "exclusive placement would wait for ever"
+    jobs = built.one("JobSet").inputs["spec"]["replicatedJobs"]
     assert [(job["name"], job["replicas"]) for job in jobs] == [("slice-0", 1), ("slice-1", 1)]
-    assert [pod(made, index)["nodeSelector"][POOL] for index in (0, 1)] == ["a", "b"]
-    assert pod(made)["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
+    assert [pod(built, index)["nodeSelector"][POOL] for index in (0, 1)] == ["a", "b"]
+    assert pod(built)["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
 
 
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
     """Counted by the Jobs of its replicated Job, each slice would be the only one of a run of its own."""
-    made = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
-    name = made.one("JobSet").object_name
+    built = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
+    name = built.one("JobSet").object_name
     for index in (0, 1):
-        variables = {one["name"]: one for one in pod(made, index)["containers"][0]["env"]}
+        variables = {variable["name"]: variable for variable in pod(built, index)["containers"][0]["env"]}
         label = "metadata.labels['jobset.sigs.k8s.io/{}']".format
-        read = {key: one["valueFrom"]["fieldRef"]["fieldPath"] for key, one in variables.items() if "valueFrom" in one}
+        read = {
+            key: variable["valueFrom"]["fieldRef"]["fieldPath"]
+            for key, variable in variables.items()
+            if "valueFrom" in variable
+        }
         assert read == {
             "MEGASCALE_NUM_SLICES": label("global-replicas"),
             "MEGASCALE_SLICE_ID": label("job-global-index"),
@@ -372,11 +357,11 @@ def test_jobset_is_one_run(build: Build) -> None:
 
 
 def test_jobset_is_there_before_kueue_and_goes_after_it(build: Build) -> None:
-    made = build(KueueStack, {"namespaces": []}, jobset=True)
-    assert {"Release jobset", "Namespace jobset-system"} <= made.waits_for(made.one("Release", "kueue"))
-    image = made.one("Release", "jobset").inputs["values"]["image"]
+    built = build(KueueStack, {"namespaces": []}, jobset=True)
+    assert {"Release jobset", "Namespace jobset-system"} <= built.waits_for(built.one("Release", "kueue"))
+    image = built.one("Release", "jobset").inputs["values"]["image"]
     assert "staging" not in image["repository"]
-    assert [one.object_name for one in build(KueueStack, {"namespaces": []}).all("Release")] == ["kueue"]
+    assert [release.object_name for release in build(KueueStack, {"namespaces": []}).all("Release")] == ["kueue"]
 
 
 def test_jobset_is_installed_for_a_run_under_no_queue(deploy: Callable[[dict[str, Any]], Record]) -> None:
@@ -384,8 +369,8 @@ def test_jobset_is_installed_for_a_run_under_no_queue(deploy: Callable[[dict[str
     del values["queues"]
     for run in values["training"]:
         del run["queue"]
-    made = deploy(values)
-    assert "Release jobset" in made.waits_for(made.all("JobSet")[0])
+    built = deploy(values)
+    assert "Release jobset" in built.waits_for(built.all("JobSet")[0])
 
 
 def test_order_of_a_queue_is_written_where_it_is_said(build: Build) -> None:
@@ -399,11 +384,11 @@ def test_order_of_a_queue_is_written_where_it_is_said(build: Build) -> None:
 
 
 def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, Any]], Record]) -> None:
-    made = deploy(queued())
-    configuration, check = made.one("ProvisioningRequestConfig"), made.one("AdmissionCheck")
+    built = deploy(queued())
+    configuration, check = built.one("ProvisioningRequestConfig"), built.one("AdmissionCheck")
     assert configuration.inputs["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     assert configuration.inputs["spec"]["managedResources"] == ["google.com/tpu"]
-    topology = made.one("ResourceFlavor").inputs["spec"]["nodeLabels"]["cloud.google.com/gke-tpu-topology"]
+    topology = built.one("ResourceFlavor").inputs["spec"]["nodeLabels"]["cloud.google.com/gke-tpu-topology"]
     assert configuration.inputs["spec"]["parameters"] == {"tpu-topology": topology}
     assert check.inputs["spec"] == {
         "controllerName": "kueue.x-k8s.io/provisioning-request",
@@ -414,21 +399,21 @@ def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, A
         },
     }
     # Kueue's request for nodes passes no admission that would give its pods this.
-    assert made.one("ResourceFlavor").inputs["spec"]["tolerations"] == [
+    assert built.one("ResourceFlavor").inputs["spec"]["tolerations"] == [
         {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
     ]
-    queue = made.one("ClusterQueue")
+    queue = built.one("ClusterQueue")
     assert queue.inputs["spec"]["admissionChecksStrategy"] == {
         "admissionChecks": [{"name": check.object_name, "onFlavors": ["dws"]}]
     }
-    assert "AdmissionCheck dws" in made.waits_for(queue)
+    assert "AdmissionCheck dws" in built.waits_for(queue)
 
-    (job,), (jobset,) = made.all("Job"), made.all("JobSet")
+    (job,), (jobset,) = built.all("Job"), built.all("JobSet")
     bound = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
     assert job.inputs["metadata"]["annotations"][bound] == "3600"
     assert jobset.inputs["metadata"]["annotations"][bound] == "7200"
     assert job.inputs["spec"]["template"]["spec"]["tolerations"] == [QUEUED]
-    assert pod(made)["tolerations"] == [QUEUED]
+    assert pod(built)["tolerations"] == [QUEUED]
     assert job.inputs["spec"]["suspend"] is True
 
 
@@ -451,8 +436,8 @@ def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later_un
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr(queue_order, "has_workload", lambda *_: answers.pop(0))
     queue_order.wait_for_workload("j", "team", "kubeconfig", last)
-    made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
-    asyncio.run(bound[0](made))
+    arguments = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
+    asyncio.run(bound[0](arguments))
     assert paused == [queue_order.PAUSE_SECONDS] * after + pause
     assert not answers
 
@@ -476,7 +461,7 @@ def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(queue_order, "has_workload", lambda *_: True)
     queue_order.wait_for_workload("j", "team", "kubeconfig")
-    made = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
+    arguments = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
     over = threading.Event()
 
     async def all_wait_for_this_one() -> None:
@@ -484,7 +469,7 @@ def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(
         loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
         waiting = loop.run_in_executor(None, over.wait, 20)
         try:
-            await asyncio.wait_for(bound[0](made), 10)
+            await asyncio.wait_for(bound[0](arguments), 10)
         finally:
             over.set()
             await waiting
@@ -501,7 +486,7 @@ def test_only_a_run_in_a_queue_waits_for_its_place(queue: str | None, monkeypatc
         return pulumi.ResourceHookBinding()
 
     monkeypatch.setattr("components.runs.wait_for_workload", binding)
-    record(lambda: TpuBatchJob("x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)  # type: ignore[typeddict-item]
+    record(lambda: construct(TpuBatchJob, "x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)
     assert waiting == (["job x"] if queue else [])
 
 

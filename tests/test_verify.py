@@ -53,15 +53,15 @@ class Cluster:
             resource = body["spec"]["resourceAttributes"]["resource"]
             return Answer(201, {"status": {"allowed": resource not in self.refused_rights}})
         assert request in self.answers, f"there is no recorded answer to: {request}"
-        found = self.answers[request]
-        if isinstance(found, Answer):
-            return found
-        return Answer(0 if request.startswith("gcloud") else 200, copy.deepcopy(found))
+        answer = self.answers[request]
+        if isinstance(answer, Answer):
+            return answer
+        return Answer(0 if request.startswith("gcloud") else 200, copy.deepcopy(answer))
 
     def objects(self, path: str) -> list[Object]:
         """The objects that the cluster lists under a path."""
-        found: list[Object] = self.answers[f"GET {path}"]["items"]
-        return found
+        items: list[Object] = self.answers[f"GET {path}"]["items"]
+        return items
 
     @property
     def node(self) -> Object:
@@ -86,8 +86,8 @@ class Cluster:
 
 def resources_of(name: str) -> list[Object]:
     """The resources of a recorded state."""
-    found: list[Object] = json.loads((RECORDED / f"{name}.json").read_text())["resources"]
-    return found
+    resources: list[Object] = json.loads((RECORDED / f"{name}.json").read_text())["resources"]
+    return resources
 
 
 def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
@@ -108,7 +108,9 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Ob
 
 def pool_shape(resources: list[Object], name: str) -> NodeShape:
     """The shape of a recorded pool's nodes."""
-    (pool,) = (one for one in recorded(resources).of_type("gcp:container/nodePool:NodePool") if one.object_name == name)
+    (pool,) = (
+        pool for pool in recorded(resources).of_type("gcp:container/nodePool:NodePool") if pool.object_name == name
+    )
     shape = node_shape(pool)
     assert shape
     return shape
@@ -128,12 +130,12 @@ COMMON = (
 def prod() -> Cluster:
     """A Standard cluster with a pool of L4 GPUs, Kueue, a server and a tenant's RoleBinding."""
     resources = resources_of("prod")
-    for one in resources:
-        if one["type"].endswith(":ClusterQueue"):
-            (group,) = one["inputs"]["spec"]["resourceGroups"]
+    for resource in resources:
+        if resource["type"].endswith(":ClusterQueue"):
+            (group,) = resource["inputs"]["spec"]["resourceGroups"]
             quota = {"cpu": "92", "memory": "340Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "400Gi"}
             group["flavors"][0]["resources"] = [{"name": key, "nominalQuota": text} for key, text in quota.items()]
-            queue = {"metadata": one["inputs"]["metadata"], "spec": copy.deepcopy(one["inputs"]["spec"])}
+            queue = {"metadata": resource["inputs"]["metadata"], "spec": copy.deepcopy(resource["inputs"]["spec"])}
     rbac = {"metadata": {"name": "submit", "namespace": TEAM}}
     for kind, more in (
         ("Role", {"rules": ROLE}),
@@ -147,11 +149,13 @@ def prod() -> Cluster:
                 "inputs": {"kind": kind, **rbac, **more},
             }
         )
-    (deployment,) = (one["inputs"] for one in resources if one["type"] == "kubernetes:apps/v1:Deployment")
-    for number, one in enumerate(resources):
-        if one["type"] == "gcp:container/cluster:Cluster":
-            one["created"] = "2026-11-21T09:50:00.123456789Z"
-            (parent,) = (other for other in resources if other["urn"] == one["parent"])
+    (deployment,) = (
+        resource["inputs"] for resource in resources if resource["type"] == "kubernetes:apps/v1:Deployment"
+    )
+    for number, resource in enumerate(resources):
+        if resource["type"] == "gcp:container/cluster:Cluster":
+            resource["created"] = "2026-11-21T09:50:00.123456789Z"
+            (parent,) = (other for other in resources if other["urn"] == resource["parent"])
             parent["created"] = "2026-11-21T09:44:00.000000001Z"
             assert number
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -224,7 +228,9 @@ def prod() -> Cluster:
         },
         "endpoints": [{"conditions": {"ready": True}}],
     }
-    (grant,) = (one["inputs"] for one in resources if one["type"].endswith("bucketIAMMember:BucketIAMMember"))
+    (grant,) = (
+        resource["inputs"] for resource in resources if resource["type"].endswith("bucketIAMMember:BucketIAMMember")
+    )
     secret = {"data": {"hf_api_token": "c2VjcmV0LXZhbHVl"}}
     admission = "/apis/admissionregistration.k8s.io/v1"
     return Cluster(
@@ -303,9 +309,9 @@ def compute_class() -> Cluster:
 def shown(checks: list[Check], *states: str) -> list[tuple[str, str, str, str, str]]:
     """The checks in some states, to be read in a failure."""
     return [
-        (one.state, one.claim, one.subject, one.relied_on, one.found)
-        for one in checks
-        if not states or one.state in states
+        (check.state, check.claim, check.subject, check.relied_on, check.found)
+        for check in checks
+        if not states or check.state in states
     ]
 
 
@@ -318,12 +324,14 @@ def test_cluster_as_the_stack_relies_on_has_no_fail(cluster: Callable[[], Cluste
 
 def test_every_kind_of_claim_is_compared() -> None:
     kinds = {
-        one.claim
+        check.claim
         for cluster in (prod(), flex_start(), compute_class())
-        for one in cluster.checks()
-        if one.state == PASS
+        for check in cluster.checks()
+        if check.state == PASS
     }
-    sizes = {f"{what} {of}" for what in ("allocatable", "DaemonSets") for of in ("cpu", "memory", "ephemeral-storage")}
+    sizes = {
+        f"{claim} {of}" for claim in ("allocatable", "DaemonSets") for of in ("cpu", "memory", "ephemeral-storage")
+    }
     assert kinds == sizes | {
         *("GKE version", "webhook", "grant", "secret", "choice", "label", "driver", "taint", "accelerators", "quota"),
         *("image", "model load"),
@@ -383,20 +391,20 @@ def lost_right(cluster: Cluster) -> None:
 def quota(resource: str, text: str) -> Callable[[Cluster], object]:
     def change(cluster: Cluster) -> None:
         (queue,) = cluster.objects("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
-        for one in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
-            if one["name"] == resource:
-                one["nominalQuota"] = text
+        for entry in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+            if entry["name"] == resource:
+                entry["nominalQuota"] = text
 
     return change
 
 
 def recorded_quota_too_large(cluster: Cluster) -> None:
     quota("nvidia.com/gpu", "13")(cluster)
-    for one in cluster.resources:
-        if one["type"].endswith(":ClusterQueue"):
-            for resource in one["inputs"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
-                if resource["name"] == "nvidia.com/gpu":
-                    resource["nominalQuota"] = "13"
+    for resource in cluster.resources:
+        if resource["type"].endswith(":ClusterQueue"):
+            for entry in resource["inputs"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+                if entry["name"] == "nvidia.com/gpu":
+                    entry["nominalQuota"] = "13"
 
 
 def daemon_requests(cluster: Cluster) -> None:
@@ -533,7 +541,9 @@ def test_difference_is_one_fail_that_names_both_values(difference: Difference) -
 
 def test_pinned_image_runs_under_its_digest() -> None:
     cluster = prod()
-    (deployment,) = (one["inputs"] for one in cluster.resources if one["type"] == "kubernetes:apps/v1:Deployment")
+    (deployment,) = (
+        resource["inputs"] for resource in cluster.resources if resource["type"] == "kubernetes:apps/v1:Deployment"
+    )
     pinned = f"ghcr.io/huggingface/text-generation-inference@sha256:{'b' * 64}"
     deployment["spec"]["template"]["spec"]["containers"][0]["image"] = pinned
     cluster.server["spec"]["containers"][0]["image"] = pinned
@@ -543,7 +553,7 @@ def test_pinned_image_runs_under_its_digest() -> None:
 
 
 def test_pool_without_a_node_is_not_seen_yet() -> None:
-    (unseen,) = [one for one in flex_start().checks() if one.state == UNSEEN and one.claim == "nodes"]
+    (unseen,) = [check for check in flex_start().checks() if check.state == UNSEEN and check.claim == "nodes"]
     assert unseen.subject == "pool multi-host"
     assert "a pod for it" in unseen.step
 
@@ -554,14 +564,14 @@ def test_node_that_is_not_ready_is_not_compared() -> None:
     allocatable("google.com/tpu", "0")(cluster)
     checks = cluster.checks()
     assert shown(checks, FAIL) == []
-    assert {one.subject for one in checks if one.claim == "nodes"} == {"pool single-host", "pool multi-host"}
+    assert {check.subject for check in checks if check.claim == "nodes"} == {"pool single-host", "pool multi-host"}
 
 
 def test_server_that_loads_its_model_is_not_seen_yet() -> None:
     cluster = prod()
     cluster.server["status"]["conditions"][1]["status"] = "False"
     status_of_server(ready=False)(cluster)
-    assert ("model load", UNSEEN) in {(one.claim, one.state) for one in cluster.checks()}
+    assert ("model load", UNSEEN) in {(check.claim, check.state) for check in cluster.checks()}
     assert shown(cluster.checks(), FAIL) == []
 
 
@@ -577,7 +587,7 @@ def test_server_that_loads_its_model_is_not_seen_yet() -> None:
 def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
     cluster = prod()
     cluster.answers[request_] = answer
-    (unchecked,) = [one for one in cluster.checks() if one.state == UNCHECKED]
+    (unchecked,) = [check for check in cluster.checks() if check.state == UNCHECKED]
     assert unchecked.claim == claim
     assert unchecked.step
     assert shown(cluster.checks(), FAIL) == []
@@ -592,7 +602,7 @@ def test_jobset_is_asked_by_a_jobset() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ measuring
 def test_durations_are_measured() -> None:
-    durations = {(one.step, one.of): one.seconds for one in prod().measured().durations}
+    durations = {(duration.step, duration.of): duration.seconds for duration in prod().measured().durations}
     image = "ghcr.io/huggingface/text-generation-inference:3.3.5"
     assert durations == {
         ("clusterReady", "ai-prod"): 361,
@@ -612,7 +622,7 @@ def test_least_allocatable_and_most_daemon_requests_of_a_kind_of_node_are_measur
     second["status"]["allocatable"]["cpu"] = "23"
     cluster.objects("/api/v1/nodes").append(second)
     daemon_requests(cluster)
-    (figures,) = [one for one in cluster.measured().nodes if one.machine_type == "g2-standard-24"]
+    (figures,) = [node for node in cluster.measured().nodes if node.machine_type == "g2-standard-24"]
     assert (figures.allocatable["cpu"], figures.daemon_sets, figures.nodes) == ("23", {"cpu": "5"}, 2)
     assert (figures.disk_size_gb, figures.gke_version) == (200, VERSION)
 
@@ -622,7 +632,7 @@ def test_what_was_measured_is_what_the_next_comparison_relies_on() -> None:
     allocatable("cpu", "22")(cluster)
     daemon_requests(cluster)
     measured = cluster.measured()
-    assert {one.claim for one in cluster.checks() if one.state == FAIL} == {"allocatable cpu", "DaemonSets cpu"}
+    assert {check.claim for check in cluster.checks() if check.state == FAIL} == {"allocatable cpu", "DaemonSets cpu"}
     assert shown(cluster.checks(measured), FAIL) == []
     allocatable("cpu", "21")(cluster)
     ((_, claim, _, relied_on, found),) = shown(cluster.checks(measured), FAIL)
@@ -634,7 +644,7 @@ def test_requests_that_a_quantity_rounds_are_measured_as_no_less_than_they_are()
     requests = {"cpu": "100100u", "memory": "36M"}  # neither whole thousandths of a core nor whole KiB
     cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": requests}
     measured = cluster.measured()
-    (figures,) = [one for one in measured.nodes if one.machine_type == "g2-standard-24"]
+    (figures,) = [node for node in measured.nodes if node.machine_type == "g2-standard-24"]
     assert figures.daemon_sets == {"cpu": "101m", "memory": "35157Ki"}
     assert shown(cluster.checks(measured), FAIL) == []
 
@@ -675,10 +685,10 @@ def test_later_run_keeps_what_it_did_not_see() -> None:
     )
     later = Calibration(nodes=[figures("e2-standard-4", "2")], durations=[duration("imagePull", 2)])
     merged = before.merged(later)
-    assert [(one.machine_type, one.allocatable["cpu"]) for one in merged.nodes] == [
+    assert [(node.machine_type, node.allocatable["cpu"]) for node in merged.nodes] == [
         ("e2-standard-4", "2"),
         ("e2-standard-8", "7"),
     ]
-    assert [one.step for one in merged.durations] == ["imagePull", "nodeReady"]
+    assert [duration.step for duration in merged.durations] == ["imagePull", "nodeReady"]
     assert merged.duration("imagePull", "x") == later.durations[0]
     assert calibration.Calibration().duration("imagePull", "x") is None

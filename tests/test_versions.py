@@ -30,8 +30,8 @@ UPGRADING = Path(__file__).parent.parent / "docs" / "upgrading.md"
 def test_version_is_the_one_that_upgrades_lead_to() -> None:
     text = UPGRADING.read_text()
     table = text.partition("| from |")[2].partition("\n\n")[0]
-    before = {ordered(found) for found in re.findall(r"^\| (?:\d+\.\d+\.\d+, )*(\d+\.\d+\.\d+)", table, re.M)}
-    renamed = {ordered(found) for found in re.findall(r"^### Renamed in (\S+)", text, re.M)}
+    before = {ordered(version) for version in re.findall(r"^\| (?:\d+\.\d+\.\d+, )*(\d+\.\d+\.\d+)", table, re.M)}
+    renamed = {ordered(version) for version in re.findall(r"^### Renamed in (\S+)", text, re.M)}
     assert max(before) < ordered(PROJECT_VERSION)
     assert max(renamed) == ordered(PROJECT_VERSION)
 
@@ -39,12 +39,12 @@ def test_version_is_the_one_that_upgrades_lead_to() -> None:
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
     """Of each chart its version, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
-    values: dict[str, Any] = {one.name: one.inputs["values"] for one in releases}
+    values: dict[str, Any] = {release.name: release.inputs["values"] for release in releases}
     tags = {
         "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
         "jobset": values["jobset"]["image"]["tag"],
     }
-    return {one.name: (one.inputs["version"], tags[one.name]) for one in releases}
+    return {release.name: (release.inputs["version"], tags[release.name]) for release in releases}
 
 
 def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:
@@ -55,17 +55,17 @@ def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) 
 
 
 def test_only_a_change_of_jobsets_version_speaks_of_its_crd(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", messages.append)
 
     def change(before: str, after: str) -> None:
         warn_of_crd(pulumi.ResourceHookArgs("", "", "", "", {"version": after}, {"version": before}))
 
     change("0.12.0", "0.12.0")
-    assert said == []
+    assert messages == []
     change("0.11.1", "0.12.0")
-    assert "from 0.11.1 to 0.12.0" in said[0]
-    assert "python -m ops.crds" in said[0]
+    assert "from 0.11.1 to 0.12.0" in messages[0]
+    assert "python -m ops.crds" in messages[0]
 
 
 KUEUE_TOO_OLD = Mistake(
@@ -81,15 +81,15 @@ def test_kueue_of_an_older_api_is_told_alone() -> None:
 def test_crd_is_that_of_the_version_that_the_next_update_installs(
     queues: dict[str, str], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = json.dumps({"gke-ai:queues": {"value": json.dumps(queues), "objectValue": queues}})
-    done = subprocess.CompletedProcess([], 0, said, "")
+    content = json.dumps({"gke-ai:queues": {"value": json.dumps(queues), "objectValue": queues}})
+    done = subprocess.CompletedProcess([], 0, content, "")
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: done)
     assert crds.wanted(Stack("dev")) == version
 
 
 def test_chart_that_can_not_be_read_says_so_in_helms_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stop, match="Helm can't read the chart"):
+    with pytest.raises(Stop, match="Helm cannot read the chart"):
         crds.of_chart(str(tmp_path / "nothing"), "0.12.0")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Stop, match="isn't on PATH"):
+    with pytest.raises(Stop, match="is not on PATH"):
         crds.of_chart("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0")

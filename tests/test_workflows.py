@@ -23,7 +23,7 @@ FOLDER = ROOT / ".github"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((FOLDER / "workflows").glob("*.yml"))}
 FILES = sorted([*(FOLDER / "workflows").glob("*.yml"), *(FOLDER / "actions").glob("*/action.yml")])
 STACKS = ["dev", "prod"]
-JOBS = [(f"{name}.{job}", body) for name, one in WORKFLOWS.items() for job, body in one["jobs"].items()]
+JOBS = [(f"{name}.{job}", body) for name, workflow in WORKFLOWS.items() for job, body in workflow["jobs"].items()]
 
 
 def steps() -> Iterator[dict[str, Any]]:
@@ -43,10 +43,10 @@ def test_commands_of_steps_exist_in_this_project() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     scripts = [step["run"] for step in steps() if "run" in step]
     scripts.append((ROOT / ".ci" / "run").read_text())
-    named = [found for script in scripts for found in re.findall(r"^\s*make ([a-z-]+)", script, re.M)]
+    named = [target for script in scripts for target in re.findall(r"^\s*make ([a-z-]+)", script, re.M)]
     assert named
     assert set(named) <= targets
-    modules = {found for script in scripts for found in re.findall(r"python -m ([a-z_.]+)", script)} - {"pip"}
+    modules = {module for script in scripts for module in re.findall(r"python -m ([a-z_.]+)", script)} - {"pip"}
     assert modules
     for module in modules:
         assert (ROOT / module.replace(".", "/") / "__main__.py").exists() or (ROOT / f"{module}.py").exists(), module
@@ -90,7 +90,7 @@ def test_every_environment_has_preview_deployment_and_drift_detection() -> None:
     for stack in STACKS:
         assert (ROOT / f"Pulumi.{stack}.yaml").exists()
         assert WORKFLOWS["deploy"]["jobs"][stack]["environment"] == stack
-        (command,) = (one["run"] for one in WORKFLOWS["deploy"]["jobs"][stack]["steps"] if "run" in one)
+        (command,) = (step["run"] for step in WORKFLOWS["deploy"]["jobs"][stack]["steps"] if "run" in step)
         assert f"--stack {stack} " in command
         assert "--policy-pack policy" in command
         assert "--skip-preview" not in command, "its preview is what asks the policies before anything is made"
@@ -178,8 +178,8 @@ class Hub:
         return self.folder / "github.json"
 
     def known(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.state.read_text())
-        return found
+        content: dict[str, Any] = json.loads(self.state.read_text())
+        return content
 
     def run(self, job: str, artifacts: dict[str, str], file: str, **more: str) -> None:
         """Runs the only script of a job as a runner's shell does, after a run with these artifacts."""
@@ -235,16 +235,16 @@ def test_drift_is_reported_in_one_issue_that_is_closed_afterwards(hub: Hub) -> N
     hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
     assert hub.known()["issues"] == []
     hub.run("drift.tell", {"drift-prod": "~ Cluster\n"}, "drift.txt", LOOKED="failure")
-    (found,) = hub.known()["issues"]
-    assert "## prod\n~~~~~\n~ Cluster\n~~~~~" in found["body"]
-    assert "## dev" not in found["body"]
+    (issue,) = hub.known()["issues"]
+    assert "## prod\n~~~~~\n~ Cluster\n~~~~~" in issue["body"]
+    assert "## dev" not in issue["body"]
     hub.run("drift.tell", {"drift-dev": "~ Bucket\n"}, "drift.txt", LOOKED="failure")
-    (found,) = hub.known()["issues"]
-    assert "~ Bucket" in found["body"]
-    assert "~ Cluster" not in found["body"]
+    (issue,) = hub.known()["issues"]
+    assert "~ Bucket" in issue["body"]
+    assert "~ Cluster" not in issue["body"]
     hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
-    (found,) = hub.known()["issues"]
-    assert not found["open"]
+    (issue,) = hub.known()["issues"]
+    assert not issue["open"]
 
 
 def test_drift_contains_only_changes_made_outside_the_program(tmp_path: Path) -> None:
@@ -256,14 +256,14 @@ def test_drift_contains_only_changes_made_outside_the_program(tmp_path: Path) ->
     project.write("__main__.py", bucket)
     assert project.pulumi("stack", "init", "dev")[0] == 0
     assert project.up()[0] == 0
-    status, said = project.pulumi(*words[1:])
-    assert status == 0, said
+    status, output = project.pulumi(*words[1:])
+    assert status == 0, output
     (record,) = (project.state / "cloud").glob("*.json")
-    found = json.loads(record.read_text())
-    record.write_text(json.dumps({**found, "inputs": {**found["inputs"], "labels": {"by": "hand"}}}))
-    status, said = project.pulumi(*words[1:])
+    drift = json.loads(record.read_text())
+    record.write_text(json.dumps({**drift, "inputs": {**drift["inputs"], "labels": {"by": "hand"}}}))
+    status, output = project.pulumi(*words[1:])
     assert status != 0
-    assert "hand" in said
+    assert "hand" in output
 
 
 # ---------------------------------------------------------------------------------------------------- the linters

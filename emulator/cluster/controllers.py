@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import ctypes
 import logging
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -29,6 +27,7 @@ from emulator.cluster.api import Refused, View, answer, kubeconfig
 from emulator.cluster.folder import Folder
 from emulator.cluster.programs import Container, Program, Sandbox, known
 from emulator.cluster.records import write
+from emulator.program import program_for
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -94,7 +93,11 @@ class Controllers:
             await changed.wait()
 
     def _start(self, pod: Object, changed: asyncio.Event) -> list[ContainerProcess]:
-        programs = [(spec, program) for spec in pod["spec"]["containers"] if (program := known(spec["image"]))]
+        programs = [
+            (spec, program)
+            for spec in pod["spec"]["containers"]
+            if (program := known(spec["image"])) and not program_for(spec["image"])
+        ]
         if not programs:
             return []
         # The containers of a pod share a network.
@@ -201,7 +204,7 @@ class ContainerProcess:
                     env=processes.environment(self._folder.path, **self._environment()),
                     # Kueue's visibility server writes into the working directory.
                     cwd=self.sandbox.root,
-                    preexec_fn=_end_with_parent,
+                    preexec_fn=processes.end_with_parent,
                 )
             try:
                 code = await process.wait()
@@ -348,12 +351,3 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
-
-
-def _end_with_parent() -> None:
-    """Lets the kernel kill this process when the daemon ends, for whatever reason."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

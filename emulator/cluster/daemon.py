@@ -15,7 +15,9 @@ from emulator.cluster import egress
 from emulator.cluster.api import View, async_client
 from emulator.cluster.controllers import Controllers
 from emulator.cluster.folder import Folder, try_lock
+from emulator.cluster.local_pods import LocalPods
 from emulator.cluster.planner import REQUEST_API
+from emulator.cluster.pod_logs import KUBELET_PORT, LogServer
 from emulator.cluster.provisioner import Provisioner, Views
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.cluster.volumes import Volumes
@@ -25,13 +27,14 @@ log = logging.getLogger("daemon")
 
 
 async def run(folder: Folder) -> None:
-    """Runs the egress proxy, the controllers, the provisioner, the disks and the secrets until canceled."""
+    """Runs the egress proxy, the controllers, local pods, the provisioner, disks and secrets until canceled."""
     async with async_client(folder) as api:
-        for_controllers, for_provisioner = asyncio.Event(), asyncio.Event()
+        for_controllers, for_provisioner, for_local_pods = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         def changed() -> None:
             for_controllers.set()
             for_provisioner.set()
+            for_local_pods.set()
 
         def ignored() -> None:
             """Does nothing: the proxy reads its objects at each connection."""
@@ -47,8 +50,14 @@ async def run(folder: Folder) -> None:
         tokens = View(api, "/api/v1/secrets", for_controllers.set, fieldSelector=of_accounts)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
         volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
+        local_pods = LocalPods(folder, api, pods, Store())
+        logs = LogServer(folder, lambda namespace, name: pods.objects.get((namespace, name)), local_pods.written)
+        await logs.start()
 
         def find(target: str) -> int | None:
+            host, _, port = target.rpartition(":")
+            if port == str(KUBELET_PORT) and ("", host) in nodes.objects:
+                return logs.port
             return egress.resolve(
                 target,
                 services.objects.values(),
@@ -75,6 +84,7 @@ async def run(folder: Folder) -> None:
             ):
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
+            group.create_task(local_pods.run(for_local_pods))
             group.create_task(provisioner.run(for_provisioner))
             group.create_task(volumes.run())
             group.create_task(secrets.run())

@@ -128,7 +128,7 @@ async def _handle(
         log.info("CONNECT %s: answers", target)
     try:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await asyncio.gather(_pump(reader, to_pod), _pump(from_pod, writer))
+        await asyncio.gather(pump(reader, to_pod), pump(from_pod, writer))
     finally:
         to_pod.close()
 
@@ -143,7 +143,7 @@ async def forward(target: str, find: Callable[[str], int | None]) -> asyncio.Ser
         try:
             from_pod, to_pod = await asyncio.open_connection("127.0.0.1", find(target) or 0)
             try:
-                await asyncio.gather(_pump(reader, to_pod), _pump(from_pod, writer))
+                await asyncio.gather(pump(reader, to_pod), pump(from_pod, writer))
             finally:
                 to_pod.close()
         except OSError as error:
@@ -161,7 +161,8 @@ async def forward(target: str, find: Callable[[str], int | None]) -> asyncio.Ser
         return await asyncio.start_server(handle, "127.0.0.1", 0)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copies data until one side ends, then closes the other."""
     try:
         while data := await reader.read(65536):
             writer.write(data)

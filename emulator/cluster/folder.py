@@ -33,7 +33,9 @@ class Folder:
         self.path = paths.CLUSTERS / name
         self.pools = self.path / "pools"
         self.log = self.path / "log"
+        self.pod_logs = self.log / "pods"
         self.sandboxes = self.path / "pods"
+        self.local_pods = self.path / "local-pods"
         self.scraping = self.path / "prometheus.yaml"
         self.kubeconfig = self.path / "kubeconfig"
         self.kwok = self.path / "kwok"

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from catalog.daemonsets import NODE_AGENTS, NodeAgent, NodeKind, agent_requests
+from catalog.daemonsets import NODE_AGENTS, AgentNodes, NodeAgent, agent_requests
 from catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR
 
 Object = dict[str, Any]
 
 NAMESPACE = "kube-system"
 # Names of the DaemonSets, and the labels of their nodes.
-_NAMES: Mapping[NodeKind, str] = {"all": "gke-node-agents", "gpu": "nvidia-gpu-agents", "tpu": "tpu-device-plugin"}
-_LABELS: Mapping[NodeKind, str] = {"gpu": GKE_ACCELERATOR, "tpu": GKE_TPU_ACCELERATOR}
+_NAMES: Mapping[AgentNodes, str] = {"all": "gke-node-agents", "gpu": "nvidia-gpu-agents", "tpu": "tpu-device-plugin"}
+_LABELS: Mapping[AgentNodes, str] = {"gpu": GKE_ACCELERATOR, "tpu": GKE_TPU_ACCELERATOR}
 # The TPU plugin's metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#metrics
 _PORTS = {"tpu-device-plugin": 2112}
 
@@ -41,7 +41,7 @@ def requests_on(node: Object) -> dict[str, Fraction]:
     return agent_requests(gpu=GKE_ACCELERATOR in labels, tpu=GKE_TPU_ACCELERATOR in labels)
 
 
-def _daemon_set(nodes: NodeKind) -> Object:
+def _daemon_set(nodes: AgentNodes) -> Object:
     name = _NAMES[nodes]
     labels = {"k8s-app": name}
     spec: Object = {

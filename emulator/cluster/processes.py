@@ -6,6 +6,7 @@ started just before its parent was killed, nor match an unrelated process with a
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import select
@@ -19,6 +20,8 @@ from pathlib import Path
 from emulator.polling import poll_until
 
 MARK = "GKE_AI_CLUSTER"
+# The mark of a container's process and of its children: the pod's uid and the container's name.
+POD_MARK = "GKE_AI_POD"
 # Variables that a cluster's processes inherit: no token, no passphrase.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPYCACHEPREFIX")
 _OWN_PREFIX = "GKE_AI_"
@@ -81,6 +84,24 @@ def end(folder: Path, timeout: float = 20) -> None:
         raise TimeoutError(f"Processes {of(folder)} of {folder} don't end. End them by hand, then try again.")
 
 
+def end_local_pods(folder: Path, container: str = "") -> None:
+    """Ends the processes of a cluster's local pods, or those of one container (`UID/NAME`)."""
+    mark = f"{POD_MARK}={container}".encode()
+    for pid in of(folder):
+        environment = _environment_of(pid)
+        if mark in environment if container else any(variable.startswith(mark) for variable in environment):
+            _kill(pid, _mark(folder))
+
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def end_with_parent() -> None:
+    """Lets the kernel kill this process when its parent ends, for whatever reason."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _kill(pid: int, mark: bytes) -> None:
     """Ends the process of this id if it has the mark, and waits for its end."""
     try:
@@ -105,11 +126,15 @@ def _mark(folder: Path) -> bytes:
 
 
 def _has_mark(pid: int, mark: bytes) -> bool:
+    return mark in _environment_of(pid)
+
+
+def _environment_of(pid: int) -> list[bytes]:
     try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         # The process has ended or belongs to another user.
-        return False
+        return []
 
 
 # Ports that this process returned lately: some have no listener yet.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from emulator import paths
 
@@ -101,18 +101,35 @@ class Store:
         _write(self._project(project), {"project": project, "number": project_number(project)})
 
     # -------------------------------------------------------------------------------------------------------- objects
-    def put_object(self, bucket: str, name: str, content: bytes) -> None:
-        """Puts an object into an existing bucket."""
+    def bucket_folder(self, bucket: str) -> Path:
+        """The folder of an existing bucket: an object is the file of its name, as Cloud Storage FUSE shows it."""
         if self.get(bucket) is None:
             raise FileNotFoundError(bucket)
-        file = self._objects(bucket) / quote(name, safe="")
+        folder = self._objects(bucket)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def put_object(self, bucket: str, name: str, content: bytes) -> None:
+        """Puts an object into an existing bucket. A name that ends in `/` is a folder."""
+        if not {".", "..", ""}.isdisjoint(name.removesuffix("/").split("/")):
+            raise ValueError(f"{name} can't be a file, so Cloud Storage FUSE doesn't show it")
+        file = self.bucket_folder(bucket) / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+        if name.endswith("/"):
+            file.mkdir(exist_ok=True)
+        else:
+            file.write_bytes(content)
 
     def objects(self, bucket: str) -> list[str]:
-        """The names of a bucket's objects."""
-        folder = self._objects(bucket)
-        return sorted(unquote(file.name) for file in folder.iterdir()) if folder.exists() else []
+        """The names of a bucket's objects, and those of its empty folders with `/` at the end."""
+        root = self._objects(bucket)
+        found = []
+        for folder, folders, files in os.walk(root):
+            path = "" if Path(folder) == root else f"{Path(folder).relative_to(root)}/"
+            found += [f"{path}{file}" for file in files]
+            if path and not folders and not files:
+                found.append(path)
+        return sorted(found)
 
     def remove_objects(self, bucket: str) -> None:
         """Empties a bucket."""

@@ -16,26 +16,10 @@ from emulator.kubernetes_plugin.api import ApiError, Cluster, Resource, Unreacha
 from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
 from emulator.kubernetes_plugin.objects import Object, Properties, annotation, is_true, metadata
 from emulator.kubernetes_plugin.readiness import Failed
-from emulator.kubernetes_plugin.state import (
-    changes,
-    live_object,
-    state_of,
-    with_secret_data,
-    with_string_data,
-)
+from emulator.kubernetes_plugin.state import changes, live_object, state_of, with_secret_data, with_string_data
 from emulator.kubernetes_plugin.waits import NotReadyError, Waiter
 from emulator.kubernetes_plugin.writes import Writer, field_manager
-from emulator.plugin import (
-    InitFailed,
-    Provider,
-    Refused,
-    decode,
-    encode,
-    has_unknown,
-    mark_secrets,
-    plain,
-    type_of,
-)
+from emulator.plugin import InitFailed, Provider, Refused, decode, encode, has_unknown, mark_secrets, plain, type_of
 
 VERSION = "4.34.2"  # of the SDK whose plugin this one emulates
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

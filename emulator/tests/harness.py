@@ -104,7 +104,7 @@ class Project:
         return [host, program, child]
 
 
-def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+def eventually(check: Callable[[], Any], description: str, seconds: float = 60) -> Any:
     """Waits until `check` returns a true value and returns it. The failure shows the last value."""
     last: Any = None
 
@@ -113,11 +113,11 @@ def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         last = check()
         return bool(last)
 
-    assert poll_until(is_true, seconds, pause=0.3), f"not within {seconds} s: {what}; last seen: {last!r}"
+    assert poll_until(is_true, seconds, pause=0.3), f"not within {seconds} s: {description}; last seen: {last!r}"
     return last
 
 
-def until_none(check: Callable[[], Any], what: str, seconds: float = 60) -> None:
+def until_none(check: Callable[[], Any], description: str, seconds: float = 60) -> None:
     """Waits until `check` returns nothing. The failure shows the last value."""
     last: Any = None
 
@@ -126,4 +126,4 @@ def until_none(check: Callable[[], Any], what: str, seconds: float = 60) -> None
         last = check()
         return not last
 
-    assert poll_until(is_empty, seconds, pause=0.3), f"not within {seconds} s: {what}; last seen: {last!r}"
+    assert poll_until(is_empty, seconds, pause=0.3), f"not within {seconds} s: {description}; last seen: {last!r}"

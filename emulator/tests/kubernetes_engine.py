@@ -50,9 +50,9 @@ class Rejected(Exception):
 class Unready(Exception):
     """The object exists but isn't ready. It has the state for the engine and the reasons."""
 
-    def __init__(self, made: Created, reasons: list[str]) -> None:
+    def __init__(self, created: Created, reasons: list[str]) -> None:
         super().__init__("\n".join(reasons))
-        self.made = made
+        self.made = created
         self.reasons = reasons
 
 
@@ -162,38 +162,38 @@ class Engine:
             raise unready.with_inputs(token, name, checked) from None
         return Created(token, name, answer.id, checked, decode(answer.properties))
 
-    def diff(self, made: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
-        checked = self.check(made.token, made.name, inputs, made.inputs)
+    def diff(self, created: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
+        checked = self.check(created.token, created.name, inputs, created.inputs)
         request = provider_pb2.DiffRequest(
-            id=made.id,
-            urn=_urn(made.token, made.name),
-            olds=encode(made.state),
-            old_inputs=encode(made.inputs),
+            id=created.id,
+            urn=_urn(created.token, created.name),
+            olds=encode(created.state),
+            old_inputs=encode(created.inputs),
             news=encode(checked),
             ignoreChanges=ignore,
         )
         answer: provider_pb2.DiffResponse = self.call("Diff", request)
         return answer
 
-    def changes(self, made: Created, inputs: Properties, ignore: Sequence[str] = ()) -> list[str]:
+    def changes(self, created: Created, inputs: Properties, ignore: Sequence[str] = ()) -> list[str]:
         """The properties that an update would change."""
-        return sorted(self.diff(made, inputs, ignore).detailedDiff)
+        return sorted(self.diff(created, inputs, ignore).detailedDiff)
 
     def update(
         self,
-        made: Created,
+        created: Created,
         inputs: Properties,
         *,
         preview: bool = False,
         ignore: Sequence[str] = (),
         timeout: float = 0,
     ) -> Created:
-        checked = self.check(made.token, made.name, inputs, made.inputs)
+        checked = self.check(created.token, created.name, inputs, created.inputs)
         request = provider_pb2.UpdateRequest(
-            id=made.id,
-            urn=_urn(made.token, made.name),
-            olds=encode(made.state),
-            old_inputs=encode(made.inputs),
+            id=created.id,
+            urn=_urn(created.token, created.name),
+            olds=encode(created.state),
+            old_inputs=encode(created.inputs),
             news=encode(checked),
             preview=preview,
             ignoreChanges=ignore,
@@ -202,35 +202,35 @@ class Engine:
         try:
             answer = self.call("Update", request)
         except _Unready as unready:
-            raise unready.with_inputs(made.token, made.name, checked) from None
-        return Created(made.token, made.name, made.id, checked, decode(answer.properties))
+            raise unready.with_inputs(created.token, created.name, checked) from None
+        return Created(created.token, created.name, created.id, checked, decode(answer.properties))
 
-    def refresh(self, made: Created) -> Created | None:
+    def refresh(self, created: Created) -> Created | None:
         """The resource as it is now, None if it is gone."""
         request = provider_pb2.ReadRequest(
-            id=made.id,
-            urn=_urn(made.token, made.name),
-            properties=encode(made.state),
-            inputs=encode(made.inputs),
+            id=created.id,
+            urn=_urn(created.token, created.name),
+            properties=encode(created.state),
+            inputs=encode(created.inputs),
         )
         try:
             answer = self.call("Read", request)
         except _Unready as unready:
-            raise unready.with_inputs(made.token, made.name, made.inputs) from None
+            raise unready.with_inputs(created.token, created.name, created.inputs) from None
         if not answer.id:
             return None
-        return Created(made.token, made.name, answer.id, decode(answer.inputs), decode(answer.properties))
+        return Created(created.token, created.name, answer.id, decode(answer.inputs), decode(answer.properties))
 
     def read(self, token: str, name: str, object_id: str) -> Created | None:
         """An import: nothing is known but the id."""
         return self.refresh(Created(token, name, object_id, {}, {}))
 
-    def delete(self, made: Created, *, timeout: float = 0) -> None:
+    def delete(self, created: Created, *, timeout: float = 0) -> None:
         request = provider_pb2.DeleteRequest(
-            id=made.id,
-            urn=_urn(made.token, made.name),
-            properties=encode(made.state),
-            old_inputs=encode(made.inputs),
+            id=created.id,
+            urn=_urn(created.token, created.name),
+            properties=encode(created.state),
+            old_inputs=encode(created.inputs),
             timeout=timeout,
         )
         self.call("Delete", request)
@@ -246,8 +246,8 @@ class _Unready(Exception):
 
     def with_inputs(self, token: str, name: str, inputs: Properties) -> Unready:
         known = decode(self._failed.inputs) if self._failed.inputs.fields else inputs
-        made = Created(token, name, self._failed.id, known, decode(self._failed.properties))
-        return Unready(made, list(self._failed.reasons))
+        created = Created(token, name, self._failed.id, known, decode(self._failed.properties))
+        return Unready(created, list(self._failed.reasons))
 
 
 def _urn(token: str, name: str) -> str:

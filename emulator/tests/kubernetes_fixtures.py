@@ -36,17 +36,17 @@ class Cluster:
 
     def plugin(self, **arguments: Any) -> Engine:
         """Starts the first `pulumi-resource-kubernetes` on the PATH of `emulator/run`: the official one or ours."""
-        given = {"kubeconfig": self.kubeconfig, "clusterIdentifier": "rules", **arguments}
-        return Engine([RUN, "pulumi-resource-kubernetes"], given, self.emulator.environment)
+        configuration = {"kubeconfig": self.kubeconfig, "clusterIdentifier": "rules", **arguments}
+        return Engine([RUN, "pulumi-resource-kubernetes"], configuration, self.emulator.environment)
 
-    def kubectl(self, *arguments: str, given: Any = None) -> str:
+    def kubectl(self, *arguments: str, stdin: Any = None) -> str:
         """Acts as someone other than Pulumi."""
         path = self.emulator.state / "test-kubeconfig"
         path.write_text(self.kubeconfig)
         done = subprocess.run(
             [RUN, "kubectl", "--kubeconfig", str(path), *arguments],
             env=self.emulator.environment,
-            input=None if given is None else json.dumps(given),
+            input=None if stdin is None else json.dumps(stdin),
             capture_output=True,
             text=True,
             check=False,
@@ -94,8 +94,8 @@ def plugin(cluster: Cluster) -> Iterator[Engine]:
 def namespace(plugin: Engine) -> str:
     """A new namespace, which is deleted with the cluster."""
     name = f"t-{uuid.uuid4().hex[:8]}"
-    made: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
-    return made.id
+    created: Created = plugin.create(NAMESPACE, name, {"metadata": {"name": name}})
+    return created.id
 
 
 @pytest.fixture(scope="session")

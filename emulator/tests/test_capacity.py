@@ -40,6 +40,6 @@ def test_an_unknown_capacity_mode_is_refused_and_changes_nothing(
 ) -> None:
     assert capacity.main(["flexStart=0", argument]) == 2
     assert capacity.unavailable() == frozenset()
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"{argument} is not a capacity mode. Write MODE=0 or MODE=1; modes: onDemand, spot")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"{argument} is not a capacity mode. Write MODE=0 or MODE=1; modes: onDemand, spot")

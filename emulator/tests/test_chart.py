@@ -14,11 +14,11 @@ REFERENCE = "oci://registry.example/charts/thing"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a chart of version 1.2.3."""
-    made = tmp_path / "thing"
-    made.mkdir()
-    (made / "Chart.yaml").write_text("name: thing\nversion: 1.2.3\n")
+    chart_folder = tmp_path / "thing"
+    chart_folder.mkdir()
+    (chart_folder / "Chart.yaml").write_text("name: thing\nversion: 1.2.3\n")
     monkeypatch.setenv("GKE_AI_CHARTS", str(tmp_path))
-    return made
+    return chart_folder
 
 
 def test_folder_of_the_chart_is_printed(

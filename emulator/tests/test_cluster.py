@@ -50,9 +50,9 @@ def eventually(check: Callable[[], Any], seconds: float = 20) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if found := check():
-                return found
-            last: object = found
+            if result := check():
+                return result
+            last: object = result
         except (Refused, httpx.HTTPError) as error:
             last = error
         assert time.monotonic() < deadline, f"not within {seconds} s; the last answer: {last}"
@@ -131,8 +131,8 @@ def await_gone(api: httpx.Client, path: str) -> None:
 
 
 def crd_groups(api: httpx.Client) -> set[str]:
-    found = answer(api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))["items"]
-    return {crd["spec"]["group"] for crd in found}
+    definitions = answer(api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))["items"]
+    return {crd["spec"]["group"] for crd in definitions}
 
 
 def phases(api: httpx.Client, **labels: str) -> list[str]:
@@ -219,7 +219,7 @@ def test_a_pod_that_the_program_accepts_is_scheduled_beside_gkes_agents(api: htt
 
     def agents() -> list[Object]:
         pods = answer(api.get("/api/v1/namespaces/kube-system/pods"))["items"]
-        return [one for one in pods if "-whole-" in one["spec"].get("nodeName", "")]
+        return [pod for pod in pods if "-whole-" in pod["spec"].get("nodeName", "")]
 
     eventually(lambda: len(agents()) == 2)
     milli = int(left["cpu"].removesuffix("m"))
@@ -233,7 +233,7 @@ def test_a_pod_that_the_program_accepts_is_scheduled_beside_gkes_agents(api: htt
 
 
 def _unschedulable(pod: Object) -> bool:
-    return any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", []))
+    return any(condition.get("reason") == "Unschedulable" for condition in pod["status"].get("conditions", []))
 
 
 def test_finish_job_ends_a_job(api: httpx.Client) -> None:
@@ -294,9 +294,9 @@ def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx
         "containers": [container(2)],
         "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
     }
-    made = create(api, DEFAULT_PODS, "Pod", "scratch", spec=pod)
+    created = create(api, DEFAULT_PODS, "Pod", "scratch", spec=pod)
     taint = {"key": "cloud.google.com/compute-class", "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
-    assert taint in made["spec"]["tolerations"]
+    assert taint in created["spec"]["tolerations"]
     eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/scratch"))["status"]["phase"] == "Running")
     node = answer(api.get(f"/api/v1/nodes/{answer(api.get(f'{DEFAULT_PODS}/scratch'))['spec']['nodeName']}"))
     assert node["metadata"]["labels"]["cloud.google.com/gke-spot"] == "true"
@@ -366,8 +366,8 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     create(api, JOBS, "Job", "dws", metadata={"labels": labels}, spec=job)
 
     def waits() -> list[str]:
-        found = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
-        conditions = [c for one in found for c in one.get("status", {}).get("conditions", [])]
+        requests = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
+        conditions = [c for request in requests for c in request.get("status", {}).get("conditions", [])]
         return [c["message"] for c in conditions if (c["type"], c["status"]) == ("Provisioned", "False")]
 
     eventually(lambda: waits() == ["queued: no queuedFlexStart capacity (GCE_STOCKOUT)"])
@@ -416,8 +416,8 @@ def test_a_control_plane_is_trusted_by_its_dns_name_without_a_certificate_in_the
 def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
     def of_pool() -> dict[str, Object]:
         selector = {"labelSelector": "cloud.google.com/gke-nodepool=extra"}
-        found = answer(api.get("/api/v1/nodes", params=selector))["items"]
-        return {node["metadata"]["name"]: node for node in found}
+        nodes = answer(api.get("/api/v1/nodes", params=selector))["items"]
+        return {node["metadata"]["name"]: node for node in nodes}
 
     extra = PoolRecord("extra", "e2-standard-2", [ZONE], nodes_per_zone=2, labels={"team": "red"})
     cluster.set_pool(STANDARD.name, extra)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from catalog import versions
+from catalog.engines import ENGINES
 from emulator.cluster import processes, programs, scraping
 from emulator.cluster.folder import Folder
 from emulator.cluster.programs import Container, Sandbox, known
@@ -39,15 +40,15 @@ def container(tmp_path: Path, spec: Object, ports: dict[int, int] | None = None,
     return Container(Folder("c"), whole, spec, sandbox, forward)
 
 
-def command(given: Container) -> list[str]:
-    program = known(given.spec["image"])
+def command(container: Container) -> list[str]:
+    program = known(container.spec["image"])
     assert program is not None
-    return asyncio.run(program.command(given))
+    return asyncio.run(program.command(container))
 
 
-def stub(given: Container) -> tuple[str, Object]:
+def stub(container: Container) -> tuple[str, Object]:
     """The name and the settings of a container's stub."""
-    *_, stub_type, settings = command(given)
+    *_, stub_type, settings = command(container)
     return stub_type, json.loads(settings)
 
 
@@ -58,9 +59,9 @@ def stub(given: Container) -> tuple[str, Object]:
         f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}",
         f"{versions.JOBSET_IMAGE}:{versions.JOBSET_IMAGE_TAG}",
         f"{versions.JOBSET_IMAGE}@sha256:0123",
-        versions.TGI_IMAGE,
-        versions.VLLM_IMAGE,
-        versions.JETSTREAM_IMAGE,
+        ENGINES["tgi"].image,
+        ENGINES["vllm"].image,
+        ENGINES["jetstream"].image,
         versions.JETSTREAM_HTTP_IMAGE,
         versions.PROMETHEUS_FRONTEND_IMAGE,
         versions.PROMETHEUS_ADAPTER_IMAGE,
@@ -82,13 +83,13 @@ def test_another_image_is_unknown(image: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "port"),
     [
-        ({"image": versions.TGI_IMAGE, "env": [{"name": "PORT", "value": "8080"}]}, 8080),
-        ({"image": versions.TGI_IMAGE, "env": [{"name": "AIP_HTTP_PORT", "value": "8081"}]}, 8081),
-        ({"image": versions.TGI_IMAGE, "args": ["--model-id", "m", "--port", "3000"]}, 3000),
-        ({"image": versions.TGI_IMAGE, "ports": [{"containerPort": 8000}]}, 8000),
-        ({"image": versions.TGI_IMAGE}, 80),
-        ({"image": versions.VLLM_IMAGE, "args": ["--model=m", "--port=8001"]}, 8001),
-        ({"image": versions.VLLM_IMAGE}, 8000),
+        ({"image": ENGINES["tgi"].image, "env": [{"name": "PORT", "value": "8080"}]}, 8080),
+        ({"image": ENGINES["tgi"].image, "env": [{"name": "AIP_HTTP_PORT", "value": "8081"}]}, 8081),
+        ({"image": ENGINES["tgi"].image, "args": ["--model-id", "m", "--port", "3000"]}, 3000),
+        ({"image": ENGINES["tgi"].image, "ports": [{"containerPort": 8000}]}, 8000),
+        ({"image": ENGINES["tgi"].image}, 80),
+        ({"image": ENGINES["vllm"].image, "args": ["--model=m", "--port=8001"]}, 8001),
+        ({"image": ENGINES["vllm"].image}, 8000),
         ({"image": versions.JETSTREAM_HTTP_IMAGE}, 8000),
     ],
 )
@@ -102,7 +103,7 @@ def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
     ports: dict[int, int] = {}
     arguments = ["per_device_batch_size=4", "port=9000", "prometheus_port=9100"]
     chips = {"limits": {"google.com/tpu": "8"}}
-    engine = {"name": "e", "image": versions.JETSTREAM_IMAGE, "args": arguments, "resources": chips}
+    engine = {"name": "e", "image": ENGINES["jetstream"].image, "args": arguments, "resources": chips}
     selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
     stub_type, settings = stub(container(tmp_path, engine, ports, nodeSelector=selector))
     _, front = stub(container(tmp_path, {"name": "h", "image": versions.JETSTREAM_HTTP_IMAGE}, ports))
@@ -112,8 +113,8 @@ def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
 
 
 def test_a_port_is_returned_only_once_even_without_a_listener() -> None:
-    given = [processes.free_ports(1)[0] for _ in range(300)]
-    assert len(set(given)) == len(given)
+    ports = [processes.free_ports(1)[0] for _ in range(300)]
+    assert len(set(ports)) == len(ports)
 
 
 # ------------------------------------------------------------------------------------------------------------- programs
@@ -124,13 +125,13 @@ def test_a_manager_keeps_its_configuration_except_addresses_and_paths(
     monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
     file = tmp_path / "given.yaml"
     file.write_text("internalCertManagement: {enable: true}\n")
-    given = container(tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", f"--config={file}"]})
-    words = command(given)
+    server = container(tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", f"--config={file}"]})
+    words = command(server)
     adapted = yaml.safe_load(Path(words[1].removeprefix("--config=")).read_text())
-    assert words[2:] == [f"--kubeconfig={given.kubeconfig}", "--zap-log-level=2"]
+    assert words[2:] == [f"--kubeconfig={server.kubeconfig}", "--zap-log-level=2"]
     assert adapted["internalCertManagement"] == {"enable": True}
-    assert adapted["webhook"]["port"] == given.sandbox.ports[9443]
-    assert adapted["webhook"]["certDir"].startswith(str(given.sandbox.root))
+    assert adapted["webhook"]["port"] == server.sandbox.ports[9443]
+    assert adapted["webhook"]["certDir"].startswith(str(server.sandbox.root))
     assert adapted["leaderElection"]["resourceNamespace"] == "llm"
 
 
@@ -163,35 +164,35 @@ SERVED = {"u1": {9100: 21000, 8000: 21001}}
 
 
 def targets(endpoint: Object, scraped: Object, **spec: object) -> list[Object]:
-    made = scraping.configuration(CLUSTER, [monitoring(endpoint, **spec)], [scraped], SERVED)
-    found: list[Object] = made["scrape_configs"][0]["static_configs"]
-    return found
+    scrape = scraping.configuration(CLUSTER, [monitoring(endpoint, **spec)], [scraped], SERVED)
+    scrape_targets: list[Object] = scrape["scrape_configs"][0]["static_configs"]
+    return scrape_targets
 
 
 WANTED = {"metadata": ["pod", "container", "node"]}
 
 
 def test_a_port_by_name_adds_the_container_label() -> None:
-    found = targets({"port": "metrics"}, pod(SERVER), targetLabels=WANTED)
+    scrape_targets = targets({"port": "metrics"}, pod(SERVER), targetLabels=WANTED)
     own = {"instance": "p:metrics", "pod": "p", "node": "n1", "container": "server"}
-    assert found == [{"targets": ["127.0.0.1:21000"], "labels": LABELS | own}]
+    assert scrape_targets == [{"targets": ["127.0.0.1:21000"], "labels": LABELS | own}]
 
 
 def test_a_port_by_number_adds_no_container_label() -> None:
-    found = targets({"port": 9100}, pod(SERVER), targetLabels=WANTED)
-    assert found == [
+    scrape_targets = targets({"port": 9100}, pod(SERVER), targetLabels=WANTED)
+    assert scrape_targets == [
         {"targets": ["127.0.0.1:21000"], "labels": LABELS | {"instance": "p:9100", "pod": "p", "node": "n1"}}
     ]
 
 
 def test_the_instance_of_a_daemonset_pod_is_its_node() -> None:
-    (found,) = targets({"port": 9100}, pod(SERVER, owner="DaemonSet"))
-    assert found["labels"]["instance"] == "n1:9100"
+    (target,) = targets({"port": 9100}, pod(SERVER, owner="DaemonSet"))
+    assert target["labels"]["instance"] == "n1:9100"
 
 
 def test_labels_of_the_pod_are_carried_over() -> None:
-    (found,) = targets({"port": 9100}, pod(SERVER), targetLabels={"fromPod": [{"from": "app", "to": "model"}]})
-    assert found["labels"]["model"] == "a"
+    (target,) = targets({"port": 9100}, pod(SERVER), targetLabels={"fromPod": [{"from": "app", "to": "model"}]})
+    assert target["labels"]["model"] == "a"
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ POD = {"metadata": {"uid": "u1", "name": "p", "namespace": "sys"}, "status": {"p
 SERVED = {"u1": {9443: 21000, 8443: 21001}}
 
 
-def resolve(target: str, **given: Any) -> int | None:
-    found = {"services": [service()], "slices": [endpoint_slice()], "pods": [POD], "served": SERVED} | given
-    return egress.resolve(target, **found)
+def resolve(target: str, **changed: Any) -> int | None:
+    objects = {"services": [service()], "slices": [endpoint_slice()], "pods": [POD], "served": SERVED} | changed
+    return egress.resolve(target, **objects)
 
 
 @pytest.mark.parametrize("host", ["34.118.224.9", "hook.sys.svc", "hook.sys.svc.cluster.local"])
@@ -49,12 +49,12 @@ def test_a_pod_address_leads_to_the_pods_own_port() -> None:
 def test_each_port_of_a_service_leads_to_its_own_target() -> None:
     ports = [{"name": "hook", "port": 443}, {"name": "metrics", "port": 8443}]
     targets = [{"name": "hook", "port": 9443}, {"name": "metrics", "port": 8443}]
-    given = {"services": [service(ports=ports)], "slices": [endpoint_slice(ports=targets)]}
-    assert (resolve("hook.sys.svc:443", **given), resolve("hook.sys.svc:8443", **given)) == (21000, 21001)
+    objects = {"services": [service(ports=ports)], "slices": [endpoint_slice(ports=targets)]}
+    assert (resolve("hook.sys.svc:443", **objects), resolve("hook.sys.svc:8443", **objects)) == (21000, 21001)
 
 
 @pytest.mark.parametrize(
-    ("target", "given"),
+    ("target", "objects"),
     [
         ("34.118.224.9:80", {}),  # the Service has no such port
         ("34.118.224.10:443", {}),  # nobody's address
@@ -66,8 +66,8 @@ def test_each_port_of_a_service_leads_to_its_own_target() -> None:
         ("34.118.224.9:443", {"served": {}}),  # the pod is Ready, its process hasn't started
     ],
 )
-def test_a_target_without_a_local_process_has_no_port(target: str, given: dict[str, Any]) -> None:
-    assert resolve(target, **given) is None
+def test_a_target_without_a_local_process_has_no_port(target: str, objects: dict[str, Any]) -> None:
+    assert resolve(target, **objects) is None
 
 
 async def _ask(path: Path, request: bytes) -> bytes:
@@ -137,8 +137,8 @@ def test_a_local_port_forwards_to_the_current_process_of_a_target() -> None:
 
 
 def test_a_headless_service_is_found_by_its_name() -> None:
-    given = {"services": [service(ip="None")]}
-    assert resolve("hook.sys.svc:443", **given) == 21000
+    objects = {"services": [service(ip="None")]}
+    assert resolve("hook.sys.svc:443", **objects) == 21000
 
 
 def test_the_path_of_a_socket_may_exceed_the_kernels_limit(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ MISTAKES: list[tuple[str, Values, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("token", "inputs", "path", "text"), MISTAKES, ids=lambda one: one if isinstance(one, str) else ""
+    ("token", "inputs", "path", "text"), MISTAKES, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_inputs_that_google_refuses_fail_the_check(
     cloud: Engine, token: str, inputs: Values, path: str, text: str
@@ -278,7 +278,7 @@ def test_a_network_can_not_be_deleted_while_it_is_in_use(network: Engine) -> Non
     network.delete(ROUTER, f"projects/{PROJECT}/regions/us-central1/routers/ai", GATEWAY)
     network.delete(NETWORK, NETWORK_ID, VPC)
     # A router takes its NATs with it.
-    assert [one.kind for one in network.store.all()] == [SERVICE_ACCOUNT]
+    assert [resource.kind for resource in network.store.all()] == [SERVICE_ACCOUNT]
 
 
 def test_a_range_that_a_cluster_uses_can_not_be_changed(network: Engine) -> None:
@@ -497,7 +497,9 @@ BODIES: list[tuple[rest.Body, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "expected"), BODIES, ids=lambda one: one.type if isinstance(one, rest.Body) else "")
+@pytest.mark.parametrize(
+    ("body", "expected"), BODIES, ids=lambda body: body.type if isinstance(body, rest.Body) else ""
+)
 def test_a_body_has_the_form_of_google_s_reference(body: rest.Body, expected: dict[str, Any]) -> None:
     assert body.content == expected
     assert body.problems("body") == []

@@ -173,8 +173,8 @@ class Engine:
         return decode(self.gcp.Update(request, NO_CONTEXT).properties)
 
     def read(self, token: str, id: str, inputs: Values | None = None) -> tuple[str, Values, Values]:
-        given = struct_pb2.Struct() if inputs is None else encode(inputs)
-        answer = self.gcp.Read(proto.ReadRequest(urn=urn(token), id=id, inputs=given), NO_CONTEXT)
+        encoded = struct_pb2.Struct() if inputs is None else encode(inputs)
+        answer = self.gcp.Read(proto.ReadRequest(urn=urn(token), id=id, inputs=encoded), NO_CONTEXT)
         return answer.id, decode(answer.properties), decode(answer.inputs)
 
     def delete(self, token: str, id: str, state: Values) -> None:
@@ -626,8 +626,8 @@ def test_a_killed_creation_of_a_cluster_is_finished_by_a_read(cloud: Engine, id:
     (begun,) = cloud.store.all()
     assert begun.status == PROVISIONING
 
-    found, outputs, inputs = cloud.read(CLUSTER, id)
-    assert (found, inputs) == (CLUSTER_ID, STANDARD)
+    resource_id, outputs, inputs = cloud.read(CLUSTER, id)
+    assert (resource_id, inputs) == (CLUSTER_ID, STANDARD)
     assert outputs["endpoint"] == "127.0.0.1:34567"
     (whole,) = cloud.store.all()
     assert whole.status == RUNNING
@@ -874,14 +874,14 @@ def test_a_project_has_the_same_number_everywhere(cloud: Engine, tmp_path: Path)
 
 def test_an_existing_cluster_can_be_looked_up_and_a_missing_one_is_reported(standard: Engine) -> None:
     get = "gcp:container/getCluster:getCluster"
-    found = standard.invoke(get, name="llm-cluster", location="us-central1", project=PROJECT)
-    assert found["endpoint"] == "127.0.0.1:34567"
-    assert found["masterAuths"][0]["clusterCaCertificate"] == "Q0E="
-    assert found["workloadIdentityConfigs"] == [{"workloadPool": f"{PROJECT}.svc.id.goog"}]
-    assert found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"] == "localhost:34567"
-    assert found["enableAutopilot"] is False
+    cluster = standard.invoke(get, name="llm-cluster", location="us-central1", project=PROJECT)
+    assert cluster["endpoint"] == "127.0.0.1:34567"
+    assert cluster["masterAuths"][0]["clusterCaCertificate"] == "Q0E="
+    assert cluster["workloadIdentityConfigs"] == [{"workloadPool": f"{PROJECT}.svc.id.goog"}]
+    assert cluster["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"] == "localhost:34567"
+    assert cluster["enableAutopilot"] is False
     # NetworkPolicies hold by neither.
-    assert (found.get("datapathProvider"), found["networkPolicies"]) == (None, [])
+    assert (cluster.get("datapathProvider"), cluster["networkPolicies"]) == (None, [])
     with pytest.raises(Refused, match=r"projects/.*/clusters/none not found"):
         standard.invoke(get, name="none", location="us-central1")
 

@@ -247,7 +247,7 @@ def test_every_renamed_property_maps_to_a_field_of_google_s_description() -> Non
             schema, place = described.child(schema, place, name)
             schema = schema.get("items", schema)
         for target in filter(None, names.values()):
-            found, at = schema, place
+            schema_node, at = schema, place
             for name in target.split("."):
-                assert name in found["properties"], f"{key}: {target}"
-                found, at = described.child(found, at, name)
+                assert name in schema_node["properties"], f"{key}: {target}"
+                schema_node, at = described.child(schema_node, at, name)

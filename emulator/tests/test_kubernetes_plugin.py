@@ -127,23 +127,23 @@ def test_a_custom_resource_with_an_unknown_field_is_refused(plugin: Engine, clus
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
     }
-    cluster.kubectl("apply", "-f", "-", given=crd)
+    cluster.kubectl("apply", "-f", "-", stdin=crd)
     metadata = {"name": "w", "namespace": namespace}
     for preview in (True, False):
         with pytest.raises(Rejected, match="sise"):
             eventually_served(plugin, {"metadata": metadata, "spec": {"sise": 1}}, preview=preview)
         with pytest.raises(Rejected, match="integer"):
             eventually_served(plugin, {"metadata": metadata, "spec": {"size": "big"}}, preview=preview)
-    made = plugin.create(WIDGET, "w", {"metadata": metadata, "spec": {"size": 1}})
-    assert plugin.changes(made, {"metadata": metadata, "spec": {"size": 2}}) == ["spec.size"]
+    created = plugin.create(WIDGET, "w", {"metadata": metadata, "spec": {"size": 1}})
+    assert plugin.changes(created, {"metadata": metadata, "spec": {"size": 2}}) == ["spec.size"]
 
 
 def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Created:
     """A definition is served shortly after its creation. Until then a preview knows only the inputs."""
     for _ in range(20):
-        made = plugin.create(WIDGET, "w", inputs, preview=preview)
+        created = plugin.create(WIDGET, "w", inputs, preview=preview)
         time.sleep(0.2)
-    return made
+    return created
 
 
 def test_an_unknown_function_is_refused_by_name(plugin: Engine) -> None:
@@ -175,10 +175,10 @@ def test_secret_inputs_are_secret_in_the_state(plugin: Engine, namespace: str) -
     }
     environment = [{"name": "TOKEN", "value": Secret(CANARY)}]
     inputs["spec"]["template"]["spec"]["containers"][0]["env"] = environment
-    made = plugin.create(JOB, "j", inputs)
-    refreshed = plugin.refresh(made)
+    created = plugin.create(JOB, "j", inputs)
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
-    for shown in (made.state, refreshed.state, refreshed.inputs):
+    for shown in (created.state, refreshed.state, refreshed.inputs):
         assert CANARY not in str(shown)
     assert CANARY in str(plain(refreshed.inputs))
 
@@ -186,20 +186,20 @@ def test_secret_inputs_are_secret_in_the_state(plugin: Engine, namespace: str) -
 # ---------------------------------------------------------------------------------------------------- cluster and login
 def test_an_unreachable_cluster_is_reported_with_a_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
-    made = plugin.create(CONFIG_MAP, "c", inputs)
+    created = plugin.create(CONFIG_MAP, "c", inputs)
     nobody = cluster.kubeconfig.replace("https://127.0.0.1:", "https://127.0.0.2:")
     with cluster.plugin(kubeconfig=nobody) as away:
         previewed = away.create(CONFIG_MAP, "c", inputs, preview=True)
         assert previewed.outputs["metadata"]["name"] == "c", "a preview does without"
         with pytest.raises(Rejected, match="PULUMI_K8S_DELETE_UNREACHABLE=true"):
-            away.refresh(made)
+            away.refresh(created)
         with pytest.raises(Rejected, match="PULUMI_K8S_DELETE_UNREACHABLE=true"):
-            away.delete(made)
+            away.delete(created)
         with pytest.raises(Rejected, match="unreachable"):
             away.create(CONFIG_MAP, "c2", inputs)
     with cluster.plugin(kubeconfig=nobody, deleteUnreachable="true") as away:
-        assert away.refresh(made) is None
-        away.delete(made)
+        assert away.refresh(created) is None
+        away.delete(created)
 
 
 def test_a_missing_login_plugin_is_reported(cluster: Cluster) -> None:
@@ -213,21 +213,21 @@ def test_a_release_is_installed_upgraded_read_and_removed(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     inputs = release(chart, namespace, values={"unused": Secret(CANARY)})
-    made = plugin.create(RELEASE, "app", inputs)
+    created = plugin.create(RELEASE, "app", inputs)
     status = {"name": "app", "namespace": namespace, "chart": "app", "version": "1.2.3", "appVersion": "7"}
-    assert made.outputs["status"] == {**status, "revision": 1, "status": "deployed"}
-    assert made.outputs["resourceNames"] == {"Deployment.apps/apps/v1": ["app"]}
-    assert CANARY not in str(made.state)
-    assert plugin.changes(made, inputs) == []
-    refreshed = plugin.refresh(made)
+    assert created.outputs["status"] == {**status, "revision": 1, "status": "deployed"}
+    assert created.outputs["resourceNames"] == {"Deployment.apps/apps/v1": ["app"]}
+    assert CANARY not in str(created.state)
+    assert plugin.changes(created, inputs) == []
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
     assert plugin.changes(refreshed, inputs) == []
-    assert plugin.diff(made, inputs | {"namespace": "default"}).replaces == ["namespace"]
+    assert plugin.diff(created, inputs | {"namespace": "default"}).replaces == ["namespace"]
     with pytest.raises(Rejected, match="cannot re-use a name that is still in use"):
         plugin.create(RELEASE, "app", inputs)
-    updated = plugin.update(made, inputs | {"values": {"used": 1}})
+    updated = plugin.update(created, inputs | {"values": {"used": 1}})
     assert updated.outputs["status"]["revision"] == 2
-    imported = plugin.read(RELEASE, "app", made.id)
+    imported = plugin.read(RELEASE, "app", created.id)
     assert imported is not None
     assert plain(imported.inputs)["values"] == {"used": 1}
     plugin.delete(updated)
@@ -263,15 +263,15 @@ def test_a_release_may_create_its_namespace_and_skip_the_wait(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
     inputs = release(chart, f"{namespace}-own", createNamespace=True, skipAwait=True, **NOWHERE)
-    made = plugin.create(RELEASE, "app", inputs)
-    plugin.delete(made)
+    created = plugin.create(RELEASE, "app", inputs)
+    plugin.delete(created)
     assert f"{namespace}-own" in cluster.kubectl("get", "namespace", "-o", "name"), "helm leaves it behind"
 
 
 def helm_of(engine: Engine) -> list[int]:
     """The helm processes below a plugin."""
-    found = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in found.splitlines()]
+    processes = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in processes.splitlines()]
     return [int(pid) for pid, parent, args in rows if int(parent) == engine.process.pid and "helm" in args]
 
 
@@ -316,16 +316,18 @@ def test_an_interrupted_release_is_refused_until_helms_record_is_deleted(
     with pytest.raises(Rejected, match="cannot re-use a name that is still in use"):
         plugin.create(RELEASE, "app", inputs)
     settle("pending-install")
-    made = plugin.create(RELEASE, "app", inputs | NOWHERE | {"skipAwait": True})  # takes over what the killed one made
-    assert made.outputs["status"]["status"] == "deployed"
-    killed_while(cluster, "pending-upgrade", namespace, lambda e: e.update(made, inputs | NOWHERE))
-    refreshed = plugin.refresh(made)
+    created = plugin.create(
+        RELEASE, "app", inputs | NOWHERE | {"skipAwait": True}
+    )  # takes over what the killed one made
+    assert created.outputs["status"]["status"] == "deployed"
+    killed_while(cluster, "pending-upgrade", namespace, lambda e: e.update(created, inputs | NOWHERE))
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
     assert refreshed.outputs["status"]["status"] == "pending-upgrade"
     with pytest.raises(Rejected, match="in progress"):
-        plugin.update(made, inputs)
+        plugin.update(created, inputs)
     settle("pending-upgrade")
-    assert plugin.update(made, inputs).outputs["status"]["status"] == "deployed"
+    assert plugin.update(created, inputs).outputs["status"]["status"] == "deployed"
 
 
 # ----------------------------------------------------------------------------------------------------- cancel and end

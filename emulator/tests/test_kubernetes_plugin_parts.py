@@ -103,8 +103,8 @@ def test_a_custom_resource_is_not_taken_for_a_built_in_kind(token: str, known: b
 
 # ------------------------------------------------------------------------------------------------------------- objects
 def difference(old: Any, new: Any, *, typed: bool = True) -> dict[str, str]:
-    found = objects.differences(old, new, typed=typed)
-    return {objects.path_text(path): kind for path, kind in found.items()}
+    differences = objects.differences(old, new, typed=typed)
+    return {objects.path_text(path): kind for path, kind in differences.items()}
 
 
 def test_quantities_are_compared_by_value_only_in_built_in_kinds() -> None:

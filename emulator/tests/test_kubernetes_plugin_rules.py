@@ -125,9 +125,9 @@ def changed(inputs: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_only_properties_that_cannot_change_in_place_replace(
     plugin: Engine, namespace: str, token: str, inputs: Any, path: str, value: Any, replaces: bool
 ) -> None:
-    given = inputs(namespace, annotations={SKIP_AWAIT: "true"})
-    made = plugin.create(token, "r", given)
-    diff = plugin.diff(made, changed(given, path, value))
+    properties = inputs(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(token, "r", properties)
+    diff = plugin.diff(created, changed(properties, path, value))
     assert diff.detailedDiff, "the change was not seen"
     assert bool(diff.replaces) == replaces
     fixed_name_stays = replaces and path not in ("metadata.name", "metadata.namespace")
@@ -135,19 +135,19 @@ def test_only_properties_that_cannot_change_in_place_replace(
 
 
 def test_an_autonamed_replacement_is_created_before_the_old_object_is_deleted(plugin: Engine, namespace: str) -> None:
-    given = config_map(namespace, "")
-    made = plugin.create(CONFIG_MAP, "auto", given)
-    assert re.fullmatch(r"auto-[0-9a-f]{8}", made.outputs["metadata"]["name"])
-    diff = plugin.diff(made, changed(given, "data", {"a": "2"}))
+    properties = config_map(namespace, "")
+    created = plugin.create(CONFIG_MAP, "auto", properties)
+    assert re.fullmatch(r"auto-[0-9a-f]{8}", created.outputs["metadata"]["name"])
+    diff = plugin.diff(created, changed(properties, "data", {"a": "2"}))
     assert diff.replaces
     assert not diff.deleteBeforeReplace
 
 
 def test_an_object_keeps_its_generated_name(plugin: Engine, namespace: str) -> None:
-    given = config_map(namespace, "")
-    made = plugin.create(CONFIG_MAP, "kept", given)
-    again = plugin.check(CONFIG_MAP, "kept", changed(given, "data", {"a": "2"}), made.inputs)
-    assert plain(again)["metadata"]["name"] == made.outputs["metadata"]["name"]
+    properties = config_map(namespace, "")
+    created = plugin.create(CONFIG_MAP, "kept", properties)
+    again = plugin.check(CONFIG_MAP, "kept", changed(properties, "data", {"a": "2"}), created.inputs)
+    assert plain(again)["metadata"]["name"] == created.outputs["metadata"]["name"]
 
 
 def test_only_the_cluster_identifier_decides_whether_the_cluster_is_replaced(plugin: Engine, cluster: Cluster) -> None:
@@ -164,85 +164,85 @@ def test_only_the_cluster_identifier_decides_whether_the_cluster_is_replaced(plu
 # -------------------------------------------------------------------------------------------------------------- churn
 @pytest.mark.parametrize(("token", "inputs"), [(CONFIG_MAP, config_map), (DEPLOYMENT, deployment), (JOB, job)])
 def test_a_second_up_changes_nothing(plugin: Engine, namespace: str, token: str, inputs: Any) -> None:
-    given = inputs(namespace, annotations={SKIP_AWAIT: "true"})
-    made = plugin.create(token, "s", given)
-    assert plugin.changes(made, given) == []
-    refreshed = plugin.refresh(made)
+    properties = inputs(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(token, "s", properties)
+    assert plugin.changes(created, properties) == []
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
-    assert plugin.changes(refreshed, given) == []
+    assert plugin.changes(refreshed, properties) == []
 
 
 def test_string_data_of_a_secret_equals_its_stored_form(plugin: Engine, namespace: str) -> None:
-    given = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": Secret("hf_canary")}}
-    made = plugin.create(SECRET, "t", given)
-    assert plugin.changes(made, given) == []
-    refreshed = plugin.refresh(made)
+    properties = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": Secret("hf_canary")}}
+    created = plugin.create(SECRET, "t", properties)
+    assert plugin.changes(created, properties) == []
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
-    assert plugin.changes(refreshed, given) == []
-    assert plugin.changes(refreshed, changed(given, "stringData", {"token": Secret("hf_other")}))
+    assert plugin.changes(refreshed, properties) == []
+    assert plugin.changes(refreshed, changed(properties, "stringData", {"token": Secret("hf_other")}))
 
 
 def test_the_contents_of_a_secret_are_secret_in_the_state(plugin: Engine, namespace: str) -> None:
-    given = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": "hf_canary"}}
-    made = plugin.create(SECRET, "t", given)
-    assert isinstance(made.state["data"], Secret)
-    assert isinstance(made.inputs["stringData"], Secret)
-    assert isinstance(made.state["__inputs"]["stringData"], Secret)
+    properties = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": "hf_canary"}}
+    created = plugin.create(SECRET, "t", properties)
+    assert isinstance(created.state["data"], Secret)
+    assert isinstance(created.inputs["stringData"], Secret)
+    assert isinstance(created.state["__inputs"]["stringData"], Secret)
 
 
 def test_a_refresh_shows_drift(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = config_map(namespace)
-    made = plugin.create(CONFIG_MAP, "c", given)
+    properties = config_map(namespace)
+    created = plugin.create(CONFIG_MAP, "c", properties)
     cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"data":{"a":"changed"}}')
-    refreshed = plugin.refresh(made)
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
     assert refreshed.inputs["data"] == {"a": "changed"}
-    assert plugin.changes(refreshed, given) == ["data.a"]
+    assert plugin.changes(refreshed, properties) == ["data.a"]
 
 
 def test_fields_that_others_add_are_no_drift(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = config_map(namespace)
-    made = plugin.create(CONFIG_MAP, "c", given)
+    properties = config_map(namespace)
+    created = plugin.create(CONFIG_MAP, "c", properties)
     cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"data":{"b":"theirs"}}')
     cluster.kubectl("label", "configmap", "c", "-n", namespace, "theirs=yes")
-    refreshed = plugin.refresh(made)
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
-    assert plugin.changes(refreshed, given) == []
+    assert plugin.changes(refreshed, properties) == []
 
 
 def test_an_ignored_field_is_left_to_the_controller_that_owns_it(
     plugin: Engine, cluster: Cluster, namespace: str
 ) -> None:
-    given = job(namespace, annotations={SKIP_AWAIT: "true"})
-    made = plugin.create(JOB, "j", given)
+    properties = job(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(JOB, "j", properties)
     cluster.kubectl("patch", "job", "j", "-n", namespace, "--field-manager=queue", "-p", '{"spec":{"suspend":false}}')
-    refreshed = plugin.refresh(made)
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
-    assert plugin.changes(refreshed, given) == ["spec.suspend"]
-    assert plugin.changes(refreshed, given, ["spec.suspend"]) == []
-    labelled = changed(given, "metadata.labels", {"x": "y"})
+    assert plugin.changes(refreshed, properties) == ["spec.suspend"]
+    assert plugin.changes(refreshed, properties, ["spec.suspend"]) == []
+    labelled = changed(properties, "metadata.labels", {"x": "y"})
     updated = plugin.update(refreshed, labelled, ignore=["spec.suspend"])
     assert updated.outputs["spec"]["suspend"] is False
     assert updated.outputs["metadata"]["labels"]["x"] == "y"
 
 
 def test_a_field_of_another_manager_is_only_taken_with_force(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
-    made = plugin.create(DEPLOYMENT, "d", given)
+    properties = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(DEPLOYMENT, "d", properties)
     cluster.kubectl("scale", "deployment", "d", "-n", namespace, "--replicas=2")
     with pytest.raises((Rejected, Unready), match=r"(?s)conflict.*kubectl.*replicas|conflict.*replicas.*kubectl"):
-        plugin.update(made, changed(given, "spec.replicas", 3))
-    forced = changed(given, "spec.replicas", 3)
+        plugin.update(created, changed(properties, "spec.replicas", 3))
+    forced = changed(properties, "spec.replicas", 3)
     forced["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
-    assert plugin.update(made, forced).outputs["spec"]["replicas"] == 3
+    assert plugin.update(created, forced).outputs["spec"]["replicas"] == 3
 
 
 def test_an_edit_by_kubectl_is_overwritten_by_the_next_update(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
-    made = plugin.create(DEPLOYMENT, "d", given)
+    properties = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(DEPLOYMENT, "d", properties)
     patch = '{"spec":{"replicas":2,"minReadySeconds":7}}'
     cluster.kubectl("patch", "deployment", "d", "-n", namespace, "-p", patch)
-    updated = plugin.update(made, changed(given, "spec.replicas", 3))
+    updated = plugin.update(created, changed(properties, "spec.replicas", 3))
     assert updated.outputs["spec"]["replicas"] == 3
     assert "minReadySeconds" not in updated.outputs["spec"], "what only kubectl wrote goes with its fields"
 
@@ -273,9 +273,9 @@ def test_a_preview_shows_objects_whose_kind_or_namespace_does_not_exist_yet(plug
 def test_a_preview_changes_nothing(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     plugin.create(CONFIG_MAP, "c", config_map(namespace), preview=True)
     assert "c" not in cluster.kubectl("get", "configmap", "-n", namespace, "-o", "name").split("/")
-    made = plugin.create(DEPLOYMENT, "d", deployment(namespace, annotations={SKIP_AWAIT: "true"}))
+    created = plugin.create(DEPLOYMENT, "d", deployment(namespace, annotations={SKIP_AWAIT: "true"}))
     wanted = deployment(namespace, replicas=2, annotations={SKIP_AWAIT: "true"})
-    assert plugin.update(made, wanted, preview=True).outputs["spec"]["replicas"] == 2
+    assert plugin.update(created, wanted, preview=True).outputs["spec"]["replicas"] == 2
     assert cluster.kubectl("get", "deployment", "d", "-n", namespace, "-o", "jsonpath={.spec.replicas}") == "1"
 
 
@@ -288,14 +288,14 @@ def test_a_create_waits_for_its_namespace(plugin: Engine, cluster: Cluster, name
 
 # ------------------------------------------------------------------------------------------------------------ waiting
 def test_the_wait_for_a_deployment_ends_when_its_replicas_are_available(plugin: Engine, namespace: str) -> None:
-    made = plugin.create(DEPLOYMENT, "d", deployment(namespace, replicas=2), timeout=30)
-    assert made.outputs["status"]["availableReplicas"] == 2
+    created = plugin.create(DEPLOYMENT, "d", deployment(namespace, replicas=2), timeout=30)
+    assert created.outputs["status"]["availableReplicas"] == 2
 
 
 def test_an_unready_deployment_fails_at_its_timeout_and_is_recorded(plugin: Engine, namespace: str) -> None:
-    given = changed(deployment(namespace), "spec.template.spec.nodeSelector", {"no": "where"})
+    properties = changed(deployment(namespace), "spec.template.spec.nodeSelector", {"no": "where"})
     with pytest.raises(Unready, match=r"(?i)pod") as unready:
-        plugin.create(DEPLOYMENT, "d", given, timeout=3)
+        plugin.create(DEPLOYMENT, "d", properties, timeout=3)
     assert unready.value.made.id == f"{namespace}/d"
     with pytest.raises(Unready):
         plugin.refresh(unready.value.made)
@@ -315,8 +315,8 @@ def test_a_suspended_job_fails_at_its_timeout(plugin: Engine, namespace: str) ->
 
 def test_skip_await_skips_the_wait_for_a_suspended_job(plugin: Engine, namespace: str) -> None:
     began = time.monotonic()
-    made = plugin.create(JOB, "j", job(namespace, annotations={SKIP_AWAIT: "true"}))
-    assert plugin.refresh(made) is not None, "nor in a refresh"
+    created = plugin.create(JOB, "j", job(namespace, annotations={SKIP_AWAIT: "true"}))
+    assert plugin.refresh(created) is not None, "nor in a refresh"
     assert time.monotonic() - began < 3
 
 
@@ -326,9 +326,9 @@ def test_wait_for_replaces_the_rule_of_the_kind(plugin: Engine, namespace: str) 
         "spec.template.spec.nodeSelector",
         {"no": "where"},
     )
-    made = plugin.create(DEPLOYMENT, "d", unschedulable, timeout=20)
+    created = plugin.create(DEPLOYMENT, "d", unschedulable, timeout=20)
     with pytest.raises(Unready):  # a refresh looks at the Deployment by the kind's own rule
-        plugin.refresh(made)
+        plugin.refresh(created)
 
 
 @pytest.mark.parametrize(
@@ -357,49 +357,49 @@ def test_wait_for_is_met(plugin: Engine, namespace: str, expression: str) -> Non
 
 
 def test_a_service_gets_some_seconds_for_its_endpoints_and_a_headless_one_none(plugin: Engine, namespace: str) -> None:
-    given = {
+    properties = {
         "metadata": {"name": "s", "namespace": namespace},
         "spec": {"selector": {"a": "b"}, "ports": [{"port": 1}]},
     }
     began = time.monotonic()
-    plugin.create(SERVICE, "h", changed(changed(given, "metadata.name", "h"), "spec.clusterIP", "None"))
+    plugin.create(SERVICE, "h", changed(changed(properties, "metadata.name", "h"), "spec.clusterIP", "None"))
     assert time.monotonic() - began < 3
-    plugin.create(SERVICE, "s", given)
+    plugin.create(SERVICE, "s", properties)
     assert 8 < time.monotonic() - began < 20
 
 
 # ----------------------------------------------------------------------------------------------------------- deleting
 def test_a_deletion_is_awaited(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = config_map(
+    properties = config_map(
         namespace, annotations={SKIP_AWAIT: "true"}
     )  # of no avail: a ConfigMap is none of the kinds that heed it
-    given["metadata"]["finalizers"] = ["example.com/held"]
-    made = plugin.create(CONFIG_MAP, "c", given)
+    properties["metadata"]["finalizers"] = ["example.com/held"]
+    created = plugin.create(CONFIG_MAP, "c", properties)
     release = ("patch", "configmap", "c", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
     threading.Timer(2, cluster.kubectl, release).start()
     began = time.monotonic()
-    plugin.delete(made)
+    plugin.delete(created)
     assert time.monotonic() - began > 1.5
-    assert plugin.refresh(made) is None
+    assert plugin.refresh(created) is None
 
 
 def test_a_blocked_deletion_fails_at_its_timeout(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = config_map(namespace)
-    given["metadata"]["finalizers"] = ["example.com/held"]
-    made = plugin.create(CONFIG_MAP, "c", given)
+    properties = config_map(namespace)
+    properties["metadata"]["finalizers"] = ["example.com/held"]
+    created = plugin.create(CONFIG_MAP, "c", properties)
     try:
         with pytest.raises((Rejected, Unready)):
-            plugin.delete(made, timeout=2)
+            plugin.delete(created, timeout=2)
     finally:
         cluster.kubectl("patch", "configmap", "c", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
 
 
 def test_skip_await_skips_the_wait_for_the_deletion_of_a_job(plugin: Engine, cluster: Cluster, namespace: str) -> None:
-    given = job(namespace, annotations={SKIP_AWAIT: "true"})
-    given["metadata"]["finalizers"] = ["example.com/held"]
-    made = plugin.create(JOB, "j", given)
+    properties = job(namespace, annotations={SKIP_AWAIT: "true"})
+    properties["metadata"]["finalizers"] = ["example.com/held"]
+    created = plugin.create(JOB, "j", properties)
     began = time.monotonic()
-    plugin.delete(made)
+    plugin.delete(created)
     assert time.monotonic() - began < 3
     cluster.kubectl("patch", "job", "j", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
 
@@ -407,26 +407,26 @@ def test_skip_await_skips_the_wait_for_the_deletion_of_a_job(plugin: Engine, clu
 def test_a_missing_object_is_dropped_by_a_refresh_and_deleted_without_error(
     plugin: Engine, cluster: Cluster, namespace: str
 ) -> None:
-    made = plugin.create(CONFIG_MAP, "c", config_map(namespace))
+    created = plugin.create(CONFIG_MAP, "c", config_map(namespace))
     cluster.kubectl("delete", "configmap", "c", "-n", namespace)
-    assert plugin.refresh(made) is None
-    plugin.delete(made)
+    assert plugin.refresh(created) is None
+    plugin.delete(created)
 
 
 def test_an_object_without_its_definition_is_missing(plugin: Engine) -> None:
-    made = Created(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
-    made.state["metadata"] = {"name": "q"}
-    assert plugin.refresh(made) is None
-    plugin.delete(made)
+    created = Created(QUEUE, "q", "q", {}, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue"})
+    created.state["metadata"] = {"name": "q"}
+    assert plugin.refresh(created) is None
+    plugin.delete(created)
 
 
 def test_an_import_reads_the_live_object(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
-    found = plugin.read(CONFIG_MAP, "c", f"{namespace}/c")
-    assert found is not None
-    assert found.inputs["data"] == {"a": "1"}
-    assert not {"uid", "managedFields", "resourceVersion", "creationTimestamp"} & found.inputs["metadata"].keys()
-    assert plugin.changes(found, {"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "1"}}) == []
+    imported = plugin.read(CONFIG_MAP, "c", f"{namespace}/c")
+    assert imported is not None
+    assert imported.inputs["data"] == {"a": "1"}
+    assert not {"uid", "managedFields", "resourceVersion", "creationTimestamp"} & imported.inputs["metadata"].keys()
+    assert plugin.changes(imported, {"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "1"}}) == []
     assert plugin.read(NAMESPACE, "none", "never-made") is None
 
 
@@ -436,11 +436,11 @@ def test_a_cluster_that_did_not_answer_at_first_stays_unreachable_for_that_proce
 ) -> None:
     # The administrator's: the login of Google Cloud is for the cluster's own address.
     kubeconfig = (cluster.emulator.state / "clusters" / "rules" / "kubeconfig").read_text()
-    found = re.search(r"https://127\.0\.0\.1:(\d+)", kubeconfig)
-    assert found
+    match = re.search(r"https://127\.0\.0\.1:(\d+)", kubeconfig)
+    assert match
     port = free_port()
-    late = kubeconfig.replace(found[0], f"https://127.0.0.1:{port}")
-    with cluster.plugin(kubeconfig=late) as early, forwarded(port, int(found[1])):
+    late = kubeconfig.replace(match[0], f"https://127.0.0.1:{port}")
+    with cluster.plugin(kubeconfig=late) as early, forwarded(port, int(match[1])):
         with pytest.raises(Rejected, match="configured Kubernetes cluster is unreachable"):
             early.create(CONFIG_MAP, "c", config_map(namespace))
         with cluster.plugin(kubeconfig=late) as later:
@@ -488,9 +488,9 @@ def test_a_failed_release_is_read_with_its_status(plugin: Engine, namespace: str
 def test_a_pending_release_is_read_with_its_status_and_not_upgraded(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
-    made = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
+    created = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
     relabel(cluster, namespace, "pending-upgrade")
-    refreshed = plugin.refresh(made)
+    refreshed = plugin.refresh(created)
     assert refreshed is not None
     assert refreshed.outputs["status"]["status"] == "pending-upgrade"
     with pytest.raises((Rejected, Unready), match="in progress"):
@@ -505,28 +505,28 @@ def relabel(cluster: Cluster, namespace: str, status: str) -> None:
     record["info"]["status"] = status
     secret["data"]["release"] = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
     secret["metadata"]["labels"]["status"] = status
-    cluster.kubectl("replace", "-f", "-", given=secret)
+    cluster.kubectl("replace", "-f", "-", stdin=secret)
 
 
 def test_deleting_a_missing_release_fails_and_a_refresh_drops_it(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
-    made = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
+    created = plugin.create(RELEASE, "app", release(chart, namespace, skipAwait=True))
     cluster.kubectl("delete", "secret", "-n", namespace, "-l", "owner=helm")
     with pytest.raises(Rejected, match="release: not found"):
-        plugin.delete(made)
-    assert plugin.refresh(made) is None
+        plugin.delete(created)
+    assert plugin.refresh(created) is None
 
 
 # ------------------------------------------------------------------------------------------------------------ refusing
 def test_an_update_of_an_object_that_was_deleted_by_hand_is_refused(
     plugin: Engine, cluster: Cluster, namespace: str
 ) -> None:
-    given = deployment(namespace, annotations={SKIP_AWAIT: "true"})
-    made = plugin.create(DEPLOYMENT, "d", given)
+    properties = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(DEPLOYMENT, "d", properties)
     cluster.kubectl("delete", "deployment", "d", "-n", namespace)
     with pytest.raises(Rejected, match=r'deployments\.apps "d" not found'):
-        plugin.update(made, changed(given, "spec.replicas", 2))
+        plugin.update(created, changed(properties, "spec.replicas", 2))
 
 
 @pytest.mark.parametrize(

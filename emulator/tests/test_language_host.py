@@ -28,8 +28,8 @@ time.sleep(600)
 def project(tmp_path: Path) -> Project:
     project = Project(tmp_path / "a project", tmp_path / "state")
     project.write("Pulumi.yaml", "name: sample\nruntime: python\n")
-    status, said = project.pulumi("stack", "init", "dev")
-    assert status == 0, said
+    status, output = project.pulumi("stack", "init", "dev")
+    assert status == 0, output
     return project
 
 
@@ -58,34 +58,34 @@ def test_the_output_and_the_resources_of_a_program_reach_the_user(project: Proje
         "pulumi.export('greeting', pulumi.Config().require('greeting'))\n",
     )
     project.pulumi("config", "set", "greeting", "good morning")
-    status, said = project.up()
-    assert status == 0, said
-    assert "on standard output" in said
-    assert "on standard error" in said
-    assert "warning" not in said  # such as of a plugin taken from PATH
+    status, output = project.up()
+    assert status == 0, output
+    assert "on standard output" in output
+    assert "on standard error" in output
+    assert "warning" not in output  # such as of a plugin taken from PATH
     assert project.output("greeting") == "good morning"
 
 
 def test_a_program_that_raises_shows_its_own_error_and_no_other(project: Project) -> None:
     project.write("__main__.py", "raise ValueError('the moon is full')\n")
-    status, said = project.up()
+    status, output = project.up()
     assert status != 0
-    assert "ValueError: the moon is full" in said
-    assert "language_host" not in said
+    assert "ValueError: the moon is full" in output
+    assert "language_host" not in output
 
 
 def test_a_program_that_exits_silently_with_an_error_fails(project: Project) -> None:
     project.write("__main__.py", "import os\nos._exit(7)\n")
-    status, said = project.up()
+    status, output = project.up()
     assert status != 0
-    assert "exit status 7" in said
+    assert "exit status 7" in output
 
 
 def test_a_program_can_not_import_this_projects_modules(project: Project) -> None:
     project.write("__main__.py", "import catalog\n")
-    status, said = project.up()
+    status, output = project.up()
     assert status != 0
-    assert "No module named 'catalog'" in said
+    assert "No module named 'catalog'" in output
 
 
 def test_the_virtualenv_of_the_project_is_used(project: Project) -> None:
@@ -95,16 +95,16 @@ def test_the_virtualenv_of_the_project_is_used(project: Project) -> None:
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
     project.write("Pulumi.yaml", "name: sample\nruntime: {name: python, options: {virtualenv: venv}}\n")
     project.write("__main__.py", "import sys, pulumi\npulumi.export('prefix', sys.prefix)\n")
-    status, said = project.up()
-    assert status == 0, said
+    status, output = project.up()
+    assert status == 0, output
     assert project.output("prefix") == str(environment)
 
 
 def test_a_missing_virtualenv_is_ignored(project: Project) -> None:
     project.write("Pulumi.yaml", "name: sample\nruntime: {name: python, options: {virtualenv: venv}}\n")
     project.write("__main__.py", "import sys, pulumi\npulumi.export('prefix', sys.prefix)\n")
-    status, said = project.up()
-    assert status == 0, said
+    status, output = project.up()
+    assert status == 0, output
     assert project.output("prefix") == sys.prefix
 
 
@@ -133,10 +133,10 @@ def test_an_interrupted_up_ends_without_a_traceback(project: Project) -> None:
     engine = project.start("up", "--yes", "--skip-preview")
     pids = project.running()
     engine.send_signal(signal.SIGINT)
-    said, _ = engine.communicate(timeout=20)
+    output, _ = engine.communicate(timeout=20)
     assert engine.returncode != 0
-    assert "Traceback" not in said
-    assert "KeyboardInterrupt" not in said
+    assert "Traceback" not in output
+    assert "KeyboardInterrupt" not in output
     assert survivors(pids) == []
 
 
@@ -170,8 +170,8 @@ def test_a_plugin_of_components_runs_and_ends_with_the_engine(project: Project) 
         "        super().__init__('parts:index:Part', name, {'size': size, 'doubled': None}, None, True)\n"
         "pulumi.export('doubled', Part('one', 21).doubled)\n",
     )
-    status, said = project.up()
-    assert status == 0, said
+    status, output = project.up()
+    assert status == 0, output
     assert project.output("doubled") == "42"
     assert survivors([int((project.folder / "parts" / "pid").read_text())]) == []
 
@@ -205,9 +205,9 @@ def test_a_policy_pack_refuses_a_violation(project: Project, tmp_path: Path) -> 
     )
     program = "import pulumi\npulumi.ComponentResource('sample:index:Thing', '{}')\n"
     project.write("__main__.py", program.format("allowed"))
-    status, said = project.pulumi("preview", "--policy-pack", str(pack))
-    assert status == 0, said
+    status, output = project.pulumi("preview", "--policy-pack", str(pack))
+    assert status == 0, output
     project.write("__main__.py", program.format("forbidden"))
-    status, said = project.pulumi("preview", "--policy-pack", str(pack))
+    status, output = project.pulumi("preview", "--policy-pack", str(pack))
     assert status != 0
-    assert "this name is forbidden" in said
+    assert "this name is forbidden" in output

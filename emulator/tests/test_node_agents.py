@@ -29,8 +29,8 @@ def shape_of(machine_type: str) -> NodeShape:
 def placed_on(node: dict[str, Any]) -> Counter[str]:
     """The requests of the DaemonSets that run on a node, from the objects themselves."""
     total: Counter[str] = Counter()
-    for one in node_agents.daemon_sets():
-        pod = {"metadata": {"namespace": "kube-system"}, "spec": one["spec"]["template"]["spec"]}
+    for daemon_set in node_agents.daemon_sets():
+        pod = {"metadata": {"namespace": "kube-system"}, "spec": daemon_set["spec"]["template"]["spec"]}
         plenty = dict.fromkeys(("cpu", "memory", "pods"), Fraction(10**15))
         if fit.refusal(pod, node, plenty) is None:
             total.update({key: amount for key, amount in fit.requests(pod).items() if key != "pods"})
@@ -59,6 +59,9 @@ def test_pods_of_the_daemonsets_are_recognized_by_their_owner() -> None:
     def pod(namespace: str, owner: str) -> dict[str, Any]:
         return {"metadata": {"namespace": namespace, "ownerReferences": [{"kind": "DaemonSet", "name": owner}]}}
 
-    assert all(node_agents.is_agent(pod("kube-system", one["metadata"]["name"])) for one in node_agents.daemon_sets())
+    assert all(
+        node_agents.is_agent(pod("kube-system", daemon_set["metadata"]["name"]))
+        for daemon_set in node_agents.daemon_sets()
+    )
     assert not node_agents.is_agent(pod("llm", "gke-node-agents"))
     assert not node_agents.is_agent(pod("kube-system", "node-exporter"))

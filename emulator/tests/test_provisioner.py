@@ -69,8 +69,8 @@ def nodes_of(pool: PoolRecord, count: int, cluster: ClusterRecord = STANDARD) ->
 
 def test_a_pool_grows_for_its_waiting_pods_up_to_its_maximum() -> None:
     plan = planner.plan(STANDARD, [SYSTEM_POOL, GPU_POOL], [], [l4_pod(f"p{n}") for n in range(4)])
-    assert [nodes.pool_of(made.node) for made in plan.new_nodes] == ["gpu"] * 3
-    assert [made.pod for made in plan.new_nodes] == ["p0", "p1", "p2"]
+    assert [nodes.pool_of(new_node.node) for new_node in plan.new_nodes] == ["gpu"] * 3
+    assert [new_node.pod for new_node in plan.new_nodes] == ["p0", "p1", "p2"]
     assert "gpu: max node group size reached (3)" in plan.refused["p3"]
 
 
@@ -78,7 +78,7 @@ def test_new_nodes_are_spread_over_the_zones_of_the_pool() -> None:
     present = nodes_of(GPU_POOL, 1)
     pods = [l4_pod("old", on=present[0]["metadata"]["name"]), l4_pod("p0"), l4_pod("p1")]
     plan = planner.plan(STANDARD, [GPU_POOL], present, pods)
-    assert sorted(nodes.label(n, ZONE) for n in [*present, *(made.node for made in plan.new_nodes)]) == [
+    assert sorted(nodes.label(n, ZONE) for n in [*present, *(new_node.node for new_node in plan.new_nodes)]) == [
         ZONES[0],
         *ZONES,
     ]
@@ -135,8 +135,8 @@ def test_a_gated_pod_gets_no_node() -> None:
 
 
 def test_autopilot_creates_the_smallest_machine_that_fits() -> None:
-    made = planner.plan(AUTOPILOT, [], [], [l4_pod("one", gpus=1), l4_pod("two"), pod("cpu")]).new_nodes
-    machines = {new.pod: nodes.label(new.node, "node.kubernetes.io/instance-type") for new in made}
+    new_nodes = planner.plan(AUTOPILOT, [], [], [l4_pod("one", gpus=1), l4_pod("two"), pod("cpu")]).new_nodes
+    machines = {new.pod: nodes.label(new.node, "node.kubernetes.io/instance-type") for new in new_nodes}
     assert machines["two"] == "g2-standard-24"
     assert machines["cpu"].startswith("e2-")
     # The first pod gets its node before the second one is planned.
@@ -144,8 +144,10 @@ def test_autopilot_creates_the_smallest_machine_that_fits() -> None:
 
 
 def test_autopilot_creates_a_spot_node_for_a_pod_that_selects_one() -> None:
-    made = planner.plan(AUTOPILOT, [], [], [l4_pod("p", nodeSelector={"cloud.google.com/gke-spot": "true"})]).new_nodes
-    assert nodes.label(made[0].node, "cloud.google.com/gke-provisioning") == "spot"
+    new_nodes = planner.plan(
+        AUTOPILOT, [], [], [l4_pod("p", nodeSelector={"cloud.google.com/gke-spot": "true"})]
+    ).new_nodes
+    assert nodes.label(new_nodes[0].node, "cloud.google.com/gke-provisioning") == "spot"
 
 
 @pytest.mark.parametrize(
@@ -238,23 +240,23 @@ def of_class(
 
 
 def provisioning(plan: planner.Plan) -> list[str]:
-    return [nodes.label(made.node, GKE_PROVISIONING) for made in plan.new_nodes]
+    return [nodes.label(new_node.node, GKE_PROVISIONING) for new_node in plan.new_nodes]
 
 
 @pytest.mark.parametrize("cluster", [STANDARD, AUTOPILOT])
 def test_a_node_of_a_class_has_its_first_priority_and_its_label(cluster: ClusterRecord) -> None:
     plan = of_class([class_pod("p")], cluster=cluster)
-    (made,) = plan.new_nodes
+    (new_node,) = plan.new_nodes
     assert provisioning(plan) == ["spot"]
-    assert nodes.pool_of(made.node).startswith("nap-g2-standard-24-spot-gpu2-")
-    assert nodes.label(made.node, COMPUTE_CLASS) == "cheap"
-    assert {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"} in made.node["spec"]["taints"]
+    assert nodes.pool_of(new_node.node).startswith("nap-g2-standard-24-spot-gpu2-")
+    assert nodes.label(new_node.node, COMPUTE_CLASS) == "cheap"
+    assert {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"} in new_node.node["spec"]["taints"]
 
 
 def test_each_replica_gets_its_own_node() -> None:
     plan = of_class([class_pod("p0"), class_pod("p1")])
-    assert len({made.node["metadata"]["name"] for made in plan.new_nodes}) == 2
-    assert len({nodes.pool_of(made.node) for made in plan.new_nodes}) == 1
+    assert len({new_node.node["metadata"]["name"] for new_node in plan.new_nodes}) == 2
+    assert len({nodes.pool_of(new_node.node) for new_node in plan.new_nodes}) == 1
 
 
 def test_without_spot_capacity_the_next_priority_is_used() -> None:
@@ -285,7 +287,7 @@ def test_a_class_without_pool_creation_uses_existing_pools() -> None:
     taint = {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"}
     own = PoolRecord(**{**vars(GPU_POOL), "labels": {COMPUTE_CLASS: "cheap"}, "taints": [taint]})
     plan = planner.plan(STANDARD, [own], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | manual}})
-    assert [nodes.pool_of(made.node) for made in plan.new_nodes] == ["gpu"]
+    assert [nodes.pool_of(new_node.node) for new_node in plan.new_nodes] == ["gpu"]
 
 
 def test_a_pod_of_a_missing_class_waits_with_the_reason() -> None:
@@ -307,9 +309,9 @@ TPU_TOLERATION = {"key": GOOGLE_TPU, "operator": "Exists", "effect": "NoSchedule
 def tpu_pod(uid: str, topology: str, on: str | None = None, flex: bool = True, chips: int = 4, **spec: Any) -> Object:
     selector = {GKE_TPU_ACCELERATOR: "tpu-v6e-slice", GKE_TPU_TOPOLOGY: topology}
     selector |= MODES["flexStart"].labels if flex else {}
-    made = pod(uid, on=on, nodeSelector=selector | spec.pop("nodeSelector", {}), tolerations=[TPU_TOLERATION], **spec)
-    made["spec"]["containers"][0]["resources"]["requests"][GOOGLE_TPU] = str(chips)
-    return made
+    tpu = pod(uid, on=on, nodeSelector=selector | spec.pop("nodeSelector", {}), tolerations=[TPU_TOLERATION], **spec)
+    tpu["spec"]["containers"][0]["resources"]["requests"][GOOGLE_TPU] = str(chips)
+    return tpu
 
 
 def leader(job: str, on: str | None = None) -> Object:
@@ -317,9 +319,9 @@ def leader(job: str, on: str | None = None) -> Object:
     keys = [{"key": "job-key", "operator": "Exists"}, {"key": "job-key", "operator": "NotIn", "values": [job]}]
     term = {"labelSelector": {"matchExpressions": keys}, "topologyKey": GKE_NODEPOOL}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    made = tpu_pod(f"{job}-0", "4x4", on, flex=False, affinity=apart)
-    made["metadata"]["labels"] = {"job-key": job}
-    return made
+    tpu = tpu_pod(f"{job}-0", "4x4", on, flex=False, affinity=apart)
+    tpu["metadata"]["labels"] = {"job-key": job}
+    return tpu
 
 
 def slice_pods(count: int, job: str = "job") -> list[Object]:
@@ -328,13 +330,13 @@ def slice_pods(count: int, job: str = "job") -> list[Object]:
 
 def test_a_single_host_tpu_pool_grows_within_its_bounds() -> None:
     plan = planner.plan(STANDARD, [SINGLE_HOST], [], [tpu_pod("a", "2x2"), tpu_pod("b", "2x2")])
-    assert [nodes.label(made.node, GKE_TPU_TOPOLOGY) for made in plan.new_nodes] == ["2x2"]
+    assert [nodes.label(new_node.node, GKE_TPU_TOPOLOGY) for new_node in plan.new_nodes] == ["2x2"]
     assert plan.refused["b"] == "single: max node group size reached (1)"
 
 
 def test_a_slice_is_created_as_a_whole_when_its_pods_fill_it() -> None:
     plan = planner.plan(STANDARD, [SINGLE_HOST, MULTI_HOST], [], slice_pods(4))
-    assert [nodes.pool_of(made.node) for made in plan.new_nodes] == ["multi"] * 4
+    assert [nodes.pool_of(new_node.node) for new_node in plan.new_nodes] == ["multi"] * 4
     assert plan.refused == {}
 
 
@@ -357,7 +359,7 @@ def test_a_slice_that_is_in_use_does_not_grow() -> None:
 def test_two_jobs_get_two_slices() -> None:
     other = PoolRecord(**{**vars(MULTI_HOST), "name": "other"})
     plan = planner.plan(STANDARD, [MULTI_HOST, other], [], [*slice_pods(4, "a"), *slice_pods(4, "b")])
-    assert Counter(nodes.pool_of(made.node) for made in plan.new_nodes) == {"multi": 4, "other": 4}
+    assert Counter(nodes.pool_of(new_node.node) for new_node in plan.new_nodes) == {"multi": 4, "other": 4}
 
 
 def test_no_slice_is_created_without_available_capacity() -> None:
@@ -368,10 +370,10 @@ def test_no_slice_is_created_without_available_capacity() -> None:
 
 def test_autopilot_creates_a_slice_for_the_first_pod_of_each_job() -> None:
     plan = planner.plan(AUTOPILOT, [], [], [leader("a"), leader("b")])
-    slices = Counter(nodes.pool_of(made.node) for made in plan.new_nodes)
+    slices = Counter(nodes.pool_of(new_node.node) for new_node in plan.new_nodes)
     assert sorted(slices.values()) == [4, 4]
     # The other pods of Job a select its pool, which has nodes for them.
-    there = [made.node for made in plan.new_nodes]
+    there = [new_node.node for new_node in plan.new_nodes]
     first = nodes.pool_of(there[0])
     followers = [tpu_pod(f"a-{n}", "4x4", flex=False, nodeSelector={GKE_NODEPOOL: first}) for n in (1, 2, 3)]
     placed = [leader("a", on=there[0]["metadata"]["name"]), leader("b", on=there[4]["metadata"]["name"])]
@@ -383,7 +385,7 @@ def test_autopilot_creates_a_slice_for_the_first_pod_of_each_job() -> None:
 def test_autopilot_selects_the_machine_by_topology_and_chips() -> None:
     pods = [tpu_pod("wrong", "2x4", chips=1), tpu_pod("one", "2x4", chips=8), tpu_pod("two", "2x4", chips=4)]
     plan = planner.plan(AUTOPILOT, [], [], pods)
-    machines = Counter((made.pod, nodes.label(made.node, INSTANCE_TYPE)) for made in plan.new_nodes)
+    machines = Counter((new_node.pod, nodes.label(new_node.node, INSTANCE_TYPE)) for new_node in plan.new_nodes)
     assert machines == {("one", "ct6e-standard-8t"): 1, ("two", "ct6e-standard-4t"): 2}
     assert plan.refused["wrong"] == "no 2x4 slice of tpu-v6e-slice has machines of 1 chips, which the pod requests"
     assert set(provisioning(plan)) == {"flex-start"}
@@ -416,10 +418,10 @@ def request(count: int, **changes: Any) -> tuple[Object, dict[str, Object]]:
 
 
 def test_a_request_gets_all_its_nodes_at_once_in_one_zone() -> None:
-    made = planner.provision(STANDARD, [GPU_POOL, QUEUED], [], *request(3))
-    assert [nodes.pool_of(node) for node in made] == ["queued"] * 3
-    assert {nodes.label(node, planner.PROVISIONING_REQUEST) for node in made} == {"r"}
-    assert len({nodes.label(node, ZONE) for node in made}) == 1
+    planned = planner.provision(STANDARD, [GPU_POOL, QUEUED], [], *request(3))
+    assert [nodes.pool_of(node) for node in planned] == ["queued"] * 3
+    assert {nodes.label(node, planner.PROVISIONING_REQUEST) for node in planned} == {"r"}
+    assert len({nodes.label(node, ZONE) for node in planned}) == 1
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,10 @@ class Api:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if request.method == "GET":
-            found = self.objects.get(path)
-            return httpx.Response(200, json=found) if found is not None else httpx.Response(404, json={"message": "no"})
+            stored = self.objects.get(path)
+            return (
+                httpx.Response(200, json=stored) if stored is not None else httpx.Response(404, json={"message": "no"})
+            )
         content = json.loads(request.content)
         if path.endswith("/status"):
             self.status = content["status"]
@@ -141,9 +143,9 @@ def test_secret_is_created_with_its_owner_and_the_dummy_token(tmp_path: Path, mo
     granted(tmp_path)
     api = Api(**{ACCOUNT: {}})
     assert synchronize(tmp_path, monkeypatch, api) == "CreateSuccessful"
-    made = api.objects["/api/v1/namespaces/llm/secrets/hf-secret"]
-    assert base64.b64decode(made["data"]["hf_api_token"]).decode() == secret_sync.DUMMY_TOKEN
-    assert [one["uid"] for one in made["metadata"]["ownerReferences"]] == ["u1"]
+    secret = api.objects["/api/v1/namespaces/llm/secrets/hf-secret"]
+    assert base64.b64decode(secret["data"]["hf_api_token"]).decode() == secret_sync.DUMMY_TOKEN
+    assert [reference["uid"] for reference in secret["metadata"]["ownerReferences"]] == ["u1"]
     assert api.status["lastSuccessfulSyncTime"]
 
 

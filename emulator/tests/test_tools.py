@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import toolchain
+from emulator import go_build, toolchain
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
 from emulator.setup import GROUPS, selected
@@ -49,12 +49,12 @@ esac
 INSTALL = """
 import sys
 from pathlib import Path
-from emulator import toolchain
+from emulator import go_build, toolchain
 from emulator.progress import Progress
 toolchain.MODULES = Path(sys.argv[1])
 packages = {"thing": "example.com/thing/cmd/built"}
 tool = toolchain.Tool("thing", toolchain.Module("thing"), "example.com/thing", packages, seconds=1)
-print(toolchain.install([tool], Path(sys.argv[2]), Progress().step("thing")))
+print(go_build.install([tool], Path(sys.argv[2]), Progress().step("thing")))
 """
 
 
@@ -76,7 +76,7 @@ def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
 
 
 def install(tool: Tool, folder: Path) -> str:
-    return toolchain.install([tool], folder, Progress().step(tool.title))
+    return go_build.install([tool], folder, Progress().step(tool.title))
 
 
 def in_a_process(tool: Tool, folder: Path, **environment: str) -> subprocess.Popen[str]:
@@ -142,8 +142,8 @@ def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -
 
 def test_programs_print_their_version() -> None:
     kubernetes = BY_NAME["kubernetes"]
-    said = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
-    assert said == f"Kubernetes {kubernetes.version}\n"
+    output = subprocess.run(["kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
+    assert output == f"Kubernetes {kubernetes.version}\n"
     pulumi = BY_NAME["pulumi"]
     assert subprocess.run(["pulumi", "version"], capture_output=True, text=True).stdout.strip() == pulumi.version
 
@@ -199,8 +199,8 @@ def test_a_killed_build_leaves_nothing_incomplete_and_the_next_one_succeeds(thin
 def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "thing-key"
     both = [in_a_process(thing, folder, GO_TAKES="1") for _ in range(2)]
-    said = sorted(process.communicate(timeout=20)[0].strip() for process in both)
-    assert said == ["built", "found, built by another set-up,"]
+    outputs = sorted(process.communicate(timeout=20)[0].strip() for process in both)
+    assert outputs == ["built", "found, built by another set-up,"]
     assert (thing.module.source / "builds").read_text() == "built\n"
 
 
@@ -231,9 +231,9 @@ def test_a_failed_build_shows_the_output_of_go_and_a_remedy(
 @pytest.mark.parametrize("version", ["go1.25.9", "go1.9"])
 def test_an_old_go_is_refused_with_what_to_install(thing: Tool, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setenv("GO_SAYS", version)
-    monkeypatch.setattr(toolchain, "TOOLS", (thing,))
+    monkeypatch.setattr(go_build, "TOOLS", (thing,))
     with pytest.raises(Stop, match=r"Go 1\.26 or newer is needed; this is .*Install Go"):
-        toolchain.go_version()
+        go_build.go_version()
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,6 @@ def test_emulator_refuses_what_google_refuses_late(inputs: dict[str, Any], path:
         body = rest.node_pool(good)
         assert [*body.problems("node_pool"), *rules.node_pool(good, body.content, "us-east5")] == []
     body = rest.node_pool(inputs)
-    found = [*body.problems("node_pool"), *rules.node_pool(inputs, body.content, "us-east5")]
-    assert [place for place, _ in found if place == path], found
-    assert any(text in reason for place, reason in found if place == path), found
+    problems = [*body.problems("node_pool"), *rules.node_pool(inputs, body.content, "us-east5")]
+    assert [place for place, _ in problems if place == path], problems
+    assert any(text in reason for place, reason in problems if place == path), problems

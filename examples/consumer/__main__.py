@@ -12,8 +12,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pulumi import ResourceOptions
 
-from outputs import StackOutputs
-from outputs.model import FlavorGrant
+from gke_ai_outputs import StackOutputs
+from gke_ai_outputs.model import FlavorGrant
 
 TRAINING_IMAGE = "nvcr.io/nvidia/pytorch:25.01-py3"
 SERVING_IMAGE = "vllm/vllm-openai:v0.11.0"

@@ -23,23 +23,23 @@ class ClusterChecks(Visit):
         """The version of GKE has all features that the stack uses."""
         cluster, wanted = self.settings.cluster, needs.gke_features(self.settings)
         if cluster.mode == "existing":
-            found = self._existing_cluster()
-            if found is None:
+            existing = self._existing_cluster()
+            if existing is None:
                 text = f"there is no cluster {cluster.name} in {cluster.location}, which the stack uses"
                 yield Finding(MISSING, "cluster", text, f"gcloud container clusters list --project {self.project}")
                 return
-            current = str(found["currentMasterVersion"])
-            min_version = max((features.MINIMUM[one] for one in wanted), key=features.ordered, default="")
+            current = str(existing["currentMasterVersion"])
+            min_version = max((features.MINIMUM[feature] for feature in wanted), key=features.ordered, default="")
             command = (
                 f"gcloud container clusters upgrade {cluster.name} --master --location {cluster.location} "
                 f"--project {self.project} --cluster-version={min_version}"
             )
             yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
-            yield from self._webhooks_reached(found)
+            yield from self._webhooks_reached(existing)
         elif wanted:
             parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
             channels = (self.google(f"{parent}/serverConfig") or {}).get("channels", [])
-            defaults = {one["channel"].lower(): str(one["defaultVersion"]) for one in channels}
+            defaults = {channel["channel"].lower(): str(channel["defaultVersion"]) for channel in channels}
             if cluster.release_channel not in defaults:
                 raise NotCheckedError(f"GKE reports no version for channel {cluster.release_channel}")
             current = defaults[cluster.release_channel]
@@ -62,10 +62,10 @@ class ClusterChecks(Visit):
     def cluster_features(self) -> Iterator[Finding]:
         """An existing cluster has the features by which pods reach Google Cloud. Autopilot always does."""
         cluster = self.settings.cluster
-        found = self._existing_cluster() if cluster.mode == "existing" else None
-        if found is None or found.get("autopilot", {}).get("enabled"):
+        existing = self._existing_cluster() if cluster.mode == "existing" else None
+        if existing is None or existing.get("autopilot", {}).get("enabled"):
             return
-        identity = found.get("workloadIdentityConfig", {})
+        identity = existing.get("workloadIdentityConfig", {})
         if plan.uses_workload_identity(self.settings) and not identity.get("workloadPool"):
             text = (
                 f"cluster {cluster.name} has no Workload Identity: GKE would refuse pools, and grants would fail; "
@@ -73,26 +73,26 @@ class ClusterChecks(Visit):
             )
             command = enable_workload_identity(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Workload Identity", text, command)
-        driver = found.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
-        runs = ", ".join(run.name for run in plan.bucket_runs(self.settings))
+        driver = existing.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
+        runs = ", ".join(run.name for run, _ in plan.bucket_mounts(self.settings))
         if runs and not driver.get("enabled"):
             text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
             text += "volume forever"
             command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Cloud Storage FUSE", text, command)
 
-    def _webhooks_reached(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+    def _webhooks_reached(self, existing: Mapping[str, Any]) -> Iterator[Finding]:
         """In an older private cluster, a firewall rule lets the control plane reach webhooks on the nodes.
 
         It reaches nodes by VPC peering, on ports 443 and 10250 only. Newer clusters reach every port by Konnectivity.
         https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters#add_firewall_rules
         """
-        private = found.get("privateClusterConfig", {})
+        private = existing.get("privateClusterConfig", {})
         ports = [*(["9443"] if self.settings.queues or plan.multislices(self.settings) else [])]
-        ports += ["6443"] if any(one.adapter == "prometheus" for one in self.settings.autoscaling) else []
+        ports += ["6443"] if any(autoscaler.adapter == "prometheus" for autoscaler in self.settings.autoscaling) else []
         if not private.get("peeringName") or not ports:
             return
-        network = str(found.get("network", "default"))
+        network = str(existing.get("network", "default"))
         command = (
             f"gcloud compute firewall-rules create {self.settings.cluster.name}-webhooks --project {self.project} "
             f"--network {network} --direction INGRESS --source-ranges {private.get('masterIpv4CidrBlock')} "
@@ -106,13 +106,13 @@ class ClusterChecks(Visit):
 
     def _lacking(self, wanted: Sequence[str], current: str | None) -> list[str]:
         have = features.ordered(current or "")
-        return [one for one in wanted if have < features.ordered(features.MINIMUM[one])]
+        return [feature for feature in wanted if have < features.ordered(features.MINIMUM[feature])]
 
-    def _too_old(self, wanted: Sequence[str], current: str, what: str, command: str) -> Iterator[Finding]:
+    def _too_old(self, wanted: Sequence[str], current: str, subject: str, command: str) -> Iterator[Finding]:
         lacking = self._lacking(wanted, current)
         if lacking:
-            each = ", ".join(f"{one} needs {features.MINIMUM[one]}" for one in lacking)
-            yield Finding(MISSING, "GKE version", f"{what} {current}, and {each}", command)
+            requirements = ", ".join(f"{feature} needs {features.MINIMUM[feature]}" for feature in lacking)
+            yield Finding(MISSING, "GKE version", f"{subject} {current}, and {requirements}", command)
 
     def network(self) -> Iterator[Finding]:
         """The network of a new cluster exists: the configured one, else the default network of the project."""
@@ -135,15 +135,19 @@ class ClusterChecks(Visit):
             return
         named = cluster.network or DEFAULT_NETWORK
         host = named.split("/")[1] if named.startswith("projects/") else self.project
-        name, where = named.rpartition("/")[2], needs.region(self.settings)
-        found = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{where}/routers") or {}
-        routers = [one for one in found.get("items", []) if str(one.get("network", "")).endswith(f"/networks/{name}")]
-        if not any(one.get("nats") for one in routers):
-            hosts = ", ".join(f"{one} ({whose})" for one, whose in needed.items())
-            text = f"nodes are private, network {name} has no Cloud NAT in {where}, and pods need {hosts}"
+        name, region = named.rpartition("/")[2], needs.region(self.settings)
+        response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/routers") or {}
+        routers = [
+            router
+            for router in response.get("items", [])
+            if str(router.get("network", "")).endswith(f"/networks/{name}")
+        ]
+        if not any(router.get("nats") for router in routers):
+            hosts = ", ".join(f"{internet_host} ({user})" for internet_host, user in needed.items())
+            text = f"nodes are private, network {name} has no Cloud NAT in {region}, and pods need {hosts}"
             command = (
-                f"gcloud compute routers create nat --network={name} --region={where} --project {host} && "
-                f"gcloud compute routers nats create nat --router=nat --region={where} --project {host} "
+                f"gcloud compute routers create nat --network={name} --region={region} --project {host} && "
+                f"gcloud compute routers nats create nat --router=nat --region={region} --project {host} "
                 "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
             )
             yield Finding(MISSING, "Cloud NAT", text, command)
@@ -166,9 +170,9 @@ class ClusterChecks(Visit):
         """
         project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
         account = f"{project.get('projectNumber')}-compute@developer.gserviceaccount.com"
-        found = self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}")
-        if found is None or found.get("disabled"):
-            state = "is disabled" if found else "does not exist"
+        existing = self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}")
+        if existing is None or existing.get("disabled"):
+            state = "is disabled" if existing else "does not exist"
             text = f"nodes run as Compute Engine's default account, and {account} {state}"
             command = self._config("--path gke-ai:cluster.nodeServiceAccount gke-nodes  # a separate account for nodes")
             yield Finding(MISSING, "node service account", text, command)

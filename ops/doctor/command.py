@@ -1,7 +1,7 @@
 """`make doctor STACK=…`: lists what is missing before a first `up` on Google Cloud, with the command that fixes it.
 
-It asks the tools of this machine, and Google's APIs with the application default credentials, which Pulumi's provider
-also uses. It changes nothing. Every request goes through `call`.
+It runs the tools of this machine, and calls Google's APIs with the application default credentials, which Pulumi's
+provider also uses. It changes nothing. Every request goes through `call`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,19 +23,11 @@ from ops.doctor.data import DataChecks
 from ops.doctor.machine import MachineChecks
 from ops.doctor.project import ProjectChecks
 from ops.doctor.requests import call
-from ops.doctor.visit import (
-    ADVICE,
-    GOOD,
-    MISSING,
-    UNCHECKED,
-    Call,
-    Finding,
-    NotCheckedError,
-)
+from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
 from ops.stack import ROOT, Stop
+from ops.terminal import new_console
 from settings import BadConfiguration
 
-LOG_WIDTH = 160  # columns, where there is no terminal to ask
 PREFIX = "gke-ai:"
 
 
@@ -51,18 +42,18 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
         )
         tools = [*self._all(self.gcloud)]
         yield from tools
-        if any(one.state == MISSING for one in tools):
+        if any(finding.state == MISSING for finding in tools):
             yield Finding(UNCHECKED, "Google Cloud", "install gcloud first")
             return
         yield from self._all(self.auth_plugin, self.account)
-        found = [*self._all(self.credentials)]
-        yield from found
-        if any(one.state == MISSING for one in found):
+        findings = [*self._all(self.credentials)]
+        yield from findings
+        if any(finding.state == MISSING for finding in findings):
             yield Finding(UNCHECKED, "Google Cloud", "log in with application default credentials first")
             return
-        found = [*self._all(self.project_is_there)]
-        yield from found
-        if any(one.state != GOOD for one in found):
+        findings = [*self._all(self.project_is_there)]
+        yield from findings
+        if any(finding.state != GOOD for finding in findings):
             yield Finding(UNCHECKED, "resources of the project", f"create {self.project} first")
             return
         yield from self._all(
@@ -84,11 +75,11 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
         for check in checks:
             subject = check.__name__.replace("_", " ")
             try:
-                found = list(check())
+                findings = list(check())
             except NotCheckedError as reason:
                 yield Finding(UNCHECKED, subject, str(reason))
             else:
-                yield from found or [Finding(GOOD, subject)]
+                yield from findings or [Finding(GOOD, subject)]
 
 
 def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
@@ -98,11 +89,11 @@ def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
     parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
     options = parser.parse_args(argv)
     stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
-    doctor = admitted(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
+    doctor = doctor_for(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
     raise SystemExit(report_findings(list(doctor.examine()), stack))
 
 
-def admitted(stack: str, file: Path, call: Call = call) -> Doctor:
+def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
     """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
     if not file.exists():
         raise Stop(f"There is no configuration {file}. Set one: CONFIG=examples/mixed-training-inference.yaml")
@@ -133,9 +124,7 @@ def token_of(values: Mapping[str, Any]) -> tuple[str | None, bool]:
 
 def report_findings(findings: Sequence[Finding], stack: str) -> int:
     """Prints the findings. Returns 1 if something is missing, else 0."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = LOG_WIDTH
+    console = new_console()
     shown = [finding for finding in findings if finding.state in (MISSING, ADVICE)]
     unchecked = [finding for finding in findings if finding.state == UNCHECKED]
     missing = sum(finding.state == MISSING for finding in findings)

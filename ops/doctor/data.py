@@ -36,9 +36,9 @@ class DataChecks(Visit):
         answer = self.call(f"pulumi stack export --stack {self.stack}")
         deployment = answer.body.get("deployment") if isinstance(answer.body, dict) and not answer.code else None
         return {
-            str(one.get("id"))
-            for one in (deployment or {}).get("resources", [])
-            if one["type"] == "gcp:storage/bucket:Bucket"
+            str(resource.get("id"))
+            for resource in (deployment or {}).get("resources", [])
+            if resource["type"] == "gcp:storage/bucket:Bucket"
         }
 
     def secret(self) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from catalog import features
-from ops.doctor.requests import NOT_THERE
+from ops.doctor.requests import NOT_FOUND
 from ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
 from settings import model_memory, plan
 
@@ -32,8 +32,8 @@ class MachineChecks(Visit):
         """The plugins are installed in the versions of their SDKs."""
         answer = self.call("pulumi plugin ls --json")
         if answer.code:
-            raise NotCheckedError("install Pulumi first" if answer.code == NOT_THERE else answer.error)
-        there = {(one["name"], one.get("version")) for one in answer.body}
+            raise NotCheckedError("install Pulumi first" if answer.code == NOT_FOUND else answer.error)
+        there = {(plugin["name"], plugin.get("version")) for plugin in answer.body}
         for name, package in (("gcp", "pulumi-gcp"), ("kubernetes", "pulumi-kubernetes")):
             wanted = version(package)
             if (name, wanted) not in there:
@@ -43,7 +43,7 @@ class MachineChecks(Visit):
     def login(self) -> Iterator[Finding]:
         """Pulumi is logged in to a backend for its state."""
         answer = self.call("pulumi whoami --json")
-        if answer.code == NOT_THERE:
+        if answer.code == NOT_FOUND:
             raise NotCheckedError("install Pulumi first")
         if answer.code:
             command = "pulumi login gs://BUCKET  # a bucket for the state; or pulumi login, for Pulumi Cloud"
@@ -67,8 +67,10 @@ class MachineChecks(Visit):
 
     def models(self) -> Iterator[Finding]:
         """The catalog has every model, so the program can check that it fits its accelerators."""
-        for found in model_memory.unchecked(self.settings):
-            yield Finding(UNCHECKED, "model", f"{found.path}: {found.reason}. {found.remedy}")
+        for unchecked_model in model_memory.unchecked(self.settings):
+            yield Finding(
+                UNCHECKED, "model", f"{unchecked_model.path}: {unchecked_model.reason}. {unchecked_model.remedy}"
+            )
 
     def kubectl(self) -> Iterator[Finding]:
         """kubectl is installed, which error messages and alerts refer to."""

@@ -1,4 +1,4 @@
-"""What a stack needs of its project before a first `up`: quota, machines, a GKE version, permissions."""
+"""Requirements of a stack before a first `up`: quota, machine types, GKE features, permissions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,11 @@ from catalog.machines import machine
 from catalog.zones import node_zones, region_of
 from settings import plan
 from settings.model import (
-    GpuPool,
-    GpuWorkload,
-    JetStream,
-    Multislice,
-    Server,
     Settings,
-    TpuBatch,
-    TpuPool,
-    TpuWorkload,
     Workload,
 )
 
-# Permissions by the role that has them and that a person would grant; a few of each that tell whether it is there.
+# A few permissions of each role, enough to tell whether the role is granted.
 # https://cloud.google.com/iam/docs/roles-permissions
 CLUSTERS = (
     *("container.clusters.create", "container.clusters.get", "container.clusters.update", "container.clusters.delete"),
@@ -63,7 +55,7 @@ ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class QuotaNeed:
-    """So many accelerators in a region at the most; `metric` is none where the quota is one of the whole family."""
+    """The maximum number of accelerators in a region. `metric` is None if the quota is one of the machine family."""
 
     region: str
     metric: str | None
@@ -73,9 +65,9 @@ class QuotaNeed:
 
 @dataclass(frozen=True)
 class MachineNeed:
-    """A machine type that each of the zones must have, or, where `any_zone`, one of them.
+    """A machine type that all of the zones must offer, or one of them with `any_zone`.
 
-    `path` is where the configuration says the zones (or, where any will do, the machine type), if they are `stated`.
+    `path` is the key of the zones, or with `any_zone` of the machine type. `stated` is whether the key is set.
     """
 
     machine_type: str
@@ -87,106 +79,95 @@ class MachineNeed:
 
 
 def region(settings: Settings) -> str:
-    """The region of the cluster."""
+    """Returns the region of the cluster."""
     return region_of(settings.cluster.location)
 
 
 def quotas(settings: Settings) -> list[QuotaNeed]:
-    """Accelerators of the pools at their largest, and of workloads on nodes that Google makes, by what they draw on."""
-    found: dict[tuple[str, str, str | None], QuotaNeed] = {}
+    """Returns the accelerators of pools at maximum size, and of workloads on nodes that GKE creates, by quota."""
+    quota_needs: dict[tuple[str, str, str | None], QuotaNeed] = {}
     for accelerator, capacity, count, user in _accelerators(settings):
-        where, metric = region(settings), project_quotas.metric(accelerator, capacity)
-        key = (where, accelerator, metric)
-        before = found.get(key)
+        cluster_region, metric = region(settings), project_quotas.metric(accelerator, capacity)
+        key = (cluster_region, accelerator, metric)
+        before = quota_needs.get(key)
         of = f"{before.of}, {user}" if before else f"{accelerator} of {user}"
-        found[key] = QuotaNeed(where, metric, count + (before.count if before else 0), of)
-    return list(found.values())
+        quota_needs[key] = QuotaNeed(cluster_region, metric, count + (before.count if before else 0), of)
+    return list(quota_needs.values())
 
 
 def class_quotas(settings: Settings) -> list[QuotaNeed]:
-    """Accelerators of the workloads of a compute class, by choice: one choice with enough quota will do."""
-    found = []
-    for one in settings.compute_classes:
-        users = [workload for workload in plan.gpu_workloads(settings) if workload.compute_class == one.name]
-        count = sum(plan.accelerators(user, settings)[1] * _pods(user, settings) for user in users)
-        for index, priority in enumerate(one.priorities):
+    """Returns the accelerators of the workloads of each compute class, by priority. One priority with enough quota
+    suffices."""
+    quota_needs = []
+    for compute_class in settings.compute_classes:
+        users = [workload for workload in plan.gpu_workloads(settings) if workload.compute_class == compute_class.name]
+        count = sum(plan.accelerators(user, settings)[1] * plan.max_pods(user, settings) for user in users)
+        for index, priority in enumerate(compute_class.priorities):
             accelerator, mode = machine(priority.machine_type).gpu, priority.capacity.mode
             if accelerator is None or not count or mode == "reservation":
                 continue
             metric = project_quotas.metric(accelerator, mode)
-            found.append(QuotaNeed(region(settings), metric, count, one.at(f"priorities[{index}]")))
-    return found
+            quota_needs.append(QuotaNeed(region(settings), metric, count, compute_class.at(f"priorities[{index}]")))
+    return quota_needs
 
 
 def gpus_everywhere(settings: Settings) -> int:
-    """GPUs of the stack at its largest, whatever kind they are."""
+    """Returns the GPUs of the stack at maximum size, of all types together."""
     return sum(count for accelerator, _, count, _ in _accelerators(settings) if accelerator.startswith("nvidia-"))
 
 
 def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
-    """(GPU type or TPU version, capacity mode, accelerators at the most, who), those of a reservation left out."""
-    for pool in plan.pools(settings):
-        nodes = plan.max_nodes(pool, settings.cluster)
+    """Yields (GPU type or TPU version, capacity mode, maximum accelerators, user). Reserved capacity is left out."""
+    for pool in settings.pools:
+        nodes = pool.max_nodes(settings.cluster)
         if pool.capacity.mode == "reservation" or not nodes:
             continue
-        if isinstance(pool, GpuPool):
-            accelerator, each = plan.gpus(pool)
-        else:
-            accelerator, each = pool.version, plan.pool_slice(pool).chips_per_host
-        surge = MODES[pool.capacity.mode].surge
-        whole = isinstance(pool, TpuPool) and plan.pool_slice(pool).multi_host
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota; a slice is upgraded in its place.
-        further = 0 if whole else surge
-        user = f"pool {pool.name}" + (" (one more node in upgrades)" if further else "")
-        yield accelerator, pool.capacity.mode, (nodes + further) * each, user
+        # GKE upgrades a multi-host slice in place: https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota
+        extra = 0 if pool.is_one_slice else MODES[pool.capacity.mode].surge
+        user = f"pool {pool.name}" + (" (one more node in upgrades)" if extra else "")
+        yield pool.accelerator_type, pool.capacity.mode, (nodes + extra) * pool.accelerators_per_node, user
     for workload in plan.workloads(settings):
-        if plan.pools_of(workload, settings) or getattr(workload, "compute_class", None) is not None:
+        if plan.pools_of(workload, settings) or workload.provisioned_capacity is None:
             continue
-        each = plan.accelerators(workload, settings)[1] * _pods(workload, settings)
-        if isinstance(workload, JetStream | TpuBatch | Multislice):
-            if workload.tpu is not None:
-                yield workload.tpu.version, workload.tpu.capacity, each, workload.name
-        elif isinstance(workload, GpuWorkload) and workload.accelerator is not None:
-            yield workload.accelerator, "onDemand", each, workload.name
-
-
-def _pods(workload: Workload, settings: Settings) -> int:
-    if not isinstance(workload, Server):
-        return plan.pods_at_once(workload, settings)
-    autoscaler = plan.autoscaler_of(workload, settings)
-    return autoscaler.max_replicas if autoscaler else workload.replicas
+        accelerator, mode = workload.provisioned_capacity
+        count = plan.accelerators(workload, settings)[1] * plan.max_pods(workload, settings)
+        yield accelerator, mode, count, workload.name
 
 
 def machines(settings: Settings) -> list[MachineNeed]:
-    """Machine types of the pools, where they are to be, and those of compute classes, which may be anywhere near."""
+    """Returns the machine types of pools in their zones, and those of compute classes in any zone of the cluster."""
     cluster = settings.cluster
-    found = []
+    machine_needs = []
     if cluster.mode == "standard":
         pool, path = cluster.system_pool, "gke-ai:cluster.systemPool.zones"
         zones = tuple(pool.zones or node_zones(cluster.location))
-        found.append(MachineNeed(pool.machine_type, zones, f"pool {pool.name}", path, bool(pool.zones)))
-    for own in plan.pools(settings):
-        machine_type = own.machine_type if isinstance(own, GpuPool) else plan.pool_slice(own).machine_type
-        assert machine_type is not None
-        zones = plan.pool_zones(own, cluster)
-        found.append(MachineNeed(machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones)))
-    for one in settings.compute_classes:
-        for index, priority in enumerate(one.priorities):
-            zones, path = node_zones(cluster.location), one.at(f"priorities[{index}].machineType")
-            found.append(MachineNeed(priority.machine_type, zones, f"compute class {one.name}", path, any_zone=True))
-    return found
+        machine_needs.append(MachineNeed(pool.machine_type, zones, f"pool {pool.name}", path, bool(pool.zones)))
+    for own in settings.pools:
+        zones = own.zones_in(cluster)
+        machine_needs.append(
+            MachineNeed(own.node_machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones))
+        )
+    for compute_class in settings.compute_classes:
+        for index, priority in enumerate(compute_class.priorities):
+            zones, path = node_zones(cluster.location), compute_class.at(f"priorities[{index}].machineType")
+            machine_needs.append(
+                MachineNeed(priority.machine_type, zones, f"compute class {compute_class.name}", path, any_zone=True)
+            )
+    return machine_needs
 
 
 def gke_features(settings: Settings) -> list[str]:
-    """Features of the stack that not every version of GKE has."""
-    classes = [priority for one in settings.compute_classes for priority in one.priorities]
+    """Returns the features of the stack that not every version of GKE has."""
+    priorities = [priority for compute_class in settings.compute_classes for priority in compute_class.priorities]
     wanted = {
         features.FLEX_START: any(MODES[pool.capacity.mode].elastic for pool in settings.gpu_pools),
         features.FLEX_START_TPU: any(MODES[pool.capacity.mode].elastic for pool in settings.tpu_pools)
-        or any(_slice_mode(one) == "flexStart" for one in plan.workloads(settings)),
+        or any(_slice_mode(workload) == "flexStart" for workload in plan.workloads(settings)),
         features.COMPUTE_CLASS: bool(settings.compute_classes),
-        features.COMPUTE_CLASS_FLEX_START: any(one.capacity.mode == "flexStart" for one in classes),
-        features.COMPUTE_CLASS_POOLS: any(one.auto_create_pools for one in settings.compute_classes),
+        features.COMPUTE_CLASS_FLEX_START: any(priority.capacity.mode == "flexStart" for priority in priorities),
+        features.COMPUTE_CLASS_POOLS: any(
+            compute_class.auto_create_pools for compute_class in settings.compute_classes
+        ),
         features.TPU7X: "tpu7x" in _tpu_versions(settings) and not plan.is_autopilot(settings.cluster),
         features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(settings) and plan.is_autopilot(settings.cluster),
         features.SECRET_SYNC: settings.hf_token_secret is not None,
@@ -196,9 +177,9 @@ def gke_features(settings: Settings) -> list[str]:
 
 
 def _tpu_versions(settings: Settings) -> set[str]:
-    """TPU versions of the pools, and of workloads on nodes that Google makes."""
-    slices = [workload.tpu for workload in plan.workloads(settings) if isinstance(workload, TpuWorkload)]
-    return {one.version for one in (*settings.tpu_pools, *slices) if one is not None}
+    """Returns the TPU versions of pools, and of workloads on nodes that GKE creates."""
+    slices = [workload.tpu for workload in plan.tpu_workloads(settings)]
+    return {tpu.version for tpu in (*settings.tpu_pools, *slices) if tpu is not None}
 
 
 def _slice_mode(workload: Workload) -> str | None:
@@ -207,8 +188,8 @@ def _slice_mode(workload: Workload) -> str | None:
 
 
 def permissions(settings: Settings) -> dict[str, tuple[str, ...]]:
-    """What whoever deploys must be allowed to do, by a role that allows it."""
-    makes_nodes = settings.cluster.mode != "existing" or bool(plan.pools(settings))
+    """Returns the permissions that the deploying account needs, by a role that has them."""
+    makes_nodes = settings.cluster.mode != "existing" or bool(settings.pools)
     makes_accounts = plan.makes_accounts(settings)
     wanted = {
         "roles/browser": True,

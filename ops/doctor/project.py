@@ -32,8 +32,8 @@ class ProjectChecks(Visit):
 
     def billing(self) -> Iterator[Finding]:
         """The project has a billing account."""
-        found = self.google(f"cloudbilling.googleapis.com/v1/projects/{self.project}/billingInfo")
-        if not (found or {}).get("billingEnabled"):
+        billing_info = self.google(f"cloudbilling.googleapis.com/v1/projects/{self.project}/billingInfo")
+        if not (billing_info or {}).get("billingEnabled"):
             command = f"gcloud billing projects link {self.project} --billing-account=ACCOUNT_ID"
             yield Finding(MISSING, "billing", f"{self.project} has no billing account", command)
 
@@ -41,9 +41,11 @@ class ProjectChecks(Visit):
         """The APIs are enabled that the program does not enable itself."""
         wanted = [*apis.BEFOREHAND, *([] if self.settings.enable_apis else plan.apis(self.settings))]
         names = "&".join(f"names=projects/{self.project}/services/{name}" for name in wanted)
-        found = self.google(f"serviceusage.googleapis.com/v1/projects/{self.project}/services:batchGet?{names}")
+        response = self.google(f"serviceusage.googleapis.com/v1/projects/{self.project}/services:batchGet?{names}")
         on = {
-            one["name"].rpartition("/")[2] for one in (found or {}).get("services", []) if one.get("state") == "ENABLED"
+            service["name"].rpartition("/")[2]
+            for service in (response or {}).get("services", [])
+            if service.get("state") == "ENABLED"
         }
         off = [name for name in wanted if name not in on]
         if off:
@@ -55,11 +57,11 @@ class ProjectChecks(Visit):
     def permissions(self) -> Iterator[Finding]:
         """The account that deploys has the permissions that the stack needs."""
         wanted = needs.permissions(self.settings)
-        every = sorted({one for several in wanted.values() for one in several})
+        every = sorted({permission for several in wanted.values() for permission in several})
         url = f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}:testIamPermissions"
         granted = set((self.google(url, {"permissions": every}) or {}).get("permissions", []))
         for role, several in wanted.items():
-            lacking = [one for one in several if one not in granted]
+            lacking = [permission for permission in several if permission not in granted]
             if lacking:
                 member = self.member or "user:YOU"
                 command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
@@ -67,48 +69,46 @@ class ProjectChecks(Visit):
 
     def quotas(self) -> Iterator[Finding]:
         """Each region has quota for the accelerators of the stack at maximum size."""
-        for one in needs.quotas(self.settings):
-            if one.metric is None:
-                text = (
-                    f"quota of {one.of}: {one.count}, from a family quota that Compute Engine does not report by region"
-                )
+        for need in needs.quotas(self.settings):
+            if need.metric is None:
+                text = f"quota of {need.of}: {need.count}, from a machine family's quota that has no figure by region"
                 command = (
                     f"gcloud beta quotas info list --service=compute.googleapis.com --project {self.project} "
                     "--filter='quotaId~PER-[GT]PU-FAMILY'"
                 )
                 yield Finding(UNCHECKED, "quota", text, command)
                 continue
-            found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{one.region}")
-            yield from self._enough(found, one.metric, one.count, f"{one.of} takes up to {one.count}", one.region)
+            response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{need.region}")
+            yield from self._enough(
+                response, need.metric, need.count, f"{need.of} takes up to {need.count}", need.region
+            )
 
     def class_quotas(self) -> Iterator[Finding]:
         """Each choice of a compute class has quota for its users. Advice only: GKE may use the next choice."""
-        for one in needs.class_quotas(self.settings):
-            if one.metric is None:
+        for need in needs.class_quotas(self.settings):
+            if need.metric is None:
                 continue
-            found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{one.region}")
-            what = f"the workloads with the class of {one.of} take up to {one.count}; GKE would try the next choice"
-            for finding in self._enough(found, one.metric, one.count, what, one.region):
+            response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{need.region}")
+            reason = f"the workloads with the class of {need.of} take up to {need.count}; GKE would try the next choice"
+            for finding in self._enough(response, need.metric, need.count, reason, need.region):
                 yield Finding(ADVICE, "quota of a compute class", finding.text, finding.command)
 
     def all_gpus(self) -> Iterator[Finding]:
         """The project has quota for the total number of GPUs."""
         if count := needs.gpus_everywhere(self.settings):
-            found = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}")
-            what = f"the stack takes up to {count} GPUs"
-            yield from self._enough(found, project_quotas.GPUS_ALL_REGIONS, count, what)
+            response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}")
+            reason = f"the stack takes up to {count} GPUs"
+            yield from self._enough(response, project_quotas.GPUS_ALL_REGIONS, count, reason)
 
-    def _enough(self, found: Any, metric: str, count: int, what: str, region: str = "") -> Iterator[Finding]:
-        quotas = {one["metric"]: one for one in (found or {}).get("quotas", [])}
+    def _enough(self, response: Any, metric: str, count: int, reason: str, region: str = "") -> Iterator[Finding]:
+        quotas = {quota["metric"]: quota for quota in (response or {}).get("quotas", [])}
         limit, used = (int(quotas.get(metric, {}).get(key, 0)) for key in ("limit", "usage"))
         where = f" in {region}" if region else ""
         if limit < count:
-            text = f"{metric} is {limit}{where}, and {what}"
+            text = f"{metric} is {limit}{where}, and {reason}"
             yield Finding(MISSING, "quota", text, self._raise(metric, count, region))
         elif limit - used < count:
-            text = (
-                f"{metric} is {limit}{where}, of which {used} are in use, and {what}; fine if these are the stack's own"
-            )
+            text = f"{metric} is {limit}{where}, of which {used} are in use, and {reason}; fine if the stack uses them"
             yield Finding(ADVICE, "quota", text, self._raise(metric, used + count, region))
 
     def _raise(self, metric: str, count: int, region: str = "") -> str:
@@ -122,21 +122,21 @@ class ProjectChecks(Visit):
 
     def machines(self) -> Iterator[Finding]:
         """Each zone offers the machine types of its pools."""
-        for one in needs.machines(self.settings):
-            query = quote(f"name={one.machine_type}")
+        for need in needs.machines(self.settings):
+            query = quote(f"name={need.machine_type}")
             url = f"compute.googleapis.com/compute/v1/projects/{self.project}/aggregated/machineTypes?filter={query}"
             items = (self.google(url) or {}).get("items", {})
             there = sorted(zone.removeprefix("zones/") for zone, has in items.items() if has.get("machineTypes"))
-            lacking = [zone for zone in one.zones if zone not in there]
-            if not lacking or (one.any_zone and len(lacking) < len(one.zones)):
+            lacking = [zone for zone in need.zones if zone not in there]
+            if not lacking or (need.any_zone and len(lacking) < len(need.zones)):
                 continue
             near = [zone for zone in there if zone.startswith(f"{needs.region(self.settings)}-")]
-            text = f"{one.of}: no {one.machine_type} in {', '.join(lacking)}"
-            if one.any_zone or not near:
+            text = f"{need.of}: no {need.machine_type} in {', '.join(lacking)}"
+            if need.any_zone or not near:
                 where = f"available in {', '.join(there)}" if there else "not available anywhere"
-                command = self._config(f"--path '{one.path}' …  # another machine type, or move the cluster")
+                command = self._config(f"--path '{need.path}' …  # another machine type, or move the cluster")
                 yield Finding(MISSING, "machine type", f"{text}; {where}", command)
             else:
                 text = f"{text}; available in {', '.join(near)}"
-                index = one.zones.index(lacking[0]) if one.stated else 0
-                yield Finding(MISSING, "machine type", text, self._config(f"--path '{one.path}[{index}]' {near[0]}"))
+                index = need.zones.index(lacking[0]) if need.stated else 0
+                yield Finding(MISSING, "machine type", text, self._config(f"--path '{need.path}[{index}]' {near[0]}"))

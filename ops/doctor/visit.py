@@ -42,15 +42,15 @@ class Visit:
     token_given: bool
     call: Call = call
     credential: str = field(default="", repr=False)
-    _heard: dict[str, Answer] = field(default_factory=dict, repr=False)
+    _answers: dict[str, Answer] = field(default_factory=dict, repr=False)
 
     @cached_property
     def member(self) -> str:
         """The IAM member that is logged in to gcloud, or an empty text."""
         answer = self.call("gcloud auth list --filter=status:ACTIVE --format=json")
-        who = next((str(one["account"]) for one in answer.body or []), "") if not answer.code else ""
-        member_type = "serviceAccount" if who.endswith(".gserviceaccount.com") else "user"
-        return f"{member_type}:{who}" if who else ""
+        email = next((str(account["account"]) for account in answer.body or []), "") if not answer.code else ""
+        member_type = "serviceAccount" if email.endswith(".gserviceaccount.com") else "user"
+        return f"{member_type}:{email}" if email else ""
 
     def google(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """Returns the response of an API; None if the resource does not exist."""
@@ -63,22 +63,22 @@ class Visit:
 
     def answer(self, url: str, body: Mapping[str, Any] | None = None) -> Answer:
         """Returns the response of an API, also an error. Sends each request once."""
-        if url not in self._heard:
+        if url not in self._answers:
             request = f"{'GET' if body is None else 'POST'} https://{url}"
             # Requests of a user need a quota project; those of a service account use its own project.
             # https://cloud.google.com/docs/quotas/quota-project
             payer = self.project if self.member.startswith("user:") else ""
-            self._heard[url] = self.call(request, body, self.credential, payer)
-        return self._heard[url]
+            self._answers[url] = self.call(request, body, self.credential, payer)
+        return self._answers[url]
 
-    def _config(self, what: str) -> str:
-        return f"pulumi config set --stack {self.stack} {what}"
+    def _config(self, arguments: str) -> str:
+        return f"pulumi config set --stack {self.stack} {arguments}"
 
 
 def switched_off(answer: Answer) -> bool:
     """Whether the API is disabled in the project, so that its answer says nothing about the request."""
     details = answer.body.get("error", {}).get("details", []) if isinstance(answer.body, dict) else []
-    return answer.code == 403 and any(one.get("reason") == "SERVICE_DISABLED" for one in details)
+    return answer.code == 403 and any(detail.get("reason") == "SERVICE_DISABLED" for detail in details)
 
 
 def refusal(answer: Answer, url: str) -> str:

@@ -1,4 +1,4 @@
-"""A claim with its result, and what claims are compared with."""
+"""The result of a claim, and the stack and cluster that are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASS, FAIL, UNSEEN, UNCHECKED = "pass", "fail", "not seen yet", "not checked"
 
 @dataclass(frozen=True)
 class Check:
-    """One claim: what the stack relies on, what the cluster has, and for what can't be compared, `step` to do."""
+    """The result of one claim: what the stack relies on, what the cluster has, and the next step if it failed."""
 
     state: str
     claim: str
@@ -35,13 +35,13 @@ class Comparison:
 
 
 def on_nodes(count: int, total: int) -> str:
-    """Formats on how many nodes of a group something was found."""
+    """Formats the number of nodes that have a value."""
     return f" (on {count} of {total} nodes)" if total > 1 else ""
 
 
-def both(resource: str, one: Fraction, other: Fraction) -> tuple[str, str]:
-    """Two amounts as people read them, with enough digits to tell them apart."""
-    short = readable(resource, one), readable(resource, other)
-    if one == other or short[0] != short[1]:
+def both(resource: str, first: Fraction, second: Fraction) -> tuple[str, str]:
+    """Formats two amounts, with enough digits to show a difference."""
+    short = readable(resource, first), readable(resource, second)
+    if first == second or short[0] != short[1]:
         return short
-    return format_quantity(resource, one), format_quantity(resource, other)
+    return format_quantity(resource, first), format_quantity(resource, second)

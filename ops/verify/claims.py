@@ -1,4 +1,4 @@
-"""Compares the claims of a stack with its cluster: pass, fail, not seen yet, or not checked."""
+"""All claims of a stack about its cluster: versions, webhooks, grants, buckets, secrets and quotas stand here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from fractions import Fraction
 
 from catalog import features
 from catalog.capacity import MODES
-from catalog.nodes import (
-    GKE_NODEPOOL,
-)
+from catalog.nodes import GKE_NODEPOOL
 from catalog.versions import KUEUE_CHART
 from ops.stack import kubectl
 from ops.status import label
@@ -25,7 +23,7 @@ from resources.stack import Resource
 from resources.stack import Stack as Recorded
 from resources.types import BUCKET_GRANT, CLUSTER, NODE_POOL
 from resources.values import items, mapping, value
-from resources.workloads import ACCELERATORS, nominal_quotas
+from resources.workloads import ACCELERATORS, class_choice, nominal_quotas
 
 
 @dataclass
@@ -33,13 +31,13 @@ class Verification(NodeClaims, PodClaims):
     """All claims of a recorded stack about its cluster."""
 
     def checks(self) -> list[Check]:
-        """Every claim, in the order of a deployment."""
+        """Checks every claim, in the order of a deployment."""
         parts = (self.versions, self.webhooks, self.grants, self.buckets, self.secrets, self.nodes, self.quotas)
         return [check for part in (*parts, self.images, self.servers) for check in part()]
 
     # ---------------------------------------------------------------------------------------------------------- cluster
     def versions(self) -> Iterator[Check]:
-        """Control plane and nodes are no older than each feature of the stack needs."""
+        """The control plane and the nodes have the version that each feature of the stack needs."""
         kubelets = [str(value(node, "status", "nodeInfo", "kubeletVersion")) for node in self.live.nodes]
         oldest = min(kubelets, key=features.ordered, default="")
         for feature in features_of(self.stack):
@@ -50,7 +48,7 @@ class Verification(NodeClaims, PodClaims):
                     shows = "a node" if subject == "oldest node" else "a control plane that answers GET /version"
                     yield Check(UNSEEN, "GKE version", f"{subject} for {feature}", relied_on, "–", shows)
                     continue
-                # A control plane without GKE's suffix, as of the emulator, is compared by Kubernetes's version alone.
+                # The emulator's version has no GKE suffix, so only the Kubernetes version is compared.
                 have, need = features.ordered(version), features.ordered(needed)
                 enough = have >= need[: len(have)]
                 yield Check(
@@ -59,11 +57,11 @@ class Verification(NodeClaims, PodClaims):
                     f"{subject} for {feature}",
                     relied_on,
                     version,
-                    "" if enough else "upgrade the cluster, or leave the feature out",
+                    "" if enough else "upgrade the cluster, or remove the feature from the configuration",
                 )
 
     def webhooks(self) -> Iterator[Check]:
-        """The webhooks of Kueue and JobSet are registered, have an endpoint, and take part in a dry-run create."""
+        """The webhooks of Kueue and JobSet are registered, have an endpoint, and answer a dry-run create."""
         for chart, release in releases(self.stack).items():
             namespace = str(release.props.get("namespace"))
             name = chart.rpartition("/")[2]
@@ -93,14 +91,15 @@ class Verification(NodeClaims, PodClaims):
     def _endpoints(self, namespace: str, service: str) -> int:
         return sum(
             value(endpoint, "conditions", "ready") is not False
-            for one in self.live.endpoint_slices
-            if one["metadata"]["namespace"] == namespace and label(one, "kubernetes.io/service-name") == service
-            for endpoint in one.get("endpoints") or []
+            for endpoint_slice in self.live.endpoint_slices
+            if endpoint_slice["metadata"]["namespace"] == namespace
+            and label(endpoint_slice, "kubernetes.io/service-name") == service
+            for endpoint in endpoint_slice.get("endpoints") or []
         )
 
     # ----------------------------------------------------------------------------------------------------------- rights
     def grants(self) -> Iterator[Check]:
-        """The subjects of the stack's RoleBindings have the rights that its roles give."""
+        """The subjects of the stack's RoleBindings have the permissions of its roles."""
         by_subject: dict[tuple[str, str], list[Grant]] = defaultdict(list)
         for grant in self.live.rights:
             by_subject[grant.binding, grant.member].append(grant)
@@ -109,9 +108,9 @@ class Verification(NodeClaims, PodClaims):
             unknown = [text for right in rights if isinstance(text := self.live.rights[right], str)]
             missing = [right for right in rights if self.live.rights[right] is False]
             first = (missing or rights)[0]
-            as_whom = f"--as-group={member} --as=any" if first.kind == "Group" else f"--as={member}"
+            impersonation = f"--as-group={member} --as=any" if first.kind == "Group" else f"--as={member}"
             resource = f"{first.resource}.{first.group}" if first.group else first.resource
-            step = f"{kubectl()} auth can-i {first.verb} {resource} -n {first.namespace} {as_whom}"
+            step = f"{kubectl()} auth can-i {first.verb} {resource} -n {first.namespace} {impersonation}"
             if missing:
                 lacking = ", ".join(f"{right.verb} {right.resource}" for right in missing[:3])
                 more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -122,7 +121,7 @@ class Verification(NodeClaims, PodClaims):
                 yield Check(PASS, "grant", subject, relied_on, f"{len(rights)} rights")
 
     def buckets(self) -> Iterator[Check]:
-        """Members have their roles on buckets, as far as the buckets' policies can be read."""
+        """Members have their roles on buckets. Not checked without permission to read the bucket's IAM policy."""
         for grant in self.stack.of_type(BUCKET_GRANT):
             bucket, role, member = (str(grant.props.get(key)) for key in ("bucket", "role", "member"))
             answer = self.live.bucket_policies.get(bucket)
@@ -131,7 +130,9 @@ class Verification(NodeClaims, PodClaims):
                 yield Check(UNCHECKED, "grant", subject, relied_on, "–", bucket_command(bucket))
                 continue
             there = sorted(
-                str(one.get("role")) for one in items(answer.body, "bindings") if member in (one.get("members") or [])
+                str(binding.get("role"))
+                for binding in items(answer.body, "bindings")
+                if member in (binding.get("members") or [])
             )
             found = ", ".join(there) or "no role"
             yield Check(
@@ -144,10 +145,10 @@ class Verification(NodeClaims, PodClaims):
             )
 
     def secrets(self) -> Iterator[Check]:
-        """Secrets that pods read have the keys that they read; values are not looked at."""
+        """Secrets have the keys that pods read. Their values are not read."""
         for secret in secrets(self.stack):
             subject = f"Secret {secret.namespace}/{secret.name}"
-            relied_on = f"keys {', '.join(sorted(secret.keys))}" if secret.keys else "there"
+            relied_on = f"keys {', '.join(sorted(secret.keys))}" if secret.keys else "it exists"
             step = f"{kubectl()} -n {secret.namespace} describe secret {secret.name}"
             keys = self.live.secret_keys.get((secret.namespace, secret.name))
             if isinstance(keys, str):
@@ -161,7 +162,7 @@ class Verification(NodeClaims, PodClaims):
 
     # ----------------------------------------------------------------------------------------------------------- queues
     def quotas(self) -> Iterator[Check]:
-        """Quotas are the recorded ones, and no more than the real nodes of each flavor have for pods."""
+        """Quotas are as recorded, and at most what the real nodes of each flavor have for pods."""
         live = {queue["metadata"]["name"]: nominal_quotas(queue) for queue in self.live.cluster_queues}
         granted: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
         for queue in self.stack.of_kind("ClusterQueue"):
@@ -182,10 +183,10 @@ class Verification(NodeClaims, PodClaims):
             yield from self._flavor(flavor_resource, granted)
 
     def _flavor(self, flavor: Resource, granted: Mapping[tuple[str, str], Fraction]) -> Iterator[Check]:
-        """What queues give out of a flavor, against its nodes as they are, each pool at its largest."""
+        """The quota of a flavor is at most what its pools have for pods at maximum size, by their real nodes."""
         pools = flavor_pools(flavor, self.stack)
         if pools is None:
-            return  # nodes come as pods ask for them
+            return  # GKE creates nodes for pods, without a maximum
         have: dict[str, Fraction] = defaultdict(Fraction)
         for shape, max_nodes in pools:
             own = [node for node in self.live.nodes if label(node, GKE_NODEPOOL) == shape.pool and is_ready(node)]
@@ -194,12 +195,12 @@ class Verification(NodeClaims, PodClaims):
                 subject = f"flavor {flavor.object_name}"
                 yield Check(UNSEEN, "quota", subject, "quota within what nodes have", "–", shows)
                 return
-            free = [free_of(node, self.live.pods) for node in own]
+            free = [free_of(node, self.live.daemon_requests) for node in own]
             planned = amounts(self.measured.allocatable(shape))
             for resource in planned:
-                # Accelerators that a node lacks are a claim of their own.
-                least = min(one.get(resource, Fraction(0)) for one in free)
-                have[resource] += (planned[resource] if resource in ACCELERATORS else least) * max_nodes
+                # The claim `accelerators` covers accelerators that a node lacks.
+                lowest = min(node_free.get(resource, Fraction(0)) for node_free in free)
+                have[resource] += (planned[resource] if resource in ACCELERATORS else lowest) * max_nodes
         for (name, resource), amount in granted.items():
             if name == flavor.object_name:
                 relied_on, found = both(resource, amount, have[resource])
@@ -209,7 +210,7 @@ class Verification(NodeClaims, PodClaims):
 
 
 def features_of(stack: Recorded) -> list[str]:
-    """Features among the recorded resources that not every version of GKE has."""
+    """Returns the features of the recorded resources that not every version of GKE has."""
     pools = list(stack.of_type(NODE_POOL))
     elastic = [shape for pool in pools if (shape := node_shape(pool)) and MODES[shape.capacity].elastic]
     classes = list(stack.of_kind("ComputeClass"))
@@ -223,10 +224,12 @@ def features_of(stack: Recorded) -> list[str]:
         features.FLEX_START_TPU: any(not shape.gpu for shape in elastic),
         features.COMPUTE_CLASS: bool(classes),
         features.COMPUTE_CLASS_FLEX_START: any(
-            mapping(priority, "flexStart") for one in classes for priority in items(one.props, "spec", "priorities")
+            class_choice(priority)[1] == "flexStart"
+            for compute_class in classes
+            for priority in items(compute_class.props, "spec", "priorities")
         ),
         features.COMPUTE_CLASS_POOLS: any(
-            value(one.props, "spec", "nodePoolAutoCreation", "enabled") is True for one in classes
+            value(compute_class.props, "spec", "nodePoolAutoCreation", "enabled") is True for compute_class in classes
         ),
         features.SECRET_SYNC: any(stack.of_kind("SecretSync")),
         features.JOBSET_METRICS: "JOBSET" in metrics,

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ops.stack import ROOT, Stack, Stop
+from ops.terminal import new_console
 from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from ops.verify.claims import Verification
 from ops.verify.durations import measure
@@ -28,22 +28,24 @@ from settings import calibration
 from settings.calibration import Calibration
 
 KEY = "gke-ai:calibration"
-LOG_WIDTH = 220  # columns, where there is no terminal to ask
+LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
 STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compares, prints, and writes the calibration file."""
+    """Compares the claims with the cluster, prints the result, and writes the calibration file."""
     parser = argparse.ArgumentParser(prog="ops.verify", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack (dev)")
-    parser.add_argument("--config-file", type=Path, help="its configuration (Pulumi.<stack>.yaml)")
-    parser.add_argument("--output", type=Path, help=f"calibration file (the one of {KEY}, or calibration/<stack>.yaml)")
+    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
+    parser.add_argument(
+        "--output", type=Path, help=f"calibration file. Default: that of {KEY}, or calibration/<stack>.yaml"
+    )
     options = parser.parse_args(argv)
     sys.exit(verify(Stack(options.stack, options.config_file), options.output))
 
 
 def verify(stack: Stack, output: Path | None = None) -> int:
-    """Verifies `stack` against its cluster; the exit code."""
+    """Verifies `stack` against its cluster. Returns the exit code."""
     api = stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
@@ -51,7 +53,7 @@ def verify(stack: Stack, output: Path | None = None) -> int:
 
 
 def named_file(stack: Stack) -> Path | None:
-    """The calibration file that the stack's configuration names."""
+    """Returns the calibration file that the configuration of the stack names."""
     file = stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml"
     content = yaml.safe_load(file.read_text()) if file.exists() else {}
     name = ((content or {}).get("config") or {}).get(KEY)
@@ -61,16 +63,17 @@ def named_file(stack: Stack) -> Path | None:
 def compare(
     name: str, resources: Sequence[Any], call: Call, named: Path | None, output: Path | None, today: Any = None
 ) -> int:
-    """Compares recorded resources with what `call` answers, prints the result and writes the calibration file."""
+    """Compares recorded resources with the cluster behind `call`, prints the result, and writes the calibration
+    file."""
     relied_on = read(named) if named else Calibration()
     stack = recorded(resources)
     live = take(stack, call)
     checks = Verification(stack, live, relied_on).checks()
     measured = measure(stack, live, resources, today or datetime.date.today())
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    console = new_console(LOG_WIDTH)
     for part in shown(checks, measured):
         console.print()
-        console.print(part, soft_wrap=isinstance(part, Text))  # a command that is broken in two can't be copied
+        console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
     file = output or named or ROOT / "calibration" / f"{name}.yaml"
     console.print(Text(f"\n{write(file, measured)}"), soft_wrap=True)
     if named is None and output is None:
@@ -80,7 +83,7 @@ def compare(
 
 
 def read(file: Path) -> Calibration:
-    """The calibration in a file; Stop where it can't be used."""
+    """Returns the calibration in a file. Stops if it is invalid."""
     try:
         return calibration.read(file)
     except calibration.BadCalibration as bad:
@@ -89,25 +92,25 @@ def read(file: Path) -> Calibration:
 
 
 def write(file: Path, measured: Calibration) -> str:
-    """Adds what was measured to the file; says what it holds."""
+    """Adds the measurements to the file. Returns a summary of the file."""
     before = read(file) if file.exists() else Calibration()
     merged = before.merged(measured)
     if not merged.nodes and not merged.durations:
-        return "Nothing could be measured yet: no calibration file was written."
+        return "Nothing can be measured yet: no calibration file was written."
     if merged != before:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(merged.written())
-    return f"{file}: {len(merged.nodes)} kinds of nodes, {len(merged.durations)} durations."
+    return f"{file}: {len(merged.nodes)} node types, {len(merged.durations)} durations."
 
 
 def shown(checks: list[Check], measured: Calibration) -> list[Table | Text]:
-    """The comparison, the durations, and what to do about what did not pass."""
+    """Returns the claims, the durations, and the next steps for claims that did not pass."""
     parts: list[Table | Text] = [claims_table(checks)]
     if measured.durations:
         parts.append(durations_table(measured))
     steps = [check for check in checks if check.step and check.state != PASS]
     if steps:
-        # Each step once, with all that it is about.
+        # Each step once, with all of its subjects.
         subjects: dict[tuple[str, str], list[str]] = {}
         for check in steps:
             subjects.setdefault((check.state, check.step), []).append(check.subject)
@@ -119,7 +122,7 @@ def shown(checks: list[Check], measured: Calibration) -> list[Table | Text]:
 
 
 def claims_table(checks: list[Check]) -> Table:
-    """One row a claim, what failed first."""
+    """Returns a table with a row per claim; failed claims come first."""
     table = Table(title="Claims", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in ("result", "claim", "of", "the stack relies on", "the cluster has"):
         table.add_column(column, no_wrap=column in ("result", "claim"), overflow="fold")
@@ -132,10 +135,12 @@ def claims_table(checks: list[Check]) -> Table:
 
 
 def durations_table(measured: Calibration) -> Table:
-    """One row a step that was observed."""
+    """Returns a table with a row per observed step."""
     table = Table(title="Durations", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in ("step", "of", "median", "longest", "observed"):
         table.add_column(column, overflow="fold")
-    for one in measured.durations:
-        table.add_row(one.step, Text(one.of), f"{one.seconds} s", f"{one.max_seconds} s", str(one.count))
+    for duration in measured.durations:
+        table.add_row(
+            duration.step, Text(duration.of), f"{duration.seconds} s", f"{duration.max_seconds} s", str(duration.count)
+        )
     return table

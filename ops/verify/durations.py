@@ -1,4 +1,4 @@
-"""How long the steps of a deployment took on a cluster, and what its nodes have: the figures of a calibration file."""
+"""Measures a cluster for the calibration file: durations of deployment steps, and the resources of its nodes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from catalog.quantities import format_quantity, round_up
 from ops.stack import Object
 from ops.status import condition, label
 from ops.verify.live import Live, moment, seconds_between
-from ops.verify.nodes import amounts, daemon_requests, groups
+from ops.verify.nodes import amounts, groups, requests_on
 from ops.verify.pod_claims import load_seconds, pods_of, startup_probes
 from resources.stack import Stack as Recorded
 from resources.types import CLUSTER, NODE_POOL
 from resources.values import items, mapping, value
 from settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
 
-# What the kubelet says of a pull: https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/image_manager.go
+# The kubelet's event after a pull: https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/image_manager.go
 PULLED = re.compile(r'Successfully pulled image "(?P<image>[^"]+)" in (?P<time>[0-9.hmsµu]+)')
 GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 0.000001, "us": 0.000001}
 
 
 def measure(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]], today: datetime.date) -> Calibration:
-    """Everything that can be measured now on the cluster of a stack."""
+    """Measures everything that the cluster of a stack shows now."""
     version = next((text for text in gke_versions(live)), live.version)
     observed: dict[tuple[Step, str], list[float]] = defaultdict(list)
     for step, of, seconds in steps(stack, live, resources):
@@ -51,45 +51,48 @@ def measure(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]],
 
 
 def gke_versions(live: Live) -> Iterator[str]:
-    """GKE's version: of the control plane, else of a node, whose version names it in full."""
+    """Yields the version of the control plane if it has GKE's suffix, then those of the nodes."""
     yield from (text for text in [live.version] if "gke" in text)
     yield from sorted({str(value(node, "status", "nodeInfo", "kubeletVersion")) for node in live.nodes}, reverse=True)
 
 
 def nodes(stack: Recorded, live: Live, today: datetime.date, version: str) -> list[NodeFigures]:
-    """The figures of each kind of node with accelerators, and of each pool's; the least of what its nodes have."""
-    kinds: dict[tuple[str, str | None, int, int | None], list[Object]] = defaultdict(list)
+    """Returns, by node type, the minimum allocatable and the maximum DaemonSet requests of its nodes."""
+    node_types: dict[tuple[str, str | None, int, int | None], list[Object]] = defaultdict(list)
     for group in groups(stack, live.nodes):
         for node, shape in group.shaped():
-            kinds[shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb if group.whole else None].append(node)
-    found = []
-    for (machine_type, gpu, gpus, disk_gb), members in kinds.items():
+            node_types[shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb if group.whole else None].append(node)
+    node_figures = []
+    for (machine_type, gpu, gpus, disk_gb), members in node_types.items():
         have = [amounts(mapping(node, "status", "allocatable")) for node in members]
-        taken = [daemon_requests(node, live.pods) for node in members]
-        resources = [one for one in MEASURED if disk_gb is not None or one != "ephemeral-storage"]
-        most = {one: max(requests.get(one, Fraction(0)) for requests in taken) for one in resources}
-        found.append(
+        taken = [requests_on(node, live.daemon_requests) for node in members]
+        resources = [resource for resource in MEASURED if disk_gb is not None or resource != "ephemeral-storage"]
+        largest = {resource: max(requests.get(resource, Fraction(0)) for requests in taken) for resource in resources}
+        node_figures.append(
             NodeFigures(
                 machine_type=machine_type,
                 gpu=gpu,
                 gpus=gpus,
                 disk_size_gb=disk_gb,
                 allocatable={
-                    one: format_quantity(one, min(amount.get(one, Fraction(0)) for amount in have)) for one in resources
+                    resource: format_quantity(resource, min(amount.get(resource, Fraction(0)) for amount in have))
+                    for resource in resources
                 },
                 daemon_sets={
-                    one: format_quantity(one, round_up(one, amount)) for one, amount in most.items() if amount
+                    resource: format_quantity(resource, round_up(resource, amount))
+                    for resource, amount in largest.items()
+                    if amount
                 },
                 nodes=len(members),
                 measured_on=today,
                 gke_version=version,
             )
         )
-    return sorted(found, key=lambda figures: figures.key)
+    return sorted(node_figures, key=lambda figures: figures.key)
 
 
 def steps(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Step, str, float]]:
-    """(step, of what, seconds), one for each observation."""
+    """Yields (step, subject, seconds) of each observation."""
     yield from _created(resources)
     for node in live.nodes:
         ready = condition(node, "Ready")
@@ -106,8 +109,8 @@ def steps(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]]) -
             of = f"{workload['metadata']['namespace']}/{queue}"
             yield from _took("admission", of, created, admitted.get("lastTransitionTime"))
     for event in live.events:
-        if found := PULLED.match(str(event.get("message", ""))):
-            yield "imagePull", found["image"], go_seconds(found["time"])
+        if pull := PULLED.match(str(event.get("message", ""))):
+            yield "imagePull", pull["image"], go_seconds(pull["time"])
     for deployment in stack.of_kind("Deployment"):
         name = f"{deployment.namespace}/{deployment.object_name}"
         for pod in pods_of(deployment, live.pods):
@@ -122,8 +125,8 @@ def steps(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]]) -
 
 
 def _created(resources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Step, str, float]]:
-    """How long clusters and pools took to create: from when the last resource that they depend on was there."""
-    created = {one["urn"]: one["created"] for one in resources if one.get("created")}
+    """Yields how long clusters and pools took to create, from the creation of their last dependency."""
+    created = {resource["urn"]: resource["created"] for resource in resources if resource.get("created")}
     for resource in resources:
         if resource["type"] in (CLUSTER, NODE_POOL) and resource.get("custom", True) and resource["urn"] in created:
             before = [*(resource.get("dependencies") or []), str(resource.get("parent", ""))]
@@ -141,5 +144,5 @@ def _took(step: Step, of: str, since: Any, until: Any) -> Iterator[tuple[Step, s
 
 
 def go_seconds(text: str) -> float:
-    """A duration as Go writes it: `1m2.5s`."""
+    """Parses a duration in Go's format, such as `1m2.5s`."""
     return sum(float(number) * GO_UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(h|ms|µs|us|m|s)", text))

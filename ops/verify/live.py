@@ -1,7 +1,7 @@
-"""What `ops.verify` reads: the stack as recorded, and the objects of its cluster as the API gives them.
+"""Reads the recorded stack and the objects of its cluster, for `ops.verify`.
 
-Every request goes through `call`: `GET /PATH` and `POST /PATH` to the cluster's API, anything else is a command line.
-Of Secrets only the names of their keys are kept.
+Every request goes through `call`: `GET /PATH` and `POST /PATH` to the API of the cluster, anything else as a command
+line. Only the key names of Secrets are kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -17,6 +19,7 @@ from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from ops.doctor import requests
 from ops.stack import Answer, Object, objects_of, request
+from ops.verify.nodes import daemon_requests
 from resources.stack import Pod, Resource
 from resources.stack import Stack as Recorded
 from resources.types import BUCKET_GRANT, RELEASE
@@ -32,7 +35,7 @@ PROBE = "gke-ai-verify"
 
 @dataclass(frozen=True)
 class Secret:
-    """Keys of a Secret that pods of the stack read."""
+    """A Secret with the keys that pods of the stack read."""
 
     namespace: str
     name: str
@@ -41,13 +44,13 @@ class Secret:
 
 @dataclass(frozen=True)
 class Grant:
-    """One right that a RoleBinding of the stack gives to one of its subjects."""
+    """One permission that a RoleBinding of the stack gives to one of its subjects."""
 
     binding: str
     kind: str
     name: str
     home: str
-    """Namespace of a subject that is a service account."""
+    """Namespace of the subject, if it is a service account."""
     namespace: str
     group: str
     resource: str
@@ -55,12 +58,12 @@ class Grant:
 
     @property
     def member(self) -> str:
-        """The subject as the API server knows it."""
+        """Name of the subject in the API server."""
         return f"system:serviceaccount:{self.home}:{self.name}" if self.kind == "ServiceAccount" else self.name
 
     @property
     def review(self) -> dict[str, Any]:
-        """The question whether the subject has the right."""
+        """The SubjectAccessReview for this permission."""
         attributes = {"namespace": self.namespace, "group": self.group, "resource": self.resource, "verb": self.verb}
         who: dict[str, Any] = {"groups": [self.member]} if self.kind == "Group" else {"user": self.member}
         return {
@@ -83,23 +86,28 @@ class Live:
     webhooks: list[Object] = field(default_factory=list)
     endpoint_slices: list[Object] = field(default_factory=list)
     secret_keys: dict[tuple[str, str], frozenset[str] | str] = field(default_factory=dict)
-    """Keys of each Secret, or why they can't be read; no entry where there is no Secret."""
+    """Keys of each Secret, or why they cannot be read. A missing Secret has no entry."""
     rights: dict[Grant, bool | str] = field(default_factory=dict)
-    """Whether each right is there, or why that can't be asked."""
+    """Whether each permission is granted, or why the review failed."""
     dry_runs: dict[str, Answer] = field(default_factory=dict)
-    """The answer to a dry-run create that the webhook of a release takes part in, by the release's chart."""
+    """Response to a dry-run create that calls the webhook of a release, by the chart of the release."""
     bucket_policies: dict[str, Answer] = field(default_factory=dict)
+
+    @cached_property
+    def daemon_requests(self) -> dict[str, dict[str, Fraction]]:
+        """Requests of DaemonSet pods, by node and resource."""
+        return daemon_requests(self.pods)
 
 
 def recorded(resources: Sequence[Mapping[str, Any]]) -> Recorded:
-    """The recorded resources of a stack, as policies read them: inputs, and names that the provider chose."""
+    """Returns the recorded resources of a stack: their inputs, and names that the provider generated."""
     return Recorded(
         [
             Resource(
                 resource["urn"],
                 resource["type"],
                 resource["urn"].rpartition("::")[2],
-                {key: found for key, found in (resource.get("outputs") or {}).items() if key == "name"}
+                {key: output for key, output in (resource.get("outputs") or {}).items() if key == "name"}
                 | (resource.get("inputs") or {}),
             )
             for resource in resources
@@ -109,7 +117,7 @@ def recorded(resources: Sequence[Mapping[str, Any]]) -> Recorded:
 
 
 def take(stack: Recorded, call: Call) -> Live:
-    """Reads what the claims of a stack are about."""
+    """Reads the objects of the cluster that the claims of a stack need."""
     live = Live(
         version=str((call("GET /version").body or {}).get("gitVersion", "")),
         nodes=list_objects(call, "/api/v1/nodes"),
@@ -141,17 +149,17 @@ def take(stack: Recorded, call: Call) -> Live:
 
 
 def bucket_command(bucket: str) -> str:
-    """The command that reads who has which role on a bucket."""
+    """Returns the command that reads the IAM policy of a bucket."""
     return f"gcloud storage buckets get-iam-policy gs://{bucket} --format=json"
 
 
 def list_objects(call: Call, path: str) -> list[Object]:
-    """The objects under a path; none where the kind isn't installed."""
+    """Returns the objects under a path; an empty list if their kind is not installed."""
     return objects_of(call(f"GET {path}"), path)
 
 
 def caller(api: ApiClient) -> Call:
-    """Calls the cluster behind a client, and runs command lines."""
+    """Returns a function that calls the cluster of a client, and runs command lines."""
 
     def call(line: str, body: Mapping[str, Any] | None = None) -> Answer:
         method, _, path = line.partition(" ")
@@ -165,7 +173,7 @@ def caller(api: ApiClient) -> Call:
 
 # ------------------------------------------------------------------------------------ what the recorded stack relies on
 def secrets(stack: Recorded) -> list[Secret]:
-    """Secrets that pods of the stack can't start without, and the keys that they read."""
+    """Returns the Secrets that pods of the stack need to start, with the keys that they read."""
     wanted: dict[tuple[str, str], set[str]] = {}
     for pod in stack.pods:
         for name, key in _secret_keys(pod):
@@ -191,34 +199,35 @@ def _secret_keys(pod: Pod) -> Iterator[tuple[str, str]]:
 
 
 def grants(stack: Recorded) -> list[Grant]:
-    """The rights that RoleBindings of the stack give by Roles of the stack: one for each resource, to change it where
-    the role allows that."""
+    """Returns the permissions that RoleBindings of the stack give by its Roles: one verb per resource, create if the
+    role allows it."""
     roles = {(role.namespace, role.object_name): role for role in stack.of_kind("Role")}
-    found = []
+    granted = []
     for binding in stack.of_kind("RoleBinding"):
         role = roles.get((binding.namespace, str(value(binding.props, "roleRef", "name"))))
         for subject in items(binding.props, "subjects"):
-            who = str(subject["kind"]), str(subject["name"]), str(subject.get("namespace", binding.namespace))
+            identity = str(subject["kind"]), str(subject["name"]), str(subject.get("namespace", binding.namespace))
             for rule in items(role.props, "rules") if role else []:
                 verbs = [str(verb) for verb in rule.get("verbs") or []]
                 for group in rule.get("apiGroups") or [""]:
                     for resource in rule.get("resources") or []:
                         verb = "create" if "create" in verbs else verbs[0]
-                        found.append(Grant(binding.path, *who, binding.namespace, group, resource, verb))
-    return found
+                        granted.append(Grant(binding.path, *identity, binding.namespace, group, resource, verb))
+    return granted
 
 
 def releases(stack: Recorded) -> dict[str, Resource]:
-    """The releases of Kueue and JobSet by their charts."""
-    charts = {str(one.props.get("chart")): one for one in stack.of_type(RELEASE)}
-    return {chart: one for chart, one in charts.items() if chart in (KUEUE_CHART, JOBSET_CHART)}
+    """Returns the releases of Kueue and JobSet by chart."""
+    charts = {str(release.props.get("chart")): release for release in stack.of_type(RELEASE)}
+    return {chart: release for chart, release in charts.items() if chart in (KUEUE_CHART, JOBSET_CHART)}
 
 
 def probes(stack: Recorded) -> dict[str, tuple[str, dict[str, Any]]]:
-    """For each release the path and body of a create that its webhook is called for; nothing is stored in a dry run."""
+    """Returns, by chart, the path and body of a create that calls the webhook of the release. A dry run stores
+    nothing."""
     queue = next(stack.of_kind("LocalQueue"), None)
-    there = releases(stack)
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    installed = releases(stack)
+    requests_by_chart: dict[str, tuple[str, dict[str, Any]]] = {}
     namespace = queue.namespace if queue else "default"
     labels = {QUEUE_LABEL: queue.object_name} if queue else {}
     metadata = {"name": PROBE, "namespace": namespace, "labels": labels}
@@ -235,36 +244,36 @@ def probes(stack: Recorded) -> dict[str, tuple[str, dict[str, Any]]]:
             ],
         },
     }
-    if KUEUE_CHART in there and queue is not None:
+    if KUEUE_CHART in installed and queue is not None:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": pod}}
-        found[KUEUE_CHART] = (f"/apis/batch/v1/namespaces/{namespace}/jobs", job)
-    if JOBSET_CHART in there:
+        requests_by_chart[KUEUE_CHART] = (f"/apis/batch/v1/namespaces/{namespace}/jobs", job)
+    if JOBSET_CHART in installed:
         replicated = {"name": "probe", "replicas": 1, "template": {"spec": {"template": pod}}}
         jobset = {"apiVersion": JOBSET_API, "kind": "JobSet", "metadata": metadata}
         jobset["spec"] = {"replicatedJobs": [replicated]}
-        found[JOBSET_CHART] = (f"/apis/{JOBSET_API}/namespaces/{namespace}/jobsets", jobset)
-    return found
+        requests_by_chart[JOBSET_CHART] = (f"/apis/{JOBSET_API}/namespaces/{namespace}/jobsets", jobset)
+    return requests_by_chart
 
 
 def images(stack: Recorded) -> dict[str, str]:
-    """The images of the stack's own pods, each with the resource that first names it."""
-    found: dict[str, str] = {}
+    """Returns the images of the stack's pods, each with the first resource that uses it."""
+    owners: dict[str, str] = {}
     for pod in stack.pods:
         for container in pod.containers:
             image = container.get("image")
             if isinstance(image, str) and not is_unset(image):
-                found.setdefault(image, pod.owner.path)
-    return found
+                owners.setdefault(image, pod.owner.path)
+    return owners
 
 
 def moment(text: str) -> datetime.datetime:
-    """A time as the API and Pulumi write it."""
-    # Pulumi writes nanoseconds, of which Python reads six digits.
+    """Parses a time of the API or of Pulumi."""
+    # Pulumi writes nanoseconds; Python reads microseconds.
     return datetime.datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text))
 
 
 def seconds_between(since: Any, until: Any) -> float | None:
-    """Seconds between two times; none where one is missing, or the later one comes first."""
+    """Returns the seconds between two times; None if a time is missing or the order is reversed."""
     if not isinstance(since, str) or not isinstance(until, str):
         return None
     seconds = (moment(until) - moment(since)).total_seconds()

@@ -23,22 +23,22 @@ from catalog.quantities import parse_quantity
 from ops.stack import Object
 from ops.status import label
 from ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, on_nodes
-from ops.verify.nodes import NodeGroup, allocatable_of, amounts, daemon_requests, groups
+from ops.verify.nodes import NodeGroup, allocatable_of, amounts, groups, requests_on
 from resources.workloads import ACCELERATORS
 from settings.calibration import MEASURED
 
-# Taints that come and go with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,
-# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
-# and the request of a node that queued provisioning brought: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+# Controllers set and remove these taints with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,
+# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md.
+# Nodes of queued provisioning have the taint of their request: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/")
 AUTOSCALER_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
-# What tells the accelerators of a node that GKE sizes by itself.
+# Labels that name the accelerators of a node whose machine type GKE chooses.
 ACCELERATOR_LABELS = (GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, GKE_ACCELERATOR_COUNT, COMPUTE_CLASS)
 
 
 @dataclass
 class NodeClaims(Comparison):
-    """Claims about the nodes of each pool, compute class and automatic choice of GKE."""
+    """Claims about the nodes of pools and compute classes, and about nodes that GKE chooses for pods."""
 
     def nodes(self) -> Iterator[Check]:
         """Labels, taints, drivers, accelerators, allocatable and DaemonSets of the nodes of each group."""
@@ -63,17 +63,17 @@ class NodeClaims(Comparison):
             return
         relied_on = ", ".join(f"{machine} {capacity}" for machine, capacity in group.choices)
         others = [shape for _, shape in shaped if (shape.machine_type, shape.capacity) not in group.choices]
-        found = sorted({f"{one.machine_type} {one.capacity}" for one in others or [shape for _, shape in shaped]})
+        found = sorted({f"{shape.machine_type} {shape.capacity}" for shape in others or [shape for _, shape in shaped]})
         yield Check(FAIL if others else PASS, "choice", group.title, relied_on, ", ".join(found))
 
     def _labels(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
-        """Labels that the catalog says; one fail for each that differs, the version of the driver on its own."""
+        """Nodes have the labels of the catalog. A wrong label is a separate result, and so is the driver version."""
         wrong: dict[str, tuple[str, str, int]] = {}
         expected: dict[str, str] = {}
         for node, shape in shaped:
             for key, text in node_labels(shape).items():
                 if not group.whole and key not in ACCELERATOR_LABELS:
-                    continue  # Google's choice, the version of the driver included
+                    continue  # GKE chooses these, including the driver version
                 expected[key] = text
                 if (found := label(node, key)) != text:
                     count = wrong[key][2] + 1 if key in wrong else 1
@@ -93,11 +93,11 @@ class NodeClaims(Comparison):
     def _taints(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
         wrong = []
         for node, shape in shaped:
-            wanted = {_taint(one.key, one.value, one.effect) for one in (*node_taints(shape), *group.declared)}
+            wanted = {_taint(taint.key, taint.value, taint.effect) for taint in (*node_taints(shape), *group.declared)}
             there = {
-                _taint(one["key"], one.get("value", ""), one["effect"])
-                for one in node["spec"].get("taints") or []
-                if not one["key"].startswith(PASSING_TAINTS) and one["key"] not in AUTOSCALER_TAINTS
+                _taint(taint["key"], taint.get("value", ""), taint["effect"])
+                for taint in node["spec"].get("taints") or []
+                if not taint["key"].startswith(PASSING_TAINTS) and taint["key"] not in AUTOSCALER_TAINTS
             }
             if wanted != there:
                 wrong.append((wanted, there))
@@ -108,7 +108,7 @@ class NodeClaims(Comparison):
         yield Check(state, "taint", group.title, ", ".join(sorted(wanted)) or "none", f"{found}{on}")
 
     def _accelerators(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
-        """GPUs and TPU chips that the device plugin reports."""
+        """The device plugin reports the expected number of GPUs or TPU chips."""
         for resource in ACCELERATORS:
             counts = [
                 (self.measured.allocatable(shape)[resource], str(allocatable_of(node).get(resource, "0")))
@@ -118,13 +118,13 @@ class NodeClaims(Comparison):
             wrong = [pair for pair in counts if parse_quantity(pair[0]) != parse_quantity(pair[1])]
             for wanted, found in (wrong or counts)[:1]:
                 on = on_nodes(len(wrong) or len(counts), len(counts))
-                # GKE installs the driver once the node is ready, and the device plugin reports GPUs after that.
+                # GKE installs the driver after the node is ready; then the device plugin reports GPUs.
                 step = "if a node is minutes old, wait for its driver and run this again" if wrong else ""
                 subject, relied_on = f"{group.title}: {resource}", f"{wanted} a node"
                 yield Check(FAIL if wrong else PASS, "accelerators", subject, relied_on, f"{found}{on}", step)
 
     def _sizes(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
-        """Allocatable of each machine type is no less than planned, requests of DaemonSets no more."""
+        """Nodes have at least the planned allocatable, and DaemonSets request at most the planned amount."""
         by_machine: dict[str, list[tuple[Object, NodeShape]]] = defaultdict(list)
         for node, shape in shaped:
             by_machine[shape.machine_type].append((node, shape))
@@ -134,20 +134,20 @@ class NodeClaims(Comparison):
             planned = amounts(self.measured.allocatable(shape))
             room = amounts(self.measured.room(shape))
             accelerated = bool(shape.gpu or MACHINES[machine_type].tpu)
-            requests = [daemon_requests(node, self.live.pods) for node, _ in members]
+            requests = [requests_on(node, self.live.daemon_requests) for node, _ in members]
             for resource in MEASURED:
                 if resource == "ephemeral-storage" and not group.whole:
-                    continue  # the boot disk is GKE's choice
-                least = min(amounts(allocatable_of(node)).get(resource, Fraction(0)) for node, _ in members)
-                relied_on, found = both(resource, planned[resource], least)
-                state = PASS if least >= planned[resource] else FAIL
+                    continue  # GKE chooses the boot disk
+                lowest = min(amounts(allocatable_of(node)).get(resource, Fraction(0)) for node, _ in members)
+                relied_on, found = both(resource, planned[resource], lowest)
+                state = PASS if lowest >= planned[resource] else FAIL
                 yield Check(state, f"allocatable {resource}", subject, f"at least {relied_on}", found)
                 if not accelerated:
                     continue
                 deducted = planned[resource] - room[resource]
-                most = max(taken.get(resource, Fraction(0)) for taken in requests)
-                relied_on, found = both(resource, deducted, most)
-                state = PASS if most <= deducted else FAIL
+                highest = max(taken.get(resource, Fraction(0)) for taken in requests)
+                relied_on, found = both(resource, deducted, highest)
+                state = PASS if highest <= deducted else FAIL
                 yield Check(state, f"DaemonSets {resource}", subject, f"at most {relied_on}", found)
 
 

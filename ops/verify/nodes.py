@@ -1,4 +1,4 @@
-"""The nodes that a stack relies on: of its pools, its compute classes, and those that GKE chooses for its pods."""
+"""Nodes that a stack relies on: those of its pools and compute classes, and those that GKE chooses for its pods."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ from resources.values import items, mapping, value
 from resources.workloads import class_choice
 from settings.calibration import MEASURED
 
-# The API of node pools writes effects in its own way: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#effect
+# Effects of taints in the API of node pools: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#effect
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 DRIVERS = {"LATEST": "latest", "INSTALLATION_DISABLED": "disabled"}
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes of one origin (a pool, a compute class, GKE's own choice), and the shape that each should have.
+    """Nodes of a pool, of a compute class, or of GKE's choice, and the expected shape of each.
 
-    `whole` groups are described by the stack in full; of others only the accelerators are. `shows` brings a node.
+    The stack describes the nodes of `whole` groups in full; of other groups it describes only the accelerators.
+    `shows` says what creates a node of an empty group.
     """
 
     title: str
@@ -52,30 +53,30 @@ class NodeGroup:
     choices: tuple[tuple[str, str], ...] = ()
 
     def shaped(self) -> Iterator[tuple[Object, NodeShape]]:
-        """The nodes that are ready and whose machine the catalog knows, each with its shape."""
+        """Yields the ready nodes whose machine type is in the catalog, each with its expected shape."""
         for node in self.nodes:
             shape = self.shape(node)
             if shape is not None and is_ready(node):
                 yield node, shape
 
     def unknown(self) -> list[str]:
-        """Machine types of nodes that the catalog doesn't know."""
+        """Returns the machine types of nodes that are not in the catalog."""
         return sorted({label(node, INSTANCE_TYPE) for node in self.nodes if self.shape(node) is None})
 
 
 def groups(stack: Recorded, nodes: list[Object]) -> list[NodeGroup]:
-    """The stack's pools, its compute classes, and the accelerator nodes that GKE chose by itself."""
-    found = [_pool(pool, nodes) for pool in stack.of_type(NODE_POOL)]
-    found += [_class(one, nodes) for one in stack.of_kind("ComputeClass")]
-    taken = {id(node) for group in found for node in group.nodes}
+    """Returns the groups of pools, of compute classes, and of accelerator nodes that GKE chose."""
+    node_groups = [_pool(pool, nodes) for pool in stack.of_type(NODE_POOL)]
+    node_groups += [_class(compute_class, nodes) for compute_class in stack.of_kind("ComputeClass")]
+    taken = {id(node) for group in node_groups for node in group.nodes}
     wanted = sorted({accelerator for pod in stack.pods if (accelerator := _accelerator(pod.spec))})
     named = {shape.gpu or MACHINES[shape.machine_type].tpu for shape in _recorded_shapes(stack)}
     for accelerator in wanted:
         own = [node for node in nodes if id(node) not in taken and _machine_accelerator(node) == accelerator]
         if own or accelerator not in named:
-            shows = "a pod that asks for one, or that its queue admits"
-            found.append(NodeGroup(f"nodes with {accelerator}", own, shape_of, shows, whole=False))
-    return found
+            shows = "a pod that requests one, or that its queue admits"
+            node_groups.append(NodeGroup(f"nodes with {accelerator}", own, shape_of, shows, whole=False))
+    return node_groups
 
 
 def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
@@ -89,12 +90,14 @@ def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
             return None
         return replace(recorded, zone=label(node, ZONE) or recorded.zone, driver=DRIVERS.get(driver, "default"))
 
-    # GKE gives the taints of accelerators by itself, stated or not.
+    # GKE always sets the taints of accelerators, also if the pool does not declare them.
     declared = [
         Taint(
-            str(one.get("key")), str(one.get("value", "")), EFFECTS.get(str(one.get("effect")), str(one.get("effect")))
+            str(taint.get("key")),
+            str(taint.get("value", "")),
+            EFFECTS.get(str(taint.get("effect")), str(taint.get("effect"))),
         )
-        for one in items(pool.props, "nodeConfig", "taints")
+        for taint in items(pool.props, "nodeConfig", "taints")
     ]
     shows = f"a node of the pool: a pod for it, or a minimum above 0 for a while (pool {pool.object_name})"
     return NodeGroup(f"pool {pool.object_name}", own, shape, shows, declared=tuple(declared))
@@ -106,8 +109,8 @@ def _class(compute_class: Resource, nodes: list[Object]) -> NodeGroup:
     choices = tuple(_node_choice(priority) for priority in items(compute_class.props, "spec", "priorities"))
 
     def shape(node: Object) -> NodeShape | None:
-        found = shape_of(node)
-        return replace(found, compute_class=name) if found else None
+        base = shape_of(node)
+        return replace(base, compute_class=name) if base else None
 
     shows = f"a pod that selects {COMPUTE_CLASS}={name}"
     return NodeGroup(f"compute class {name}", own, shape, shows, whole=False, choices=choices)
@@ -120,7 +123,7 @@ def _node_choice(priority: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def shape_of(node: Object) -> NodeShape | None:
-    """The shape of a node as its own machine type says it; none where the catalog doesn't know the machine."""
+    """Returns the shape of a node by its machine type; None if the machine type is not in the catalog."""
     machine = MACHINES.get(label(node, INSTANCE_TYPE))
     if machine is None:
         return None
@@ -149,7 +152,7 @@ def is_ready(node: Object) -> bool:
 
 
 def _accelerator(spec: Mapping[str, Any]) -> str:
-    """The accelerator that a pod selects, where it selects one and no compute class."""
+    """Returns the accelerator that a pod selects; an empty text if it selects none, or a compute class."""
     selector = mapping(spec, "nodeSelector")
     named = selector.get(GKE_ACCELERATOR) or selector.get(GKE_TPU_ACCELERATOR)
     return str(named) if named and COMPUTE_CLASS not in selector else ""
@@ -166,35 +169,44 @@ def _recorded_shapes(stack: Recorded) -> list[NodeShape]:
 
 
 def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
-    """Quantities by resource as numbers."""
+    """Parses quantities by resource."""
     return {resource: parse_quantity(str(text)) for resource, text in texts.items()}
 
 
 def allocatable_of(node: Object) -> Mapping[str, Any]:
-    """What a node reports for pods, DaemonSets included."""
+    """Returns what a node has for pods, including those of DaemonSets."""
     return mapping(node, "status", "allocatable")
 
 
-def daemon_requests(node: Object, pods: list[Object]) -> dict[str, Fraction]:
-    """What pods of DaemonSets request on a node."""
-    total: dict[str, Fraction] = {}
+def daemon_requests(pods: list[Object]) -> dict[str, dict[str, Fraction]]:
+    """Returns the requests of DaemonSet pods, by node and resource."""
+    by_node: dict[str, dict[str, Fraction]] = {}
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences") or []
-        if pod["spec"].get("nodeName") != node["metadata"]["name"] or ended(pod):
+        node_name = pod["spec"].get("nodeName")
+        if not node_name or ended(pod) or not any(owner["kind"] == "DaemonSet" for owner in owners):
             continue
-        if not any(owner["kind"] == "DaemonSet" for owner in owners):
-            continue
-        sidecars = [one for one in items(pod, "spec", "initContainers") if one.get("restartPolicy") == "Always"]
+        total = by_node.setdefault(node_name, {})
+        sidecars = [
+            container
+            for container in items(pod, "spec", "initContainers")
+            if container.get("restartPolicy") == "Always"
+        ]
         for container in [*items(pod, "spec", "containers"), *sidecars]:
             for resource in MEASURED:
                 if request := resource_request(container, resource):
                     total[resource] = total.get(resource, Fraction(0)) + parse_quantity(str(request))
-    return total
+    return by_node
 
 
-def free_of(node: Object, pods: list[Object]) -> dict[str, Fraction]:
-    """What a node has for pods of workloads: what it reports less the requests of DaemonSets."""
-    taken = daemon_requests(node, pods)
+def requests_on(node: Object, requests: Mapping[str, Mapping[str, Fraction]]) -> Mapping[str, Fraction]:
+    """Returns the requests on a node, from requests by node and resource."""
+    return requests.get(node["metadata"]["name"], {})
+
+
+def free_of(node: Object, requests: Mapping[str, Mapping[str, Fraction]]) -> dict[str, Fraction]:
+    """Returns what a node has for pods of workloads: its allocatable less the requests of DaemonSets."""
+    taken = requests_on(node, requests)
     return {
         resource: amount - taken.get(resource, Fraction(0))
         for resource, amount in amounts(allocatable_of(node)).items()

@@ -21,33 +21,35 @@ class PodClaims(Comparison):
     """Claims about the pods of the stack."""
 
     def images(self) -> Iterator[Check]:
-        """Each image of the stack's own pods was pulled; one that is pinned, under its digest."""
+        """Each image of the stack's pods was pulled; a pinned image has its digest."""
         for image, owner in images(self.stack).items():
             statuses = list(image_statuses(image, self.live.pods))
-            waiting = [mapping(one, "state", "waiting") for one in statuses]
-            errors = [one for one in waiting if one.get("reason") in PULL_ERRORS]
+            waiting = [mapping(status, "state", "waiting") for status in statuses]
+            errors = [state for state in waiting if state.get("reason") in PULL_ERRORS]
             ran = [
-                one for one in statuses if "waiting" not in (one.get("state") or {"waiting": 1}) or one.get("imageID")
+                status
+                for status in statuses
+                if "waiting" not in (status.get("state") or {"waiting": 1}) or status.get("imageID")
             ]
-            pulled = sorted({str(one.get("imageID")) for one in ran if one.get("imageID")})
+            pulled = sorted({str(status.get("imageID")) for status in ran if status.get("imageID")})
             digest = image.partition("@")[2]
             if errors:
                 found = f"{errors[0].get('reason')}: {errors[0].get('message', '')}".strip(": ")
                 yield Check(FAIL, "image", owner, image, found[:300])
             elif not ran:
                 yield Check(UNSEEN, "image", owner, image, "–", f"a running pod of {owner}")
-            elif digest and pulled and not any(one.endswith(digest) for one in pulled):
+            elif digest and pulled and not any(image_id.endswith(digest) for image_id in pulled):
                 yield Check(FAIL, "image", owner, image, pulled[0])
             else:
                 yield Check(PASS, "image", owner, image, ", ".join(pulled) or "its container runs")
 
     def servers(self) -> Iterator[Check]:
-        """Each server loads its model within the time that its startup probe allows."""
+        """Each server loads its model within the limit of its startup probe."""
         for deployment in self.stack.of_kind("Deployment"):
             for container, seconds in startup_probes(deployment):
                 relied_on = f"ready within {seconds} s"
                 pods = pods_of(deployment, self.live.pods)
-                took = [one for pod in pods if (one := load_seconds(pod, container)) is not None]
+                took = [load_time for pod in pods if (load_time := load_seconds(pod, container)) is not None]
                 failing = [
                     status
                     for pod in pods
@@ -67,16 +69,16 @@ class PodClaims(Comparison):
 
 
 def image_statuses(image: str, pods: list[Object]) -> Iterator[Mapping[str, Any]]:
-    """The statuses of containers that run an image."""
+    """Yields the statuses of containers that run an image."""
     for pod in pods:
         containers = [*items(pod, "spec", "initContainers"), *items(pod, "spec", "containers")]
-        names = {one.get("name") for one in containers if one.get("image") == image}
+        names = {container.get("name") for container in containers if container.get("image") == image}
         statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
         yield from (status for status in statuses if status.get("name") in names)
 
 
 def pods_of(deployment: Resource, pods: list[Object]) -> list[Object]:
-    """The pods of a recorded Deployment."""
+    """Returns the pods of a recorded Deployment."""
     selector = mapping(deployment.props, "spec", "selector", "matchLabels")
     return [
         pod
@@ -87,7 +89,7 @@ def pods_of(deployment: Resource, pods: list[Object]) -> list[Object]:
 
 
 def startup_probes(deployment: Resource) -> Iterator[tuple[str, int]]:
-    """Containers of a Deployment that have a startup probe, and the seconds that it allows."""
+    """Yields the containers of a Deployment with a startup probe, and the limit of each probe in seconds."""
     for container in items(deployment.props, "spec", "template", "spec", "containers"):
         probe = mapping(container, "startupProbe")
         if probe:
@@ -97,8 +99,8 @@ def startup_probes(deployment: Resource) -> Iterator[tuple[str, int]]:
 
 
 def load_seconds(pod: Object, container: str) -> float | None:
-    """Seconds from the start of a pod's container to the pod's readiness; none where it is not ready, or was
-    restarted."""
+    """Returns the seconds from the start of a container until its pod is ready; None if the pod is not ready, or the
+    container has restarted."""
     for status in items(pod, "status", "containerStatuses"):
         if status.get("name") == container and not status.get("restartCount"):
             ready = condition(pod, "Ready")

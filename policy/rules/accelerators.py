@@ -34,7 +34,7 @@ def accelerators_under_a_queue(stack: Stack) -> Iterator[tuple[Resource, str]]:
 
     In an existing cluster, which others share, the policy always requires a queue.
     """
-    queues = {(one.namespace, one.object_name) for one in stack.of_kind("LocalQueue")}
+    queues = {(queue.namespace, queue.object_name) for queue in stack.of_kind("LocalQueue")}
     guest = not any(stack.of_type(CLUSTER, NODE_POOL)) and not any(stack.of_kind("ComputeClass"))
     for pod in stack.pods:
         wanted = [resource for resource in ACCELERATORS if pod.wants(resource)]
@@ -65,7 +65,9 @@ def _queue_of(pod: Pod) -> Any:
 def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
     """Whether a ClusterQueue has quota for this resource on nodes that the pod can select."""
     selected = mapping(pod.spec, "nodeSelector")
-    flavors = {one.object_name: mapping(one.props, "spec", "nodeLabels") for one in stack.of_kind("ResourceFlavor")}
+    flavors = {
+        flavor.object_name: mapping(flavor.props, "spec", "nodeLabels") for flavor in stack.of_kind("ResourceFlavor")
+    }
     return any(
         _may_be_on(selected, flavors.get(str(flavor.get("name")), {}))
         for queue in stack.of_kind("ClusterQueue")

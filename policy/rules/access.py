@@ -32,7 +32,9 @@ def no_cluster_admins(resource: Resource) -> Iterator[str]:
     if resource.kind in ("ClusterRoleBinding", "RoleBinding"):
         if value(resource.props, "roleRef", "name") == "cluster-admin":
             yield "it makes its subjects administrators. They can read every Secret and bypass every queue"
-        everyone = [one.get("name") for one in items(resource.props, "subjects") if one.get("name") in ALL_USERS]
+        everyone = [
+            subject.get("name") for subject in items(resource.props, "subjects") if subject.get("name") in ALL_USERS
+        ]
         if everyone:
             yield f"its subject is {everyone[0]}. On GKE this includes anyone with a Google account"
     if resource.kind in ("ClusterRole", "Role"):
@@ -66,12 +68,12 @@ def nothing_is_public(resource: Resource) -> Iterator[str]:
 
 def tenant_namespaces(stack: Stack) -> dict[str, str]:
     """Returns the namespaces that belong to tenants, each with the evidence for it."""
-    found = {one.namespace: "it has a ResourceQuota" for one in stack.of_kind("ResourceQuota")}
+    tenants = {quota.namespace: "it has a ResourceQuota" for quota in stack.of_kind("ResourceQuota")}
     for binding in stack.of_kind("RoleBinding"):
-        people = [one for one in items(binding.props, "subjects") if one.get("kind") in ("User", "Group")]
-        if any(not str(one.get("name")).startswith("system:") for one in people):
-            found.setdefault(binding.namespace, f"{binding.path} gives people access to it")
-    return found
+        people = [subject for subject in items(binding.props, "subjects") if subject.get("kind") in ("User", "Group")]
+        if any(not str(subject.get("name")).startswith("system:") for subject in people):
+            tenants.setdefault(binding.namespace, f"{binding.path} gives people access to it")
+    return tenants
 
 
 @of_stacks(
@@ -102,10 +104,10 @@ def tenants_have_pod_security(stack: Stack) -> Iterator[tuple[Resource, str]]:
 )
 def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
     guarded = {
-        one.namespace
-        for one in stack.of_kind("NetworkPolicy")
-        if not mapping(one.props, "spec", "podSelector")
-        and "Ingress" in (list_at(one.props, "spec", "policyTypes") or ["Ingress"])
+        policy.namespace
+        for policy in stack.of_kind("NetworkPolicy")
+        if not mapping(policy.props, "spec", "podSelector")
+        and "Ingress" in (list_at(policy.props, "spec", "policyTypes") or ["Ingress"])
     }
     tenants = tenant_namespaces(stack)
     for namespace in stack.of_kind("Namespace"):

@@ -68,7 +68,9 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
     for pod in pods_of(resource):
         found = [f"{key}: true" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(key) is True]
         found += [
-            f"volume {one.get('name')} is a path of the node" for one in items(pod.spec, "volumes") if "hostPath" in one
+            f"volume {volume.get('name')} is a path of the node"
+            for volume in items(pod.spec, "volumes")
+            if "hostPath" in volume
         ]
         for container in pod.containers:
             context = mapping(container, "securityContext")
@@ -87,9 +89,9 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
     "Add a readinessProbe to the container (gke-ai: probes: true)",
 )
 def servers_have_a_readiness_probe(stack: Stack) -> Iterator[tuple[Resource, str]]:
-    services = [(one, mapping(one.props, "spec", "selector")) for one in stack.of_kind("Service")]
+    services = [(service, mapping(service.props, "spec", "selector")) for service in stack.of_kind("Service")]
     for pod in stack.pods:
-        if pod.owner.kind not in SERVERS or any("readinessProbe" in one for one in pod.containers):
+        if pod.owner.kind not in SERVERS or any("readinessProbe" in container for container in pod.containers):
             continue
         for service, selector in services:
             if service.namespace == pod.owner.namespace and selects(selector, pod.labels):
@@ -116,10 +118,10 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
             pod.owner.props, [scaler.props for scaler in stack.of_kind("HorizontalPodAutoscaler")]
         )
         own = [
-            one
-            for one in budgets
-            if one.namespace == pod.owner.namespace
-            and selects(mapping(one.props, "spec", "selector", "matchLabels"), pod.labels)
+            budget
+            for budget in budgets
+            if budget.namespace == pod.owner.namespace
+            and selects(mapping(budget.props, "spec", "selector", "matchLabels"), pod.labels)
         ]
         if replicas > 1 and not own:
             yield (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from catalog import apis as google
 from settings.model import Cluster, Settings
-from settings.plan.node_pools import pools
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -48,4 +47,4 @@ def uses_workload_identity(settings: Settings) -> bool:
     """Whether the stack's pods or pools use Workload Identity Federation."""
     granted = any(bucket.grants for bucket in settings.buckets)
     stackdriver = any(autoscaler.adapter == "stackdriver" for autoscaler in settings.autoscaling)
-    return granted or stackdriver or bool(pools(settings)) or settings.hf_token_secret is not None
+    return granted or stackdriver or bool(settings.pools) or settings.hf_token_secret is not None

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import re
 
-from catalog.engines import ENGINES
 from catalog.registries import is_googles, registry_of
-from catalog.versions import JETSTREAM_HTTP_IMAGE
-from settings.model import JetStream, Server, Settings, Workload
-from settings.plan.workload_lists import multislices, token_secret_of, workloads
-
-
-def images(workload: Workload) -> list[str]:
-    """The container images of the workload's pods."""
-    stated: str | None = getattr(workload, "image", None)
-    first = stated or (ENGINES[workload.engine].image if isinstance(workload, Server) else None)
-    front = (workload.http_image or JETSTREAM_HTTP_IMAGE) if isinstance(workload, JetStream) else None
-    return [image for image in (first, front) if image is not None]
+from settings.model import Settings
+from settings.plan.workload_lists import multislices, workloads
 
 
 def internet(settings: Settings) -> dict[str, str]:
@@ -30,8 +20,8 @@ def internet(settings: Settings) -> dict[str, str]:
     )
     downloads = [("registry.k8s.io", user) for user in (*managers, *adapters)]
     for workload in workloads(settings):
-        downloads += [(host, workload.name) for host in map(registry_of, images(workload)) if not is_googles(host)]
-        if token_secret_of(workload) is not None:
+        downloads += [(host, workload.name) for host in map(registry_of, workload.images) if not is_googles(host)]
+        if workload.token is not None:
             downloads.append(("huggingface.co", workload.name))
     first_users: dict[str, str] = {}
     for host, user in downloads:
@@ -43,4 +33,4 @@ def reads_registry(settings: Settings, project: str) -> bool:
     """Whether an image of the stack is in the project's own Artifact Registry, which may not be public."""
     # https://cloud.google.com/artifact-registry/docs/docker/names
     own = re.compile(rf"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/{re.escape(project)}/.+")
-    return any(own.fullmatch(image) for workload in workloads(settings) for image in images(workload))
+    return any(own.fullmatch(image) for workload in workloads(settings) for image in workload.images)

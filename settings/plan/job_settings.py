@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from settings.model import FineTune, Multislice, TpuBatch
+from settings.model import FineTune, Run, TpuBatch
 from settings.run_names import hash_of
 
 
-def run_name(run: FineTune | Multislice | TpuBatch) -> str:
+def run_name(run: Run) -> str:
     """Name of the Job: `name`, followed by a hash of six hex digits unless the name is fixed.
 
     The same configuration always has the same name, independent of this version's defaults. A changed configuration has
@@ -19,27 +19,17 @@ def run_name(run: FineTune | Multislice | TpuBatch) -> str:
     return f"{run.name}-{hash_of(run)}"
 
 
-# Failures per pod that a Job of several pods tolerates.
-_FAILURES_PER_POD = 4
-
-
-def ignores_disruptions(run: FineTune | Multislice | TpuBatch) -> bool:
+def ignores_disruptions(run: Run) -> bool:
     """Whether disruptions do not count as failures. A Job with a fixed name keeps its original behavior."""
     return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
 
 
 def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
     """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
-    if run.backoff_limit is not None:
-        return run.backoff_limit
-    if isinstance(run, TpuBatch) and pods == 1:
-        return None
-    if run.fixed_name:
-        return 4 if isinstance(run, FineTune) else 0
-    return _FAILURES_PER_POD * pods
+    return run.allowed_failures(pods)
 
 
-def grace_period(run: FineTune | Multislice | TpuBatch) -> int | None:
+def grace_period(run: Run) -> int | None:
     """Grace period of the run's pods in seconds; None for the default of Kubernetes."""
     stated = run.termination_grace_period_seconds
     return 60 if stated is None and not run.fixed_name else stated

@@ -6,31 +6,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from catalog import quota as quotas
-from catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, NVIDIA_GPU
+from catalog.nodes import GKE_ACCELERATOR
 from catalog.quantities import parse_quantity
-from catalog.tpus import GOOGLE_TPU
-from settings.model import (
-    ClusterQueue,
-    FineTune,
-    Flavor,
-    FlavorQuota,
-    GpuPool,
-    GpuWorkload,
-    Multislice,
-    QueuedFlexStart,
-    Settings,
-    TpuBatch,
-    TpuPool,
-    Workload,
-)
-from settings.plan.node_pools import gpus, max_nodes, of_pool, pool_slice, pool_zones, pools, shape
+from settings.model import ClusterQueue, Flavor, FlavorQuota, Pool, Settings, Workload
 from settings.plan.placement import pools_of
-from settings.plan.workload_lists import runs, workloads
+from settings.plan.workload_lists import workloads
 
 
-def flavor_pools(flavor: Flavor, settings: Settings) -> list[GpuPool | TpuPool]:
+def flavor_pools(flavor: Flavor, settings: Settings) -> list[Pool]:
     """Pools of the flavor, in its order."""
-    by_name = {pool.name: pool for pool in pools(settings)}
+    by_name = {pool.name: pool for pool in settings.pools}
     return [by_name[name] for name in flavor.pools if name in by_name]
 
 
@@ -42,20 +27,19 @@ def flavor_labels(flavor: Flavor, settings: Settings) -> dict[str, str]:
     """
     if flavor.accelerator is not None:
         return {GKE_ACCELERATOR: flavor.accelerator}
+    if flavor.tpu is not None:
+        return flavor.tpu.labels
     own = flavor_pools(flavor, settings)
-    pool = of_pool(own[0]) if len(own) == 1 else {}
-    if flavor.tpu is not None or (own and isinstance(own[0], TpuPool)):
-        tpu_slice = pool_slice(flavor.tpu or own[0])  # type: ignore[arg-type]
-        return {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology, **pool}
-    return {GKE_ACCELERATOR: gpus(own[0])[0], **pool} if own and isinstance(own[0], GpuPool) else {}
+    pool = own[0].selector if len(own) == 1 else {}
+    return {**own[0].accelerator_labels, **pool} if own else {}
 
 
 def queued_resource(flavor: Flavor, settings: Settings) -> str | None:
     """The accelerator resource of a flavor with queued provisioning; None for other flavors."""
     own = flavor_pools(flavor, settings)
-    if not own or not all(isinstance(pool.capacity, QueuedFlexStart) for pool in own):
+    if not own or any(pool.capacity.queued_seconds is None for pool in own):
         return None
-    return GOOGLE_TPU if isinstance(own[0], TpuPool) else NVIDIA_GPU
+    return own[0].accelerator_resource
 
 
 def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
@@ -66,7 +50,7 @@ def quota(flavor_quota: FlavorQuota, settings: Settings) -> dict[str, str]:
     pools = [p for flavor in flavors if flavor.name == flavor_quota.flavor for p in flavor_pools(flavor, settings)]
     # Nodes of different zones differ only in a label, so one shape represents the whole pool.
     return quotas.derive(
-        ((shape(pool, pool_zones(pool, settings.cluster)[0]), max_nodes(pool, settings.cluster)) for pool in pools),
+        ((pool.shape(pool.zones_in(settings.cluster)[0]), pool.max_nodes(settings.cluster)) for pool in pools),
         settings.measured.room,
     )
 
@@ -81,13 +65,6 @@ def cluster_queue_of(workload: Workload, settings: Settings) -> ClusterQueue | N
                 if cluster_queue.name == local.cluster_queue:
                     return cluster_queue
     return None
-
-
-def is_last_in_queue(run: FineTune | Multislice | TpuBatch, settings: Settings) -> bool:
-    """Whether this run is the last one created in its cluster queue."""
-    queue = cluster_queue_of(run, settings)
-    same = [run for run in runs(settings) if queue is not None and cluster_queue_of(run, settings) is queue]
-    return bool(same) and same[-1] is run
 
 
 # Classes that every cluster has: https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
@@ -147,9 +124,9 @@ def waits_for_flex_start(settings: Settings) -> Iterator[str]:
         if workload.queue is None:
             continue
         yield from (f"pool {pool.name}" for pool in pools_of(workload, settings) if pool.capacity.mode == "flexStart")
-        for compute_class in settings.compute_classes if isinstance(workload, GpuWorkload) else []:
+        for compute_class in settings.compute_classes:
             modes = [priority.capacity.mode for priority in compute_class.priorities]
-            if compute_class.name == getattr(workload, "compute_class", None) and "flexStart" in modes:
+            if compute_class.name == workload.named_class and "flexStart" in modes:
                 yield f"compute class {compute_class.name}"
 
 

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from catalog.engines import JETSTREAM_HTTP_REQUEST
-from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
-from catalog.tpus import GOOGLE_TPU
-from settings.model import FineTune, GpuServer, JetStream, Multislice, Server, Settings, TpuBatch, Workload
-from settings.plan.placement import workload_slice
-from settings.plan.workload_lists import volume_of
+from settings.model import Settings, Workload
 
 # Default requests of the sidecar, set by the webhook of the FUSE driver:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-sidecar
-SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
+_SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 
 
 def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
     """Accelerator resource of one pod of the workload, and its number."""
-    match workload:
-        case GpuServer():
-            return NVIDIA_GPU, workload.gpus
-        case FineTune():
-            return NVIDIA_GPU, workload.gpus_per_pod
-        case JetStream() | TpuBatch() | Multislice():
-            return GOOGLE_TPU, workload_slice(workload, settings).chips_per_host
-    raise TypeError(type(workload).__name__)
+    return workload.accelerator_resource, workload.accelerators_per_pod(settings.pools)
 
 
 def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
@@ -37,9 +25,8 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
         "ephemeral-storage": workload.resources.ephemeral_storage,
     }
     request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
-    if isinstance(workload, JetStream):  # plus the container that translates HTTP to gRPC
-        for resource in request.keys() & JETSTREAM_HTTP_REQUEST.keys():
-            request[resource] += parse_quantity(JETSTREAM_HTTP_REQUEST[resource])
+    for resource in request.keys() & workload.further_request.keys():
+        request[resource] += parse_quantity(workload.further_request[resource])
     resource, count = accelerators(workload, settings)
     request[resource] = Fraction(count)
     return request
@@ -48,8 +35,8 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
     """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it has a volume."""
     request = pod_request(workload, settings)
-    if (volume := volume_of(workload)) is not None:
-        sidecar = dict(SIDECAR_DEFAULTS)
+    if (volume := workload.bucket_volume) is not None:
+        sidecar = dict(_SIDECAR_DEFAULTS)
         sidecar["cpu"] = volume.sidecar_cpu or sidecar["cpu"]
         sidecar["memory"] = volume.sidecar_memory_limit or sidecar["memory"]
         for resource, text in sidecar.items():
@@ -59,13 +46,10 @@ def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 
 def pods_at_once(workload: Workload, settings: Settings) -> int:
     """Pods that must run at the same time: all pods of a Job, one pod of a server."""
-    match workload:
-        case FineTune():
-            return workload.pods
-        case TpuBatch():
-            return workload_slice(workload, settings).hosts
-        case Multislice():
-            return workload_slice(workload, settings).hosts * workload.slices
-        case Server():
-            return min(workload.replicas, 1)
-    raise TypeError(type(workload).__name__)
+    return workload.pods_at_once(settings.pools)
+
+
+def max_pods(workload: Workload, settings: Settings) -> int:
+    """Maximum number of pods of the workload: its own, or that of its autoscaler."""
+    limits = (a.max_replicas for a in settings.autoscaling if not workload.ends and a.server == workload.name)
+    return workload.max_pods(settings.pools, next(limits, None))

@@ -7,12 +7,14 @@ from settings.model import (
     FineTune,
     FuseVolume,
     GpuServer,
+    JetStream,
     LocalQueue,
     Multislice,
+    Run,
     Server,
     Settings,
-    TokenSecret,
-    TpuBatch,
+    TpuRun,
+    TpuWorkload,
     Workload,
 )
 
@@ -25,19 +27,29 @@ def workloads(settings: Settings) -> list[Workload]:
     return [*settings.serving, *settings.training, *settings.batch]
 
 
+def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
+    """Workloads that run on TPUs."""
+    return [workload for workload in workloads(settings) if isinstance(workload, TpuWorkload)]
+
+
+def tpu_runs(settings: Settings) -> list[TpuRun]:
+    """Runs on TPUs: Multislice runs and batch Jobs."""
+    return [run for run in tpu_workloads(settings) if isinstance(run, TpuRun)]
+
+
+def jetstreams(settings: Settings) -> list[JetStream]:
+    """JetStream servers, in the order of the configuration."""
+    return [server for server in settings.serving if isinstance(server, JetStream)]
+
+
 def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
     """Workloads that run on GPUs."""
     return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune)]
 
 
-def token_secret_of(workload: Workload) -> TokenSecret | None:
-    """The Secret with the Hugging Face token of the workload, if it reads one."""
-    return workload.token
-
-
 def token_workloads(settings: Settings) -> list[Workload]:
     """Workloads that read the Hugging Face token."""
-    return [workload for workload in workloads(settings) if token_secret_of(workload) is not None]
+    return [workload for workload in workloads(settings) if workload.token is not None]
 
 
 def fine_tunes(settings: Settings) -> list[FineTune]:
@@ -45,14 +57,9 @@ def fine_tunes(settings: Settings) -> list[FineTune]:
     return [run for run in settings.training if isinstance(run, FineTune)]
 
 
-def volume_of(workload: Workload) -> FuseVolume | None:
-    """The bucket volume of the workload, if it has one."""
-    return workload.bucket_volume
-
-
-def bucket_runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
-    """Runs that mount a bucket, in the order of the configuration."""
-    return [run for run in runs(settings) if run.volume is not None]
+def bucket_mounts(settings: Settings) -> list[tuple[Run, FuseVolume]]:
+    """Runs that mount a bucket with their volumes, in the order of the configuration."""
+    return [(run, run.volume) for run in runs(settings) if run.volume is not None]
 
 
 def multislices(settings: Settings) -> list[Multislice]:
@@ -67,7 +74,7 @@ def namespaces(settings: Settings) -> list[str]:
     return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
 
 
-def runs(settings: Settings) -> list[FineTune | Multislice | TpuBatch]:
+def runs(settings: Settings) -> list[Run]:
     """All training runs and batch Jobs, in the order in which they are created."""
     return [*settings.training, *settings.batch]
 

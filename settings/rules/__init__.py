@@ -7,13 +7,17 @@ Rules run on all parsed sections. The first rules find an unknown location, impo
 from __future__ import annotations
 
 from settings.model import Cluster, Settings, Unparsed
+from settings.plan import tpu_workloads as tpu_workloads_of
 from settings.problems import Problem
 from settings.rules import (
     autoscaling,
     buckets,
     cluster,
+    cohorts,
     compute_classes,
     fit,
+    flavors,
+    gpu_workloads,
     model_memory,
     monitoring,
     network,
@@ -35,10 +39,13 @@ RULES = (
     *buckets.RULES,
     *pools.RULES,
     *tpu_pools.RULES,
+    *flavors.RULES,
     *queues.RULES,
+    *cohorts.RULES,
     *versions.RULES,
     *compute_classes.RULES,
     *workloads.RULES,
+    *gpu_workloads.RULES,
     *tpu_workloads.RULES,
     *serving.RULES,
     *fit.RULES,
@@ -78,7 +85,7 @@ def check(settings: Settings) -> list[Problem]:
 def _without_unknown_slices(settings: Settings) -> Settings:
     """Settings without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
     without_slice = [
-        workload for workload in tpu_pools.slice_workloads(settings) if not tpu_pools.has_a_slice(workload, settings)
+        workload for workload in tpu_workloads_of(settings) if not tpu_pools.has_a_slice(workload, settings)
     ]
     for section in ("serving", "training", "batch"):
         items = getattr(settings, section)

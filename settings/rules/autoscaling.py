@@ -18,8 +18,8 @@ from catalog.metrics import (
 )
 from catalog.namespaces import is_system
 from catalog.quantities import GI, parse_quantity
-from settings.model import Autoscaler, JetStream, ScaledMetric, Settings
-from settings.plan import is_autopilot, max_nodes, pools_of
+from settings.model import Autoscaler, ScaledMetric, Settings
+from settings.plan import is_autopilot, jetstreams, pools_of
 from settings.problems import Problem, unknown
 from settings.rules.common import Rule, needs, repeated
 from settings.scaling import scaled, server_of, values
@@ -47,8 +47,8 @@ def autoscalers_have_one_target(settings: Settings) -> Iterator[Problem]:
 
 def servers_are_jetstream(settings: Settings) -> Iterator[Problem]:
     """An autoscaler's server is a JetStream server of this stack."""
-    names = [server.name for server in settings.serving if isinstance(server, JetStream)]
-    others = {server.name: server for server in settings.serving if not isinstance(server, JetStream)}
+    names = [server.name for server in jetstreams(settings)]
+    others = {server.name: server for server in settings.serving if not server.has_scaling_metrics}
     for autoscaler in settings.autoscaling:
         if autoscaler.server is None:
             continue
@@ -124,10 +124,8 @@ def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = any(metric.metric == TPU_MEMORY for metric in autoscaler.metrics)
         if tpus or autoscaler.adapter == PROMETHEUS:
-            here = (server for server in settings.serving if server.namespace == target.namespace)
-            beside |= {
-                server.name for server in here if isinstance(server, JetStream) and (tpus or server.pod_monitoring)
-            }
+            here = (server for server in jetstreams(settings) if server.namespace == target.namespace)
+            beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
             yield Problem(
                 autoscaler.at("server" if autoscaler.server else "deployment.namespace"),
@@ -171,7 +169,7 @@ def pools_hold_max_replicas(settings: Settings) -> Iterator[Problem]:
     for autoscaler in settings.autoscaling:
         server = server_of(autoscaler, settings)
         pools = pools_of(server, settings) if server else []
-        room = sum(max_nodes(pool, settings.cluster) for pool in pools)
+        room = sum(pool.max_nodes(settings.cluster) for pool in pools)
         if 0 < room < autoscaler.max_replicas:
             names = ", ".join(pool.name for pool in pools)
             yield Problem(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from settings import tenancy
-from settings.model import FineTune, Multislice, Settings
-from settings.plan import bucket_runs, volume_of
+from settings.model import Settings
+from settings.plan import bucket_mounts
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
 
@@ -92,10 +92,8 @@ def grants_are_roles(settings: Settings) -> Iterator[Problem]:
 def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
     names = [bucket.name for bucket in settings.buckets]
-    for run in bucket_runs(settings):
-        volume = volume_of(run)
-        assert volume is not None
-        consequence = f"the pods of the {'JobSet' if isinstance(run, Multislice) else 'Job'} could not mount it"
+    for run, volume in bucket_mounts(settings):
+        consequence = f"the pods of the {run.object_kind} could not mount it"
         path = run.at("volume.bucket")
         yield from unknown(settings, path, "gke-ai:buckets", "bucket", volume.bucket, names, consequence)
 
@@ -106,24 +104,23 @@ def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
 
     The role of a fine-tuning run must allow it to write checkpoints. A run on TPUs may only read.
     """
-    for run in bucket_runs(settings):
-        volume = volume_of(run)
-        for bucket in [bucket for bucket in settings.buckets if volume is not None and bucket.name == volume.bucket][
-            :1
-        ]:
-            account = (run.namespace, run.service_account)
-            roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
-            writes = isinstance(run, FineTune)
-            if any(role not in _CANNOT_WRITE or not writes for role in roles):
-                continue
-            have = f"has only {', '.join(roles)}" if roles else "has no role"
-            yield Problem(
-                run.at("volume.bucket"),
-                f"service account {run.namespace}/{run.service_account} {have} on bucket {bucket.name}. "
-                + ("The Job could not write its checkpoints" if writes else "Its pods could not mount the bucket"),
-                f"Add to {bucket.at('grants')}: {{namespace: {run.namespace}, "
-                f"serviceAccount: {run.service_account}, role: roles/storage.objectUser}}",
-            )
+    for run, volume in bucket_mounts(settings):
+        bucket = next((bucket for bucket in settings.buckets if bucket.name == volume.bucket), None)
+        if bucket is None:
+            continue  # buckets_of_runs_exist reports it
+        account = (run.namespace, run.service_account)
+        roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
+        writes = run.writes_checkpoints
+        if any(role not in _CANNOT_WRITE or not writes for role in roles):
+            continue
+        have = f"has only {', '.join(roles)}" if roles else "has no role"
+        yield Problem(
+            run.at("volume.bucket"),
+            f"service account {run.namespace}/{run.service_account} {have} on bucket {bucket.name}. "
+            + ("The Job could not write its checkpoints" if writes else "Its pods could not mount the bucket"),
+            f"Add to {bucket.at('grants')}: {{namespace: {run.namespace}, "
+            f"serviceAccount: {run.service_account}, role: roles/storage.objectUser}}",
+        )
 
 
 def an_adopted_bucket_is_kept(settings: Settings) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from settings.model import Section, Settings
+from settings.model import Queues, Section, Settings
 from settings.problems import Problem, sentence
 
 Rule = Callable[[Settings], Iterator[Problem]]
@@ -31,6 +31,11 @@ def needs(*sections: str) -> Callable[[Rule], Rule]:
         return guarded
 
     return decorate
+
+
+def queues_of(settings: Settings) -> Queues:
+    """Returns the section of queues; an empty one if the stack has none."""
+    return settings.queues or Queues()
 
 
 def repeated(named: Iterable[tuple[Section, str, str]], noun: str, consequence: str) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from catalog.capacity import MAX_RUN_SECONDS
 from catalog.machines import MACHINES, NOT_BUILT
-from settings.model import ClassFlexStart, Reservation, Settings
+from settings.model import ClassFlexStart, Settings
 from settings.plan import gpu_workloads, is_autopilot
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, needs, repeated
@@ -93,11 +93,11 @@ def reservations_are_named(settings: Settings) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
     for compute_class in settings.compute_classes:
         for index, priority in enumerate(compute_class.priorities):
-            capacity = priority.capacity
-            if isinstance(capacity, Reservation) and not RESERVATION.fullmatch(capacity.reservation):
+            name = priority.capacity.reservation_name
+            if name is not None and not RESERVATION.fullmatch(name):
                 yield Problem(
                     compute_class.at(f"priorities[{index}].capacity.reservation"),
-                    f'"{capacity.reservation}" is not a valid reservation name. GKE would create no node',
+                    f'"{name}" is not a valid reservation name. GKE would create no node',
                     "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
                 )
 
@@ -123,7 +123,7 @@ def classes_exist(settings: Settings) -> Iterator[Problem]:
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
             if other is not None:
                 cause = (
-                    f"the {workload.noun} names a compute class and {key} {other}. The class already decides "
+                    f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
                     "which nodes it gets"
                 )
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")

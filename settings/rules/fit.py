@@ -12,38 +12,29 @@ from catalog.machines import GPUS, MACHINES, Machine
 from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
-from settings.model import FineTune, GpuPool, Multislice, Server, Settings, TpuPool, Workload
+from settings.model import Pool, Settings, Workload
 from settings.plan import (
     cluster_queue_of,
     gpu_workloads,
-    grows,
     is_autopilot,
     limits,
-    max_nodes,
     node_request,
     pod_request,
     pods_at_once,
     pool_of_slice,
-    pool_slice,
-    pool_zones,
     pools_of,
-    shape,
-    volume_of,
     workloads,
 )
-from settings.plan import pools as all_pools
 from settings.problems import Problem
 from settings.rules.common import Rule, join_names, needs
-from settings.rules.queues import usable_flavors
+from settings.rules.flavors import usable_flavors
 
 Amounts = dict[str, Fraction]
 
 
 def _key(workload: Workload, resource: str) -> str:
-    if resource == NVIDIA_GPU:
-        return "gpus" if isinstance(workload, Server) else "gpusPerPod"
-    if resource == GOOGLE_TPU:
-        return "pools" if isinstance(workload, Multislice) else "pool"
+    if resource == workload.accelerator_resource:
+        return workload.accelerators_key
     return {"cpu": "resources.cpu", "memory": "resources.memory"}.get(resource, "resources.ephemeralStorage")
 
 
@@ -56,8 +47,8 @@ def _amount(resource: str, amount: Fraction) -> str:
     return f"{text} of {resource}" if resource != "cpu" else f"{text} CPU"
 
 
-def _free(pool: GpuPool | TpuPool, settings: Settings) -> Amounts:
-    node = shape(pool, pool_zones(pool, settings.cluster)[0])
+def _free(pool: Pool, settings: Settings) -> Amounts:
+    node = pool.shape(pool.zones_in(settings.cluster)[0])
     return {resource: parse_quantity(text) for resource, text in settings.measured.room(node).items()}
 
 
@@ -90,14 +81,13 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         pool = min(gaps, key=lambda gap: gap[0])[1]
         left = _free(pool, settings)
         for resource in _missing(request, left):
-            noun, extra = ("a replica of the server", "") if isinstance(workload, Server) else ("a pod of the Job", "")
-            if volume_of(workload) is not None and resource not in (NVIDIA_GPU, GOOGLE_TPU):
-                extra = " with its FUSE sidecar"
-            larger = _larger(request, shape(pool, "").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
+            with_sidecar = workload.bucket_volume is not None and resource != workload.accelerator_resource
+            noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
+            larger = _larger(request, pool.shape("").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(
                 workload.at(_key(workload, resource)),
-                f"{noun}{extra} requests {_amount(resource, request[resource])}, and a node of pool {pool.name} "
-                f"({shape(pool, '').machine_type}) has {_amount(resource, left.get(resource, Fraction(0)))} for pods. "
+                f"{noun} requests {_amount(resource, request[resource])}, and a node of pool {pool.name} "
+                f"({pool.shape('').machine_type}) has {_amount(resource, left.get(resource, Fraction(0)))} for pods. "
                 "It would stay pending",
                 f"Request less{larger}",
             )
@@ -140,13 +130,13 @@ def choices_hold_a_pod(settings: Settings) -> Iterator[Problem]:
             if all(of_choices):
                 nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
                 resource = of_choices[nearest][0]
-                noun = "a replica of the server" if isinstance(workload, Server) else "a pod of the Job"
                 amount = _amount(resource, node_request(workload, settings)[resource])
                 has = _amount(resource, left[nearest].get(resource, Fraction(0)))
                 yield Problem(
                     workload.at(_key(workload, resource)),
-                    f"{noun} requests {amount}, and no choice of compute class {compute_class.name} has as much: "
-                    f"{compute_class.priorities[nearest].machine_type} has {has} for pods. It would stay pending",
+                    f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} has "
+                    f"as much: {compute_class.priorities[nearest].machine_type} has {has} for pods. "
+                    "It would stay pending",
                     f"Request less, or add a larger machine to {compute_class.at('priorities')}",
                 )
         if any(all(of_choices) for of_choices in gaps):
@@ -182,36 +172,24 @@ def pools_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
 
     `tpu_workloads` checks that a Multislice run has a pool for each slice.
     """
-    for workload in (workload for workload in workloads(settings) if not isinstance(workload, Multislice)):
-        pools = pools_of(workload, settings)
+    for workload in workloads(settings):
+        pools = pools_of(workload, settings) if not workload.has_pool_per_slice else []
         request = node_request(workload, settings)
         fits = [(pool, _pods_per_node(request, _free(pool, settings))) for pool in pools]
-        if not fits or not any(count for _, count in fits) or any(not _sized(pool) for pool in pools):
+        if not fits or not any(count for _, count in fits) or any(not pool.has_size for pool in pools):
             continue
-        room = sum(count * max_nodes(pool, settings.cluster) for pool, count in fits)
+        room = sum(count * pool.max_nodes(settings.cluster) for pool, count in fits)
         wanted = pods_at_once(workload, settings)
         if room < wanted:
-            nodes = join_names(f"{pool.name}: at most {max_nodes(pool, settings.cluster)} nodes" for pool in pools)
-            path = workload.at(_pods_key(workload))
-            noun = "the server needs" if isinstance(workload, Server) else "the Job runs"
+            nodes = join_names(f"{pool.name}: at most {pool.max_nodes(settings.cluster)} nodes" for pool in pools)
+            path = workload.at(workload.pods_key)
+            noun = f"the {workload.object_kind} runs" if workload.ends else f"the {workload.short_noun} needs"
             yield Problem(
                 path,
                 f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
                 "It would wait forever",
                 "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool",
             )
-
-
-def _pods_key(workload: Workload) -> str:
-    if isinstance(workload, FineTune):
-        return "pods"
-    return "slices" if isinstance(workload, Multislice) else "pool"
-
-
-def _sized(pool: GpuPool | TpuPool) -> bool:
-    if isinstance(pool, TpuPool) and (grows(pool) or pool_slice(pool).multi_host):
-        return True
-    return pool.autoscaling is not None or pool.nodes_per_zone is not None
 
 
 def _pods_per_node(request: Amounts, left: Amounts) -> int:
@@ -228,13 +206,13 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
         if queue is None:
             continue
         pools = pools_of(workload, settings)
-        if not pools and (getattr(workload, "pool", None) is not None or settings.cluster.mode == "standard"):
+        if not pools and (workload.named_pools or settings.cluster.mode == "standard"):
             continue
         usable = {flavor.name for flavor in usable_flavors(queue, workload, settings)}
         quotas = [amounts for flavor, amounts in limits(queue, settings) if flavor in usable]
-        if isinstance(workload, Multislice) and pool_of_slice(workload, settings):
+        if pool_of_slice(workload, settings):
             quotas = [_sum(quotas)] if quotas else []  # Kueue assigns a flavor to each slice separately
-        noun = f"server {workload.name}" if isinstance(workload, Server) else f"training {workload.name}"
+        noun = f"{workload.short_noun} {workload.name}"
         if not quotas:
             where = f"pool {join_names(pool.name for pool in pools)}" if pools else "the nodes"
             yield Problem(
@@ -260,7 +238,7 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
                 continue
             together = f"the {pods} pods of {noun} together request" if pods > 1 else f"one pod of {noun} requests"
             yield Problem(
-                workload.at(_pods_key(workload) if pods > 1 else _key(workload, resource)),
+                workload.at(workload.pods_key if pods > 1 else _key(workload, resource)),
                 f"{together} {_amount(resource, request[resource])}, and cluster queue {queue.name} has at most "
                 f"{_amount(resource, best[resource])}. Kueue would never admit it",
                 f"Request less, or raise the quota at {queue.at('flavors')}",
@@ -279,7 +257,7 @@ def _queues_are_sound(settings: Settings) -> bool:
     if queues is None:
         return False
     flavors = {flavor.name: flavor for flavor in queues.flavors}
-    names = {pool.name for pool in all_pools(settings) if _sized(pool)}
+    names = {pool.name for pool in settings.pools if pool.has_size}
     for queue in queues.cluster_queues:
         for flavor_quota in queue.flavors:
             flavor = flavors.get(flavor_quota.flavor)

@@ -12,7 +12,7 @@ from catalog.addresses import (
     LONGEST_PREFIX,
     MAX_AUTHORIZED_NETWORKS,
     SERVICES_PREFIXES,
-    can_be_had,
+    is_allowed,
     nodes_by_addresses,
     nodes_by_pods,
 )
@@ -123,7 +123,7 @@ def vpc_is_not_called_default(settings: Settings) -> Iterator[Problem]:
 def ranges_are_usable(settings: Settings) -> Iterator[Problem]:
     """No range contains addresses that are reserved by Google or by the Internet Protocol."""
     for key, cidr in _cidrs(settings.cluster):
-        if not can_be_had(cidr):
+        if not is_allowed(cidr):
             cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
             remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
             yield Problem(settings.cluster.at(f"vpc.{key}"), cause, remedy)

@@ -9,8 +9,7 @@ from catalog.capacity import MODES
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, boot_disk_type, machines_with
 from catalog.nodes import POOL
 from catalog.zones import ZONES, region_of
-from settings.model import GpuPool, Reservation, Settings, TpuPool
-from settings.plan import pool_slice, pools, shape
+from settings.model import GpuPool, Settings, TpuPool
 from settings.problems import Problem, nearest
 from settings.rules.common import Rule, join_names, kubernetes_labels, needs, repeated
 
@@ -150,8 +149,8 @@ def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iter
 @needs("gke-ai:cluster.mode")
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
     """Pool names are unique, including that of the system pool."""
-    yield from repeated(((pool, "name", pool.name) for pool in pools(settings)), "pool", "GKE would refuse the second")
-    for pool in pools(settings):
+    yield from repeated(((pool, "name", pool.name) for pool in settings.pools), "pool", "GKE would refuse the second")
+    for pool in settings.pools:
         if settings.cluster.mode == "standard" and pool.name == settings.cluster.system_pool.name:
             cause = f"{pool.name} is also the name of the system pool. GKE would refuse the second"
             yield Problem(pool.at("name"), cause, "Rename the pool, or set gke-ai:cluster systemPool.name")
@@ -159,12 +158,12 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 
 def pools_have_one_size(settings: Settings) -> Iterator[Problem]:
     """A pool has a fixed size or autoscaling, and minNodes is at most maxNodes."""
-    for pool in pools(settings):
+    for pool in settings.pools:
         bounds = pool.autoscaling
         if bounds is not None and pool.nodes_per_zone is not None:
             cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
             yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
-        elif not _has_a_size(pool):
+        elif not (pool.capacity.elastic or pool.has_size):
             cause = "the pool has no size. Its number of nodes would be unknown"
             yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
         if bounds is not None and bounds.min_nodes > bounds.max_nodes:
@@ -174,39 +173,34 @@ def pools_have_one_size(settings: Settings) -> Iterator[Problem]:
             yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
 
 
-def _has_a_size(pool: GpuPool | TpuPool) -> bool:
-    if MODES[pool.capacity.mode].elastic or pool.autoscaling is not None or pool.nodes_per_zone is not None:
-        return True
-    return isinstance(pool, TpuPool) and pool_slice(pool).multi_host  # its slice sets the number of nodes
-
-
 def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
     """Flex-start pools start with no nodes, and only the autoscaler sizes them.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws
     """
-    for pool in pools(settings):
+    for pool in settings.pools:
         mode = pool.capacity.mode
         if not MODES[mode].elastic:
             continue
         if pool.nodes_per_zone is not None and pool.autoscaling is None:
             cause = f"a {mode} pool cannot have a fixed size, as its nodes start only when capacity is free"
             remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
-            if isinstance(pool, TpuPool) and pool_slice(pool).multi_host:
+            if pool.is_one_slice:
                 remedy = "Remove nodesPerZone. The slice sets the number of nodes"
             yield Problem(pool.at("nodesPerZone"), f"{cause}. GKE would refuse the pool", remedy)
-        elif pool.autoscaling is None and isinstance(pool, GpuPool):  # a TPU pool defaults to one slice
+        elif not pool.has_size:
             cause = f"a {mode} pool needs autoscaling. GKE would refuse the pool"
             yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
 
 
 def reservation_is_named(settings: Settings) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
-    for pool in pools(settings):
-        if isinstance(pool.capacity, Reservation) and not RESERVATION.fullmatch(pool.capacity.reservation):
+    for pool in settings.pools:
+        name = pool.capacity.reservation_name
+        if name is not None and not RESERVATION.fullmatch(name):
             yield Problem(
                 pool.at("capacity.reservation"),
-                f'"{pool.capacity.reservation}" is not a valid reservation name. GKE would refuse the pool',
+                f'"{name}" is not a valid reservation name. GKE would refuse the pool',
                 "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
             )
 
@@ -242,8 +236,8 @@ def create_before_delete_is_possible(settings: Settings) -> Iterator[Problem]:
 
 def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
     """The type of the boot disk exists and suits the machine family."""
-    for pool in pools(settings):
-        machine_type = shape(pool, "").machine_type
+    for pool in settings.pools:
+        machine_type = pool.shape("").machine_type
         wanted = boot_disk_type(machine_type)
         if pool.disk_type is None or pool.disk_type == wanted:
             continue
@@ -257,7 +251,7 @@ def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
 
 def labels_are_not_reserved(settings: Settings) -> Iterator[Problem]:
     """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
-    for pool in pools(settings):
+    for pool in settings.pools:
         yield from kubernetes_labels(pool, "labels", pool.labels)
         for key in pool.labels:
             if key == POOL:

@@ -5,36 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from string import Formatter
 
-from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT, MAXTEXT_SETTINGS
-from settings.model import GpuServer, JetStream, Settings, TpuPool, Vllm
-from settings.plan import max_nodes, pools_of, workload_slice
+from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
+from settings.model import Settings
+from settings.plan import jetstreams, pools_of, workload_slice
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import Rule, join_names, needs
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
-# Keys of a server by the vLLM argument that they set: https://docs.vllm.ai/en/stable/cli/serve.html
-_VLLM_ARGUMENTS = {
-    "model": "model",
-    "port": "port",
-    "tensor-parallel-size": "gpus",
-    "tp": "gpus",
-    "quantization": "quantize",
-    "q": "quantize",
-    "max-model-len": "maxModelLen",
-    "hf-token": "tokenSecret",
-}
-
-
-def _jetstreams(settings: Settings) -> list[JetStream]:
-    return [server for server in settings.serving if isinstance(server, JetStream)]
 
 
 def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
     """A JetStream server names a TPU pool of the stack or a slice, not both."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         if server.pool is not None and server.tpu is not None:
             cause = "the server names a pool and a slice. The slice could contradict that of the pool"
             yield Problem(server.at("tpu"), cause, "Remove one of them")
@@ -42,7 +26,7 @@ def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
 
 def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
     """The slice of a JetStream server is one machine, as a replica is one pod."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         tpu_slice = workload_slice(server, settings)
         if tpu_slice.multi_host:
             yield Problem(
@@ -56,9 +40,9 @@ def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster", "gke-ai:tpuPools")
 def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
     """The pool has a node for each replica of a JetStream server, as a replica needs a whole machine."""
-    for server in _jetstreams(settings):
-        pools = [pool for pool in pools_of(server, settings) if isinstance(pool, TpuPool)]
-        nodes = sum(max_nodes(pool, settings.cluster) for pool in pools)
+    for server in jetstreams(settings):
+        pools = pools_of(server, settings)
+        nodes = sum(pool.max_nodes(settings.cluster) for pool in pools)
         # Other rules report pools without nodes and multi-host slices.
         if not nodes or server.replicas <= nodes or workload_slice(server, settings).multi_host:
             continue
@@ -72,7 +56,7 @@ def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
 
 def ports_are_apart(settings: Settings) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         if server.port == JETSTREAM_GRPC_PORT:
             cause = f"port {server.port} is JetStream's own gRPC port. Kubernetes would refuse the Service"
             yield Problem(server.at("port"), cause, f"Choose another port, for example {JETSTREAM_HTTP_PORT}")
@@ -83,7 +67,7 @@ def ports_are_apart(settings: Settings) -> Iterator[Problem]:
 
 def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
-    for server in _jetstreams(settings):
+    for server in jetstreams(settings):
         if not _MAXTEXT_NAME.fullmatch(server.model):
             cause = f'"{server.model}" is not a MaxText model name. The server would not start'
             yield Problem(server.at("model"), cause, "Write the name in MaxText, for example gemma-7b")
@@ -102,15 +86,8 @@ def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
 def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
     """No argument repeats a key of the server, and none contains a token."""
     for server in settings.serving:
-        if isinstance(server, JetStream):
-            set_by = {name: _key(text) for name, text in MAXTEXT_SETTINGS.items() if text.startswith("{")}
-            arguments = list(server.arguments.items())
-        elif isinstance(server, Vllm):
-            set_by = _VLLM_ARGUMENTS
-            arguments = [(text.partition("=")[0].lstrip("-").replace("_", "-"), text) for text in server.arguments]
-        else:
-            continue
-        for name, text in arguments:
+        set_by = server.set_arguments
+        for name, text in server.argument_texts:
             if TOKEN.search(text):
                 cause = "the argument contains a token in plain text. Everyone who can read this file or the cluster "
                 cause += "could read it"
@@ -121,21 +98,16 @@ def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
                 yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
 
 
-def _key(text: str) -> str:
-    (field,) = (name for _, name, _, _ in Formatter().parse(text) if name)
-    return JetStream.model_fields[field].alias or field
-
-
 def quantization_is_known(settings: Settings) -> Iterator[Problem]:
     """The engine has the quantization method. The user's own vLLM image may have other methods."""
     for server in settings.serving:
-        if not isinstance(server, GpuServer) or server.quantize is None:
+        if server.quantization is None:
             continue
         engine = ENGINES[server.engine]
-        if server.quantize in engine.quantize or (isinstance(server, Vllm) and server.image is not None):
+        if server.quantization in engine.quantize or (engine.quantize_of_own_images and server.image is not None):
             continue
-        cause = f"{server.quantize} is not a quantization method of {engine.title}. The server would not start"
-        yield Problem(server.at("quantize"), cause, nearest(server.quantize, engine.quantize))
+        cause = f"{server.quantization} is not a quantization method of {engine.title}. The server would not start"
+        yield Problem(server.at("quantize"), cause, nearest(server.quantization, engine.quantize))
 
 
 def scratch_volumes_have_a_mount_path(settings: Settings) -> Iterator[Problem]:

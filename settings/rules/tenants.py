@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from catalog.namespaces import is_system
 from catalog.quantities import parse_quantity
 from settings import tenancy
-from settings.model import Multislice, Settings, Tenant, TpuBatch, Workload
+from settings.model import Settings, Tenant, Workload
 from settings.plan import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, workloads
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, join_names, needs, repeated
@@ -236,9 +236,9 @@ def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Proble
             restricted.setdefault(tenant.name, []).append(workload.name)
         elif tenant.pod_security == "baseline":
             wanted = []
-            if isinstance(workload, Multislice | TpuBatch) and workload.privileged:
+            if workload.is_privileged:
                 wanted.append(("privileged", "privileged containers"))
-            if isinstance(workload, Multislice) and workload.host_network:
+            if workload.uses_host_network:
                 wanted.append(("hostNetwork", "pods on the host network"))
             for key, noun in wanted:
                 cause = f"tenant {tenant.name} has Pod Security level baseline, which allows no {noun}"

@@ -13,14 +13,12 @@ from collections.abc import Iterator
 from pydantic.alias_generators import to_camel
 
 from catalog.capacity import MODES
-from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice
+from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice, slice_of
 from catalog.zones import region_of
-from settings.model import JetStream, Multislice, Section, Settings, TpuBatch, TpuPool, TpuSlice
-from settings.plan import is_autopilot, pool_slice, pool_zones, pools_of, workload_slice, workloads
+from settings.model import Section, Settings, TpuPool, TpuSlice, TpuWorkload
+from settings.plan import is_autopilot, pools_of, tpu_runs, tpu_workloads, workload_slice
 from settings.problems import Problem, unknown
 from settings.rules.common import Rule, join_names, needs
-
-SliceWorkload = JetStream | TpuBatch | Multislice
 
 # TPU versions of GKE that this program does not support, by name and by node label.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")
@@ -30,7 +28,7 @@ _MAX_CHOICES = 12
 def slice_exists(section: Section, wanted: TpuPool | TpuSlice, key: str = "") -> Iterator[Problem]:
     """GKE offers a slice of that version, topology and machine type; `key` is its path in the section."""
     try:
-        pool_slice(wanted)
+        slice_of(wanted.version, wanted.topology, wanted.machine_type)
     except NoSuchSlice as error:
         path = section.at(f"{key}{to_camel(error.argument)}")
         named = str(getattr(wanted, error.argument))
@@ -61,12 +59,12 @@ def workloads_have_a_slice(settings: Settings) -> Iterator[Problem]:
             yield from slice_exists(flavor, flavor.tpu, "tpu.")
     known = [pool.name for pool in settings.tpu_pools]
     autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for workload in slice_workloads(settings):
+    for workload in tpu_workloads(settings):
         if workload.tpu is not None:
             yield from slice_exists(workload, workload.tpu, "tpu.")
-        named = _pools_named(workload)
+        named = workload.named_pools
         if not named and workload.tpu is None:
-            key = "pools" if isinstance(workload, Multislice) else "pool"
+            key = workload.pools_key
             cause = f"{workload.name} requests TPUs and names no slice. Kubernetes could not schedule its pods"
             remedy = (
                 f"Set {key} (of {join_names(known)})" if known else "Set tpu, for example {version: v6e, topology: 2x2}"
@@ -83,12 +81,7 @@ def workloads_have_a_slice(settings: Settings) -> Iterator[Problem]:
                 yield from unknown(settings, path, "gke-ai:tpuPools", "TPU pool", name, known, consequence)
 
 
-def slice_workloads(settings: Settings) -> list[SliceWorkload]:
-    """The workloads that run on TPUs."""
-    return [workload for workload in workloads(settings) if isinstance(workload, JetStream | TpuBatch | Multislice)]
-
-
-def has_a_slice(workload: SliceWorkload, settings: Settings) -> bool:
+def has_a_slice(workload: TpuWorkload, settings: Settings) -> bool:
     """Whether the workload names a slice."""
     try:
         workload_slice(workload, settings)
@@ -97,17 +90,10 @@ def has_a_slice(workload: SliceWorkload, settings: Settings) -> bool:
     return True
 
 
-def _pools_named(workload: SliceWorkload) -> dict[str, str]:
-    """Names of the workload's pools, by their path in the configuration."""
-    if isinstance(workload, Multislice):
-        return {workload.at(f"pools[{index}]"): name for index, name in enumerate(workload.pools)}
-    return {} if workload.pool is None else {workload.at("pool"): workload.pool}
-
-
 def runs_have_one_slice(settings: Settings) -> Iterator[Problem]:
     """A Job or a JobSet names TPU pools of this stack or a slice, not both."""
-    for workload in slice_workloads(settings):
-        if workload.tpu is not None and _pools_named(workload) and not isinstance(workload, JetStream):
+    for workload in tpu_runs(settings):
+        if workload.tpu is not None and workload.named_pools:
             cause = f"{workload.name} names a pool and a slice. The slice could contradict that of the pool"
             yield Problem(workload.at("tpu"), cause, "Remove one of them")
 
@@ -115,11 +101,11 @@ def runs_have_one_slice(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster.mode", "gke-ai:tpuPools")
 def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
     """A new Standard cluster has only the slices of its pools."""
-    for workload in slice_workloads(settings):
+    for workload in tpu_workloads(settings):
         if (
             settings.cluster.mode != "standard"
             or workload.tpu is None
-            or _pools_named(workload)
+            or workload.named_pools
             or pools_of(workload, settings)
         ):
             continue
@@ -139,7 +125,7 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
     flavors = settings.queues.flavors if settings.queues else []
     location = settings.cluster.location
     region = region_of(location)
-    for item in [*slice_workloads(settings), *flavors]:
+    for item in [*tpu_workloads(settings), *flavors]:
         if item.tpu is None or not MODES[item.tpu.capacity].elastic:
             continue
         offered = VERSIONS[item.tpu.version].flex_start_zones
@@ -153,12 +139,12 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
 def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
     """A multi-host pool has one zone, as the hosts of a slice are connected to each other."""
     for pool in settings.tpu_pools:
-        zones = pool_zones(pool, settings.cluster)
-        if pool_slice(pool).multi_host and len(zones) > 1:
+        zones = pool.zones_in(settings.cluster)
+        if pool.slice.multi_host and len(zones) > 1:
             subject = "the pool has" if pool.zones else "the pool uses the zones of the cluster,"
             yield Problem(
                 pool.at("zones"),
-                f"{subject} {join_names(zones)}, and the {pool_slice(pool).hosts} nodes of a {pool.topology} slice "
+                f"{subject} {join_names(zones)}, and the {pool.slice.hosts} nodes of a {pool.topology} slice "
                 "must be in one zone. GKE would refuse the pool",
                 f"Write one of them: zones: [{zones[0]}]",
             )
@@ -167,7 +153,7 @@ def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
 def slices_are_whole(settings: Settings) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none."""
     for pool in settings.tpu_pools:
-        tpu_slice, bounds = pool_slice(pool), pool.autoscaling
+        tpu_slice, bounds = pool.slice, pool.autoscaling
         elastic = MODES[pool.capacity.mode].elastic
         if not tpu_slice.multi_host:
             continue
@@ -209,7 +195,7 @@ def flex_start_is_offered_in_the_zones(settings: Settings) -> Iterator[Problem]:
         offered = VERSIONS[pool.version].flex_start_zones
         if not MODES[pool.capacity.mode].elastic or not offered:
             continue
-        zones = pool_zones(pool, settings.cluster)
+        zones = pool.zones_in(settings.cluster)
         near = [zone for zone in offered if region_of(zone) == region_of(zones[0])]
         remedy = (
             f"Choose from {join_names(near)}" if near else f"Move the cluster to a zone with it: {join_names(offered)}"
@@ -228,7 +214,7 @@ def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
     """A multi-host slice of tpu7x has a workload policy, and no other pool has one."""
     needing = [version.name for version in VERSIONS.values() if version.workload_policy]
     for pool in settings.tpu_pools:
-        wanted = pool_slice(pool).multi_host and VERSIONS[pool.version].workload_policy
+        wanted = pool.slice.multi_host and VERSIONS[pool.version].workload_policy
         if wanted and pool.workload_policy is None:
             yield Problem(
                 pool.at("workloadPolicy"),

@@ -11,37 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.quantities import parse_quantity
-from settings.model import FineTune, Multislice, QueuedFlexStart, Settings, TpuBatch, TpuPool
+from settings.model import Multislice, Settings, TpuRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
     cluster_queue_of,
+    fine_tunes,
     flavor_pools,
-    grows,
     is_autopilot,
     multislices,
     pool_of_slice,
-    pool_slice,
     pools_of,
     run_name,
     service_name,
+    tpu_runs,
     workload_slice,
     workloads,
 )
 from settings.problems import Problem
 from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs
 
-TpuRun = TpuBatch | Multislice
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
 _MAX_NAME_LENGTH = 63
-
-
-def _runs(settings: Settings) -> list[TpuRun]:
-    return [workload for workload in workloads(settings) if isinstance(workload, TpuBatch | Multislice)]
-
-
-def _own_pools(run: TpuRun, settings: Settings) -> list[TpuPool]:
-    return [pool for pool in pools_of(run, settings) if isinstance(pool, TpuPool)]
 
 
 def pools_and_slices_are_named_once(settings: Settings) -> Iterator[Problem]:
@@ -60,11 +51,11 @@ def pools_and_slices_are_named_once(settings: Settings) -> Iterator[Problem]:
 def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
     """All slices of a Multislice run are multi-host, of one version, topology and machine type."""
     for run in multislices(settings):
-        own = _own_pools(run, settings)
-        slices = dict.fromkeys(pool_slice(pool) for pool in own)
+        own = [pool for pool in settings.tpu_pools if pool in pools_of(run, settings)]
+        slices = dict.fromkeys(pool.slice for pool in own)
         if len(slices) > 1 and run.tpu is None:
             descriptions = join_names(
-                f"{pool.name}: {pool.version} {pool.topology} of {pool_slice(pool).machine_type}" for pool in own
+                f"{pool.name}: {pool.version} {pool.topology} of {pool.slice.machine_type}" for pool in own
             )
             cause = f"the pools of {run.name} differ ({descriptions}). GKE would refuse Multislice over unequal slices"
             yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
@@ -90,8 +81,8 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
 def each_slice_has_a_pool(settings: Settings) -> Iterator[Problem]:
     """A Multislice run has a pool for each slice, as a multi-host pool is one slice."""
     for run in multislices(settings):
-        own = _own_pools(run, settings)
-        if own and all(pool_slice(pool).multi_host for pool in own) and run.slices > len(own):
+        own = pools_of(run, settings)
+        if own and all(pool.is_one_slice for pool in own) and run.slices > len(own):
             cause = f"{run.slices} slices need {run.slices} multi-host pools, and {run.name} has {len(own)}. "
             cause += "It would wait forever"
             yield Problem(run.at("slices"), cause, f"Set it to {len(own)} or less, or name more pools")
@@ -100,11 +91,11 @@ def each_slice_has_a_pool(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster.mode", "gke-ai:cluster.existingMode")
 def autopilot_pods_are_not_privileged(settings: Settings) -> Iterator[Problem]:
     """Autopilot refuses privileged containers and the host network."""
-    for run in _runs(settings) if is_autopilot(settings.cluster) else []:
+    for run in tpu_runs(settings) if is_autopilot(settings.cluster) else []:
         if run.privileged:
             cause = "the cluster is Autopilot, which refuses privileged containers. The run could not start"
             yield Problem(run.at("privileged"), cause, "Remove it. TPUs have not needed it since GKE 1.28")
-        if isinstance(run, Multislice) and run.host_network:
+        if run.uses_host_network:
             cause = "the cluster is Autopilot, which refuses pods on the host network. The run could not start"
             yield Problem(run.at("hostNetwork"), cause, "Remove it")
 
@@ -132,50 +123,49 @@ def services_are_for_several_pods(settings: Settings) -> Iterator[Problem]:
 
 def names_do_not_collide(settings: Settings) -> Iterator[Problem]:
     """Names of Jobs and Services that the program derives do not collide with others."""
-    jobs: dict[tuple[str, str], str] = {
-        (run.namespace, run_name(run)): "training" for run in settings.training if isinstance(run, FineTune)
-    }
-    named = [workload for workload in workloads(settings) if not isinstance(workload, TpuBatch | Multislice)]
+    jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in fine_tunes(settings)}
+    named = [workload for workload in workloads(settings) if workload.has_named_service]
     services = {(workload.namespace, service_name(workload)): workload.name for workload in named}
-    services |= {(run.namespace, run.service): run.name for run in settings.batch if run.service is not None}
-    for run in _runs(settings):
-        if isinstance(run, TpuBatch) and (run.namespace, run_name(run)) in jobs:
+    for run in tpu_runs(settings):
+        if run.object_kind == "Job" and (run.namespace, run_name(run)) in jobs:
             cause = (
                 f"a fine-tuning run and a batch Job are both called {run_name(run)}. The second could not be created"
             )
             yield Problem(run.at("name"), cause, "Rename one of them")
             continue
-        has_service = isinstance(run, Multislice) or (run.service is None and workload_slice(run, settings).multi_host)
         # A JobSet's Service has its name; a Job's Service has the same hash in its name as the Job.
         service = run_name(run)
-        if has_service and (run.namespace, service) in services:
+        if run.has_derived_service(settings.pools) and (run.namespace, service) in services:
             owner = services[run.namespace, service]
             cause = f"the headless Service of the run would be called {service}, like that of {owner}. "
-            key = "name" if isinstance(run, Multislice) else "service"
-            yield Problem(run.at(key), f"{cause}The second could not be created", f"Set another {key}")
+            yield Problem(
+                run.at(run.service_key), f"{cause}The second could not be created", f"Set another {run.service_key}"
+            )
 
 
 def names_leave_room(settings: Settings) -> Iterator[Problem]:
     """Names of pods, derived from that of their run, have at most 63 characters and begin with a letter."""
-    for run in _runs(settings):
+    for run in multislices(settings):
         last = workload_slice(run, settings).hosts - 1
-        if isinstance(run, Multislice):
-            index = f"{run.slices - 1}-0" if pool_of_slice(run, settings) else f"{run.slices - 1}"
-            longest = len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX
-            if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
-                cause = f"{run.name} begins with a digit. JobSet would refuse it"
-                yield Problem(run.at("name"), cause, "Begin with a letter")
-        else:
-            longest = len(f"{run_name(run)}-{last}")
-            service = service_name(run)
-            if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and run.service is None:
-                cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
-                yield Problem(run.at("name"), cause, "Begin with a letter, or set service")
-        if longest > _MAX_NAME_LENGTH:
-            cause = (
-                f"names of the {run.noun}'s pods would have {longest} characters, and the maximum is {_MAX_NAME_LENGTH}"
-            )
-            yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
+        index = f"{run.slices - 1}-0" if pool_of_slice(run, settings) else f"{run.slices - 1}"
+        if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
+            cause = f"{run.name} begins with a digit. JobSet would refuse it"
+            yield Problem(run.at("name"), cause, "Begin with a letter")
+        yield from _fits_a_name(run, len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX)
+    for job in settings.batch:
+        last = workload_slice(job, settings).hosts - 1
+        service = service_name(job)
+        if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and job.service is None:
+            cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
+            yield Problem(job.at("name"), cause, "Begin with a letter, or set service")
+        yield from _fits_a_name(job, len(f"{run_name(job)}-{last}"))
+
+
+def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:
+    if longest > _MAX_NAME_LENGTH:
+        cause = f"names of the {run.short_noun}'s pods would have {longest} characters, and the maximum is "
+        remedy = f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters"
+        yield Problem(run.at("name"), f"{cause}{_MAX_NAME_LENGTH}", remedy)
 
 
 def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
@@ -183,7 +173,7 @@ def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Pro
 
     https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
     """
-    for run in _runs(settings):
+    for run in tpu_runs(settings):
         memory = run.resources.memory
         if run.shared_memory is None or memory is None:
             continue
@@ -195,7 +185,7 @@ def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Pro
 
 def ports_are_valid(settings: Settings) -> Iterator[Problem]:
     """Ports are numbers from 1 to 65535, each once."""
-    for run in _runs(settings):
+    for run in tpu_runs(settings):
         for index, port in enumerate(run.ports):
             if not 1 <= port <= 65535:
                 cause = f"{port} is not a port number. Kubernetes would refuse the pods"
@@ -219,14 +209,13 @@ def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterat
 def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
     """Workloads on a queued pool are runs in a queue with quota for the pool's flavor."""
     for workload in workloads(settings):
-        queued = [pool for pool in pools_of(workload, settings) if isinstance(pool.capacity, QueuedFlexStart)]
-        named = isinstance(workload, Multislice) or getattr(workload, "pool", None) is not None
-        if not queued or not named:
+        queued = [pool for pool in pools_of(workload, settings) if pool.capacity.queued_seconds is not None]
+        if not queued or not workload.is_bound_to_pools:
             continue
         pool = queued[0]
-        path = workload.at("pools" if isinstance(workload, Multislice) else "pool")
+        path = workload.at(workload.pools_key)
         cause = f"the nodes of pool {pool.name} start only for a ProvisioningRequest for a whole Job"
-        if not isinstance(workload, FineTune | Multislice | TpuBatch):
+        if not workload.ends:
             remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
             yield Problem(path, f"{cause}, and this is a server. Its pods would stay pending", remedy)
             continue
@@ -249,7 +238,7 @@ def flavors_are_queued_or_not(settings: Settings) -> Iterator[Problem]:
     """All pools of a flavor use queued provisioning, or none, as its admission check covers all of its nodes."""
     for flavor in settings.queues.flavors if settings.queues else []:
         own = flavor_pools(flavor, settings)
-        queued = [pool.name for pool in own if isinstance(pool.capacity, QueuedFlexStart)]
+        queued = [pool.name for pool in own if pool.capacity.queued_seconds is not None]
         if queued and len(queued) < len(own):
             cause = f"in flavor {flavor.name} only {join_names(queued)} use queued provisioning. "
             cause += "Kueue would request nodes of all pools of the flavor, or of none"
@@ -262,14 +251,14 @@ def bounds_of_runs_fit_their_pools(settings: Settings) -> Iterator[Problem]:
     for run in settings.batch:
         if run.max_run_duration_seconds is None:
             continue
-        modes = [pool.capacity for pool in pools_of(run, settings)]
-        queued = [mode for mode in modes if isinstance(mode, QueuedFlexStart)]
+        lifetimes = [pool.capacity.queued_seconds for pool in pools_of(run, settings)]
+        queued = [seconds for seconds in lifetimes if seconds is not None]
         path = run.at("maxRunDurationSeconds")
         if not queued:
             cause = "only queued provisioning uses the maximum duration. On these nodes it would have no effect"
             yield Problem(path, cause, "Remove it, or use a pool with capacity: {mode: queuedFlexStart}")
             continue
-        longest = min(mode.max_run_duration_seconds for mode in queued)
+        longest = min(queued)
         if run.max_run_duration_seconds > longest:
             cause = (
                 f"the run may take {run.max_run_duration_seconds} s, and the nodes of its pool live for {longest} s. "
@@ -287,7 +276,7 @@ def shared_growing_pools_have_their_own_flavors(settings: Settings) -> Iterator[
     seen: dict[str, Multislice] = {}
     for run in multislices(settings):
         queue = cluster_queue_of(run, settings)
-        own = [pool for pool in _own_pools(run, settings) if grows(pool)]
+        own = [pool for pool in pools_of(run, settings) if pool.grows]
         shared = [pool.name for pool in own if pool.name in seen]
         for pool in own:
             seen.setdefault(pool.name, run)

@@ -1,58 +1,37 @@
-"""Rules of servers and runs."""
+"""Rules of all servers and runs: names, namespaces, queues, environment, labels and volumes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
 from catalog.namespaces import is_system
-from catalog.quota import QUEUE_LABEL
-from catalog.versions import FINE_TUNE_IMAGE
 from settings.model import (
     FineTune,
-    GpuPool,
-    GpuServer,
     LocalQueue,
-    Multislice,
-    Server,
     Settings,
     Tgi,
-    TpuBatch,
     Workload,
 )
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
-    bucket_runs,
+    bucket_mounts,
     fine_tunes,
-    gpu_workloads,
-    gpus,
-    is_autopilot,
     model_path,
-    pools_of,
     run_name,
     service_name,
-    token_secret_of,
-    volume_of,
     workloads,
 )
-from settings.problems import TOKEN, Problem, nearest, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, needs, repeated
-from settings.rules.pools import not_built
+from settings.problems import TOKEN, Problem, unknown
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
-# Variables by which the slices of a run find each other. GKE or this program sets them.
-MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-
-
-def _has_service(workload: Workload) -> bool:
-    return not isinstance(workload, Multislice) and not (isinstance(workload, TpuBatch) and workload.service is None)
 
 
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
@@ -66,9 +45,9 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     yield from repeated(batch, "batch Job", consequence)
     # Report a repeated name once.
     distinct = {
-        (workload.noun, workload.namespace, workload.name): workload
+        (workload.short_noun, workload.namespace, workload.name): workload
         for workload in reversed(workloads(settings))
-        if _has_service(workload)
+        if workload.has_named_service
     }.values()
     services = (
         (workload, "service", f"{workload.namespace}/{service_name(workload)}") for workload in reversed(list(distinct))
@@ -81,10 +60,13 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
     """Names of Services begin with a letter, and names of pods have at most 63 characters."""
     for workload in workloads(settings):
-        if _has_service(workload) and (workload.namespace, service_name(workload)) == (DEFAULT_NAMESPACE, "kubernetes"):
+        if workload.has_named_service and (workload.namespace, service_name(workload)) == (
+            DEFAULT_NAMESPACE,
+            "kubernetes",
+        ):
             cause = "Service kubernetes in namespace default belongs to the API server. A second could not be created"
             yield Problem(workload.at("service"), cause, "Choose another name")
-        if _has_service(workload) and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
+        if workload.has_named_service and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
             cause = f"{service_name(workload)} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if service_name(workload) == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
@@ -105,8 +87,8 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
     items: list[Workload | LocalQueue] = [*workloads(settings), *queues]
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
-            if item.queue is not None and not isinstance(item, Multislice):
-                cause = f"the {item.noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
+            if item.queue is not None and not item.deletion_is_awaited:
+                cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
                 cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
                 yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
         elif is_system(item.namespace):
@@ -126,8 +108,8 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.noun} is "
-                f"in {workload.namespace}. Kueue would never admit it",
+                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.short_noun} "
+                f"is in {workload.namespace}. Kueue would never admit it",
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
@@ -154,114 +136,10 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def pools_exist(settings: Settings) -> Iterator[Problem]:
-    """The pool of a workload is in this stack."""
-    pools = [pool.name for pool in settings.gpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for workload in gpu_workloads(settings):
-        if workload.pool is None or workload.pool in pools:
-            continue
-        path = workload.at("pool")
-        if autopilot:
-            cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
-            yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
-        else:
-            consequence = "the pods would stay pending"
-            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
-
-
-def workloads_have_a_pool_or_an_accelerator(settings: Settings) -> Iterator[Problem]:
-    """A GPU workload names a pool of the stack or a GPU type, not both."""
-    pools = [pool.name for pool in settings.gpu_pools]
-    for workload in gpu_workloads(settings):
-        noun = workload.noun
-        if workload.compute_class is not None:
-            continue
-        if workload.pool is not None and workload.accelerator is not None:
-            cause = f"the {noun} names a pool and an accelerator. The accelerator could contradict that of the pool"
-            yield Problem(workload.at("accelerator"), cause, "Remove one of them")
-        elif workload.pool is None and workload.accelerator is None:
-            cause = f"the {noun} requests GPUs and names no pool or GPU type. It would run on any node"
-            names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
-            yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
-        elif workload.accelerator is not None and workload.accelerator not in GPUS:
-            cause = f"{workload.accelerator} is not a GPU type of the catalog. The pods would stay pending"
-            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
-        elif workload.accelerator is not None:
-            for unbuilt in (
-                machine_type for machine_type in machines_with(workload.accelerator) if machine_type.name in NOT_BUILT
-            ):
-                yield not_built(workload.at("accelerator"), unbuilt)
-
-
-def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Problem]:
-    """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
-
-    This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
-    """
-    for run in fine_tunes(settings):
-        for machine_type in _machines_of(run, settings):
-            if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
-                yield Problem(
-                    run.at("pods"),
-                    f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
-                    f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
-                    "wait for the network",
-                    f"Use up to {machine_type.gpus} GPUs in all, on one node, or machines such as g2-standard-96 or "
-                    "a2-ultragpu-8g",
-                )
-                break
-
-
-def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
-    """The machine types that a run may use, by its pools, its compute class or its GPU type."""
-    if run.compute_class is not None:
-        priorities = [
-            compute_class.priorities
-            for compute_class in settings.compute_classes
-            if compute_class.name == run.compute_class
-        ]
-        names = [priority.machine_type for of_class in priorities for priority in of_class]
-        return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
-    if pools := [pool for pool in pools_of(run, settings) if isinstance(pool, GpuPool)]:
-        return [machine(pool.machine_type) for pool in pools]
-    return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
-
-
-@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
-def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
-    """A new Standard cluster has only the GPUs of its pools."""
-    for workload in gpu_workloads(settings):
-        if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
-            continue
-        if not pools_of(workload, settings):
-            accelerators = dict.fromkeys(gpus(pool)[0] for pool in settings.gpu_pools)
-            have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
-            yield Problem(
-                workload.at("accelerator"),
-                f"no pool of the cluster has {workload.accelerator}: {have}. The pods would stay pending",
-                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name another GPU type",
-            )
-
-
-def pools_can_serve(settings: Settings) -> Iterator[Problem]:
-    """The default image runs on the processors of the workload's pool."""
-    for workload in gpu_workloads(settings):
-        for pool in pools_of(workload, settings) if workload.pool is not None else ():
-            assert isinstance(pool, GpuPool)
-            pinned = workload.image in (None, FINE_TUNE_IMAGE)
-            if machine(pool.machine_type).arch == "arm64" and pinned:
-                yield Problem(
-                    workload.at("image"),
-                    f"{pool.machine_type} has Arm processors, and the default image is for amd64. It could not start",
-                    "Choose a pool with another machine type",
-                )
-
-
 def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Environment variables have valid names, repeat no key of the workload and contain no token."""
     for workload in workloads(settings):
-        set_by = _variables(workload)
+        set_by = workload.set_variables
         for name, value in workload.env.items():
             path = workload.at(f"env.{name}")
             if name in _TOKEN_VARIABLES or TOKEN.search(value):
@@ -279,33 +157,11 @@ def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
                 yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
 
 
-def _variables(workload: Workload) -> Mapping[str, str]:
-    if isinstance(workload, Tgi):
-        variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
-        variables["MAX_TOTAL_TOKENS"] = "maxModelLen"
-        return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
-    if isinstance(workload, Multislice):
-        return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
-    if not isinstance(workload, FineTune):
-        return {}
-    return {
-        "EXPERIMENT": "experiment",
-        "MODEL_NAME": "baseModel",
-        "NEW_MODEL": "newModel",
-        "MODEL_PATH": "modelPath",
-        "DATASET_NAME": "dataset.name",
-        "DATASET_LIMIT": "dataset.limit",
-        "EPOCHS": "epochs",
-        "GRADIENT_ACCUMULATION_STEPS": "gradientAccumulationSteps",
-        "CHECKPOINT_SAVE_STEPS": "checkpointSteps",
-    }
-
-
 def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Labels are valid, and repeat no key of the workload."""
     for workload in workloads(settings):
         yield from kubernetes_labels(workload, "labels", workload.labels)
-        taken = {QUEUE_LABEL: "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
+        taken = workload.set_labels
         for label in taken.keys() & workload.labels.keys():
             cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
             yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
@@ -315,11 +171,7 @@ def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
 
 def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
     """Models and datasets are ids on Hugging Face, not URLs."""
-    ids: list[tuple[Workload, str, str]] = [
-        (server, "model", server.model) for server in settings.serving if isinstance(server, GpuServer)
-    ]
-    ids += [(job, "baseModel", job.base_model) for job in fine_tunes(settings)]
-    ids += [(job, "dataset.name", job.dataset.name) for job in fine_tunes(settings)]
+    ids = [(workload, key, name) for workload in workloads(settings) for key, name in workload.hub_ids.items()]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
             cause = f'"{name}" is not an id on Hugging Face. The download would fail'
@@ -337,7 +189,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
             )
     keys: dict[tuple[str, str], str] = {}
     for workload in workloads(settings):
-        secret = token_secret_of(workload)
+        secret = workload.token
         if secret is None:
             continue
         if not _SECRET_KEY.fullmatch(secret.key):
@@ -351,9 +203,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
 
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
-    for run in bucket_runs(settings):
-        volume = volume_of(run)
-        assert volume is not None
+    for run, volume in bucket_mounts(settings):
         mount = PurePosixPath(volume.mount_path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
@@ -388,11 +238,6 @@ RULES: tuple[Rule, ...] = (
     namespaces_are_the_stacks_own,
     queues_exist,
     priority_classes_exist,
-    pools_exist,
-    workloads_have_a_pool_or_an_accelerator,
-    runs_over_several_nodes_have_a_network,
-    accelerators_are_in_a_pool,
-    pools_can_serve,
     environment_is_free_to_set,
     labels_are_free_to_set,
     models_are_hub_ids,

@@ -10,30 +10,30 @@ POOLS, WORKLOADS = 2, 10  # per team; each team has one queue
 
 def sections(teams: int) -> dict[str, Any]:
     """The `gke-ai:` sections of a stack with this number of teams: 50 have 100 pools, 50 queues and 500 workloads."""
-    found: dict[str, list[Any]] = {
+    configuration: dict[str, list[Any]] = {
         key: [] for key in ("gpuPools", "tpuPools", "flavors", "clusterQueues", "localQueues", "serving", "training")
     }
     batch: list[Any] = []
     for number in range(teams):
         team, gpu, tpu = f"team-{number}", f"gpu-{number}", f"tpu-{number}"
         machine = {"machineType": "g2-standard-24", "zones": ["us-west4-a"], "nodesPerZone": 4}
-        found["gpuPools"].append({"name": gpu, **machine})
+        configuration["gpuPools"].append({"name": gpu, **machine})
         # GKE creates its nodes for its Jobs, so the Jobs need no queue.
         slices = {"version": "v5e", "topology": "4x4", "zones": ["us-west4-a"], "capacity": {"mode": "flexStart"}}
-        found["tpuPools"].append({"name": tpu, **slices})
-        found["flavors"].append({"name": gpu, "pools": [gpu]})
+        configuration["tpuPools"].append({"name": tpu, **slices})
+        configuration["flavors"].append({"name": gpu, "pools": [gpu]})
         quota = [{"flavor": gpu, "quota": "derive"}]
-        found["clusterQueues"].append({"name": team, "cohort": f"cohort-{number // 5}", "flavors": quota})
-        found["localQueues"].append({"name": "lq", "namespace": team, "clusterQueue": team})
+        configuration["clusterQueues"].append({"name": team, "cohort": f"cohort-{number // 5}", "flavors": quota})
+        configuration["localQueues"].append({"name": "lq", "namespace": team, "clusterQueue": team})
 
         under = {"namespace": team, "queue": "lq", "pool": gpu, "resources": {"cpu": "4", "memory": "30Gi"}}
         model = {"model": "google/gemma-2-9b-it", "gpus": 2, "priorityClass": "serving"}
-        found["serving"] += [{"name": f"server-{one}", **model, **under} for one in range(4)]
+        configuration["serving"] += [{"name": f"server-{index}", **model, **under} for index in range(4)]
         volume = {"bucket": "models-{project}", "sidecarMemoryLimit": "4Gi"}
-        found["training"] += [{"name": f"run-{one}", "volume": volume, **under} for one in range(4)]
+        configuration["training"] += [{"name": f"run-{index}", "volume": volume, **under} for index in range(4)]
         job = {"namespace": team, "pool": tpu, "command": ["true"]}
-        batch += [{"name": f"batch-{one}", **job} for one in range(2)]
-    queues = {key: found.pop(key) for key in ("flavors", "clusterQueues", "localQueues")}
+        batch += [{"name": f"batch-{index}", **job} for index in range(2)]
+    queues = {key: configuration.pop(key) for key in ("flavors", "clusterQueues", "localQueues")}
     queues["priorityClasses"] = [{"name": "serving", "value": 100}]
     grants = [{"namespace": f"team-{number}"} for number in range(teams)]
     return {
@@ -41,5 +41,5 @@ def sections(teams: int) -> dict[str, Any]:
         "buckets": [{"name": "models-{project}", "onDestroy": "delete", "grants": grants}],
         "queues": queues,
         "batch": batch,
-        **found,
+        **configuration,
     }

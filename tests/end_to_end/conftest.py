@@ -29,8 +29,8 @@ def fresh(**extra: str) -> Iterator[Emulator]:
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
     """An emulator for one test."""
-    with fresh() as made:
-        yield made
+    with fresh() as started:
+        yield started
 
 
 @pytest.fixture

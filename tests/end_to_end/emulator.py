@@ -70,8 +70,8 @@ class Emulator(harness.Emulator):
 
     def outputs(self) -> dict[str, Any]:
         """The stack's outputs."""
-        found: dict[str, Any] = json.loads(self.run("pulumi", "stack", "output", "--json", "--stack", self.stack))
-        return found
+        values: dict[str, Any] = json.loads(self.run("pulumi", "stack", "output", "--json", "--stack", self.stack))
+        return values
 
     def kubeconfig(self) -> str:
         """A kubeconfig of the stack's cluster that stays valid after the stack is deleted."""
@@ -86,8 +86,8 @@ class Emulator(harness.Emulator):
 
     def get(self, *arguments: str) -> list[dict[str, Any]]:
         """The objects that `kubectl get` finds."""
-        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "-o", "json", *arguments))["items"]
-        return found
+        objects: list[dict[str, Any]] = json.loads(self.kubectl("get", "-o", "json", *arguments))["items"]
+        return objects
 
 
 # Kinds that a cluster's own controllers write all the time, or that merely mirror others.
@@ -125,8 +125,8 @@ def objects_of(emulator: Emulator) -> frozenset[tuple[str, str, str]]:
     """Kind, namespace and name of every object in the cluster, except short-lived ones."""
     kinds = set(emulator.kubectl("api-resources", "--verbs=list", "-o", "name").split())
     lasting = {kind for kind in kinds - FLEETING if not kind.partition(".")[0].endswith(("slices", "leases"))}
-    found = emulator.get("-A", ",".join(sorted(lasting)))
-    names = {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found}
+    objects = emulator.get("-A", ",".join(sorted(lasting)))
+    names = {(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects}
     # The system's own pods come and go with the nodes, taken away by a collector that takes its time.
     return frozenset(name for name in names if name[:2] != ("Pod", "kube-system"))
 
@@ -238,13 +238,13 @@ def settled(emulator: Emulator) -> None:
     assert emulator.planned() == {}
 
 
-def gone(emulator: Emulator, found: Found) -> None:
+def gone(emulator: Emulator, before: Found) -> None:
     """After `make down`, assert that cloud, existing cluster and list of stacks are as before."""
-    assert cloud_of(emulator) == found.cloud
+    assert cloud_of(emulator) == before.cloud
     assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
-    if found.cluster is None:
+    if before.cluster is None:
         assert list((emulator.state / "clusters").glob("*")) == []
         until_none(emulator.processes, "no process of the emulator is left", 15)
         return
-    until_none(lambda: objects_of(emulator) - found.objects, "what was deployed is gone")
-    assert found.objects - objects_of(emulator) == frozenset()
+    until_none(lambda: objects_of(emulator) - before.objects, "what was deployed is gone")
+    assert before.objects - objects_of(emulator) == frozenset()

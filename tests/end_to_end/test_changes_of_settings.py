@@ -40,9 +40,13 @@ def test_what_is_turned_off_is_off_and_what_the_cloud_keeps_is_reported(emulator
 
     # The emulator refuses to delete an account that nodes still run as.
     assert WARNING in up()
-    pools = [one for one in emulator.exported()["resources"] if one["type"] == "gcp:container/nodePool:NodePool"]
-    assert {one["outputs"]["nodeConfig"]["serviceAccount"] for one in pools} == {"default"}
-    assert {one["outputs"]["networkConfig"]["enablePrivateNodes"] for one in pools} == {False}
+    pools = [
+        resource
+        for resource in emulator.exported()["resources"]
+        if resource["type"] == "gcp:container/nodePool:NodePool"
+    ]
+    assert {pool["outputs"]["nodeConfig"]["serviceAccount"] for pool in pools} == {"default"}
+    assert {pool["outputs"]["networkConfig"]["enablePrivateNodes"] for pool in pools} == {False}
     assert emulator.planned() == {}
     assert WARNING in emulator.make("preview")
 

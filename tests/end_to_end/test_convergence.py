@@ -37,10 +37,10 @@ def section(name: str, source: str = EXAMPLE) -> Any:
 
 def changed(name: str, **keys: Any) -> dict[str, Any]:
     """A section of the example with some keys changed. For a list, its first item."""
-    found = section(name)
-    if isinstance(found, list):
-        return {name: [{**found[0], **keys}, *found[1:]]}
-    return {name: {**found, **keys}}
+    changed_section = section(name)
+    if isinstance(changed_section, list):
+        return {name: [{**changed_section[0], **keys}, *changed_section[1:]]}
+    return {name: {**changed_section, **keys}}
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
     assert len(emulator.get("deployments,jobs,services", "-n", "llm")) == 4
     if release:
         releases = emulator.get("secrets", "-n", "kueue-system", "-l", "owner=helm")
-        assert [one["metadata"]["labels"]["status"] for one in releases] == ["deployed"]
+        assert [release["metadata"]["labels"]["status"] for release in releases] == ["deployed"]
 
 
 # The moments of the random kills; GKE_AI_KILL_SEED repeats those of an earlier run.

@@ -18,8 +18,8 @@ SERVICE = "/api/v1/namespaces/default/services/llm-service:8080/proxy"
 
 def nodes(emulator: Emulator) -> Counter[tuple[str, str]]:
     """Machine type and provisioning of the class's nodes."""
-    found = [one["metadata"]["labels"] for one in emulator.get("nodes", "-l", f"{COMPUTE_CLASS}={CLASS}")]
-    return Counter((labels[INSTANCE_TYPE], labels[GKE_PROVISIONING]) for labels in found)
+    node_labels = [node["metadata"]["labels"] for node in emulator.get("nodes", "-l", f"{COMPUTE_CLASS}={CLASS}")]
+    return Counter((labels[INSTANCE_TYPE], labels[GKE_PROVISIONING]) for labels in node_labels)
 
 
 def ready(emulator: Emulator) -> list[str]:
@@ -28,7 +28,10 @@ def ready(emulator: Emulator) -> list[str]:
     return [
         pod["spec"]["nodeName"]
         for pod in pods
-        if any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+        if any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in pod["status"].get("conditions", [])
+        )
     ]
 
 
@@ -38,16 +41,16 @@ def scale(emulator: Emulator, replicas: int) -> None:
 
 def test_server_gets_the_cheapest_available_node_and_releases_it(emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
-    found = begun(emulator, config)
+    before = begun(emulator, config)
     emulator.make("up", config)
     spot, flex_start = ("g2-standard-24", "spot"), ("g2-standard-24", "flex-start")
     assert nodes(emulator) == Counter([spot])
     settled(emulator)
 
     emulator.kubectl("get", "--raw", f"{SERVICE}/health")
-    said = emulator.make("smoke")
-    assert "default/inference-mixtral-ccc" in said
-    assert "pass" in said
+    output = emulator.make("smoke")
+    assert "default/inference-mixtral-ccc" in output
+    assert "pass" in output
 
     emulator.run("capacity", "spot=0")
     scale(emulator, 2)
@@ -74,4 +77,4 @@ def test_server_gets_the_cheapest_available_node_and_releases_it(emulator: Emula
     assert len(eventually(lambda: ready(emulator), "one replica is left")) == 1
     assert emulator.planned() == {}
     emulator.make("down")
-    gone(emulator, found)
+    gone(emulator, before)

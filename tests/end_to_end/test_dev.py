@@ -46,17 +46,17 @@ def platform() -> Iterator[Emulator]:
 
 def workloads(emulator: Emulator) -> set[str]:
     """The team's workloads that Kueue has admitted, by the kind of their owner."""
-    found = emulator.get("workloads", "-n", TEAM)
+    all_workloads = emulator.get("workloads", "-n", TEAM)
     return {
-        one["metadata"]["ownerReferences"][0]["kind"]
-        for one in found
-        if any((c["type"], c["status"]) == ("Admitted", "True") for c in one["status"].get("conditions", []))
+        workload["metadata"]["ownerReferences"][0]["kind"]
+        for workload in all_workloads
+        if any((c["type"], c["status"]) == ("Admitted", "True") for c in workload["status"].get("conditions", []))
     }
 
 
 def lasting(emulator: Emulator) -> Any:
     """Names of all objects except pods and nodes, which controllers create and delete."""
-    return {one for one in objects_of(emulator) if one[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
+    return {obj for obj in objects_of(emulator) if obj[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
 
 
 def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:
@@ -97,14 +97,14 @@ def answered(emulator: Emulator, service: str) -> str:
     process = emulator.start(
         "kubectl", "--kubeconfig", emulator.kubeconfig(), "create", "--raw", path, "-f", str(prompt)
     )
-    said = process.communicate()[0]
-    return said if process.returncode == 0 else ""
+    output = process.communicate()[0]
+    return output if process.returncode == 0 else ""
 
 
 def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
-    said = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
-    assert f"has no tenant reserach. It has: {TEAM}." in said
-    assert "Traceback" not in said
+    output = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
+    assert f"has no tenant reserach. It has: {TEAM}." in output
+    assert "Traceback" not in output
 
 
 def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform: Emulator) -> None:

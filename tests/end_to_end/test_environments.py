@@ -27,7 +27,7 @@ KINDS = (
 
 def names(emulator: Emulator, kinds: str) -> set[tuple[str, str]]:
     """Kind and name of every object of these kinds."""
-    return {(found["kind"], found["metadata"]["name"]) for found in emulator.get(kinds)}
+    return {(obj["kind"], obj["metadata"]["name"]) for obj in emulator.get(kinds)}
 
 
 def row(status: str, *cells: str) -> str:
@@ -38,14 +38,14 @@ def row(status: str, *cells: str) -> str:
 def ready(emulator: Emulator, namespace: str) -> dict[str, int]:
     """Replicas that are ready, by Deployment."""
     deployments = emulator.get("deployments", "-n", namespace)
-    return {one["metadata"]["name"]: one["status"].get("readyReplicas", 0) for one in deployments}
+    return {deployment["metadata"]["name"]: deployment["status"].get("readyReplicas", 0) for deployment in deployments}
 
 
 def token_in(emulator: Emulator, namespace: str) -> str | None:
     """The token in the namespace's Secret, if GKE has created it."""
-    for found in emulator.get("secrets", "-n", namespace):
-        if found["metadata"]["name"] == "hf-secret" and found["metadata"].get("ownerReferences"):
-            return base64.b64decode(found["data"]["hf_api_token"]).decode()
+    for secret in emulator.get("secrets", "-n", namespace):
+        if secret["metadata"]["name"] == "hf-secret" and secret["metadata"].get("ownerReferences"):
+            return base64.b64decode(secret["data"]["hf_api_token"]).decode()
     return None
 
 
@@ -105,9 +105,9 @@ def test_token_comes_from_secret_manager_past_the_program(prod: Emulator) -> Non
 
 
 def test_servers_of_every_engine_answer(prod: Emulator) -> None:
-    said = prod.make("smoke")
+    output = prod.make("smoke")
     for server in ("gemma", "llama", "jetstream"):
-        assert row(said, f"serving/{server}"), said
+        assert row(output, f"serving/{server}"), output
 
 
 def test_training_borrows_what_serving_leaves_and_gives_it_back(prod: Emulator) -> None:
@@ -167,18 +167,18 @@ def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emul
     pool = {**section("gpuPools")[0], "machineTyp": "g2-standard-24", "zones": ["europe-west4-a"]}
     config = emulator.configure(EXAMPLE, gpuPools=[pool], **changed("serving", queue="lg"))
     for command in ("preview", "up"):
-        said = emulator.make(command, config, fails=True)
+        output = emulator.make(command, config, fails=True)
         for path in ("gke-ai:gpuPools[0].machineTyp", "gke-ai:gpuPools[0].zones[0]", "gke-ai:serving[0].queue"):
-            assert path in said, f"{path} is not reported by {command}"
-        assert "Traceback" not in said
-        assert "did you mean" in said.lower()
-    assert [found for found in emulator.exported().get("resources", []) if found["custom"]] == []
+            assert path in output, f"{path} is not reported by {command}"
+        assert "Traceback" not in output
+        assert "did you mean" in output.lower()
+    assert [resource for resource in emulator.exported().get("resources", []) if resource["custom"]] == []
     assert not list((emulator.state / "clusters").glob("*"))
 
 
 def test_missing_token_names_both_ways_to_give_it(emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
     command = ("sh", "-c", f"unset HF_TOKEN; python -m ops.emulated preview --stack test --config {config}")
-    said = emulator.run(*command, fails=True)
-    assert "pulumi config set --secret gke-ai:hfToken" in said
-    assert "HF_TOKEN" in said
+    output = emulator.run(*command, fails=True)
+    assert "pulumi config set --secret gke-ai:hfToken" in output
+    assert "HF_TOKEN" in output

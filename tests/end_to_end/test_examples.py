@@ -28,11 +28,11 @@ ELSEWHERE: dict[str, str] = {
 @pytest.mark.parametrize("example", [name for name in EXAMPLES if name not in ELSEWHERE])
 def test_example_deploys_stays_stable_and_is_deleted(example: str, emulator: Emulator) -> None:
     config = emulator.configure(f"examples/{example}")
-    found = begun(emulator, config)
+    before = begun(emulator, config)
     emulator.make("up", config)
     settled(emulator)
     emulator.make("down")
-    gone(emulator, found)
+    gone(emulator, before)
 
 
 @pytest.mark.parametrize(("example", "file"), ELSEWHERE.items())
@@ -51,10 +51,10 @@ def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
     emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-west4"}
     config = emulator.configure("examples/multislice-training.yaml", cluster=cluster)
-    found = begun(emulator, config)
+    before = begun(emulator, config)
     killed_up(emulator, config, f"kubernetes:{JOBSET_API}:JobSet")
     recovered(emulator, config)
-    names = [one["metadata"]["name"] for one in emulator.get("jobsets", "-n", "default")]
+    names = [jobset["metadata"]["name"] for jobset in emulator.get("jobsets", "-n", "default")]
     assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
     assert JOBSET_CRD in emulator.make("down")  # which Helm would leave behind
-    gone(emulator, found)
+    gone(emulator, before)

@@ -18,13 +18,15 @@ SINGLE, MULTI = "2x2", "4x4"
 
 def slices(emulator: Emulator) -> Counter[str]:
     """Nodes with TPUs, by the topology of their slice."""
-    return Counter(one["metadata"]["labels"][GKE_TPU_TOPOLOGY] for one in emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY))
+    return Counter(
+        node["metadata"]["labels"][GKE_TPU_TOPOLOGY] for node in emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY)
+    )
 
 
 def running(emulator: Emulator, job: str) -> list[dict[str, Any]]:
     """The running pods of a Job."""
-    found = emulator.get("pods", "-A", "-l", f"job-name={job}")
-    return [pod for pod in found if pod["status"].get("phase") == "Running"]
+    job_pods = emulator.get("pods", "-A", "-l", f"job-name={job}")
+    return [pod for pod in job_pods if pod["status"].get("phase") == "Running"]
 
 
 def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: bool = True) -> None:
@@ -42,7 +44,7 @@ def complete(emulator: Emulator) -> set[str]:
 @pytest.mark.parametrize("example", [STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
 def test_slices_come_whole_for_a_job_and_go_after_it(example: str, emulator: Emulator) -> None:
     config = emulator.configure(example)
-    found = begun(emulator, config)
+    before = begun(emulator, config)
     assert not slices(emulator)
     emulator.run("capacity", "flexStart=0")
     emulator.make("up", config)
@@ -56,7 +58,7 @@ def test_slices_come_whole_for_a_job_and_go_after_it(example: str, emulator: Emu
     eventually(lambda: len(running(emulator, "job-1")) == 1, "the single-host Job has its node")
     assert slices(emulator) == {SINGLE: 1, MULTI: 4}
     pools = {
-        one["metadata"]["labels"][GKE_NODEPOOL] for one in emulator.get("nodes", "-l", f"{GKE_TPU_TOPOLOGY}={MULTI}")
+        node["metadata"]["labels"][GKE_NODEPOOL] for node in emulator.get("nodes", "-l", f"{GKE_TPU_TOPOLOGY}={MULTI}")
     }
     assert len(pools) == 1
     assert len({pod["spec"]["nodeName"] for pod in running(emulator, "job-2")}) == 4
@@ -70,4 +72,4 @@ def test_slices_come_whole_for_a_job_and_go_after_it(example: str, emulator: Emu
     assert complete(emulator) == {"job-1", "job-2"}
     assert not slices(emulator), "a finished run is not run again"
     emulator.make("down")
-    gone(emulator, found)
+    gone(emulator, before)

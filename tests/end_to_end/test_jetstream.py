@@ -34,7 +34,7 @@ def autoscaling(*metrics: dict[str, Any]) -> list[dict[str, Any]]:
             "adapter": "prometheus",
             "maxReplicas": 2,
             "metrics": list(metrics),
-            "scrapeIntervalSeconds": 5 if any(one["metric"] != "tpuMemory" for one in metrics) else 15,
+            "scrapeIntervalSeconds": 5 if any(metric["metric"] != "tpuMemory" for metric in metrics) else 15,
             "scaleInWindowSeconds": SCALE_IN_SECONDS,
         }
     ]
@@ -51,33 +51,33 @@ def deployed() -> Iterator[Emulator]:
     """The example with both metrics. The tests below use it in order."""
     with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as emulator:
         config = emulator.configure(EXAMPLE, autoscaling=BOTH)
-        found = begun(emulator, config)
+        before = begun(emulator, config)
         emulator.make("up", config)
         yield emulator
         emulator.make("down")
-        gone(emulator, found)
+        gone(emulator, before)
 
 
 def hpa(emulator: Emulator) -> dict[str, Any]:
     """The autoscaler as the API has it."""
-    found: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", AUTOSCALER, "-n", "default", "-o", "json"))
-    return found
+    autoscaler: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", AUTOSCALER, "-n", "default", "-o", "json"))
+    return autoscaler
 
 
 def values(emulator: Emulator) -> dict[str, str]:
     """The current values that the autoscaler reads, by metric."""
     read = hpa(emulator)["status"].get("currentMetrics") or []
     return {
-        one["external"]["metric"]["name"]: one["external"]["current"].get("value", "")
-        for one in read
-        if one.get("type") == "External"
+        metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
+        for metric in read
+        if metric.get("type") == "External"
     }
 
 
 def scaling(emulator: Emulator) -> str:
     """Why the autoscaler can scale, or can't."""
     conditions = hpa(emulator)["status"].get("conditions") or []
-    return next((str(one["reason"]) for one in conditions if one["type"] == "ScalingActive"), "")
+    return next((str(condition["reason"]) for condition in conditions if condition["type"] == "ScalingActive"), "")
 
 
 def measure(emulator: Emulator, app: str) -> None:

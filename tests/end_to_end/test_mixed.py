@@ -37,13 +37,13 @@ def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
 def holds(item: dict[str, Any], condition: str) -> bool:
     """Whether a status condition is true."""
     conditions = item.get("status", {}).get("conditions", [])
-    return any(found["type"] == condition and found["status"] == "True" for found in conditions)
+    return any(status["type"] == condition and status["status"] == "True" for status in conditions)
 
 
 def pods(emulator: Emulator) -> dict[str, int]:
     """How many pods of the server run, and how many are gated."""
-    found = emulator.get("pods", "-n", "llm", "-l", "app=gemma-server")
-    alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    server_pods = emulator.get("pods", "-n", "llm", "-l", "app=gemma-server")
+    alive = [pod for pod in server_pods if "deletionTimestamp" not in pod["metadata"]]
     gated = [pod for pod in alive if pod["spec"].get("schedulingGates")]
     running = [pod for pod in alive if pod["status"].get("phase") == "Running" and holds(pod, "Ready")]
     return {"running": len(running), "gated": len(gated), "all": len(alive)}
@@ -91,9 +91,9 @@ def test_second_replica_preempts_training(example: Emulator) -> None:
     (job,) = example.get("jobs", "-n", "llm")
     assert job["spec"]["suspend"] is True
     (workload,) = (
-        found
-        for found in example.get("workloads", "-n", "llm")
-        if found["metadata"]["ownerReferences"][0]["kind"] == "Job"
+        workload
+        for workload in example.get("workloads", "-n", "llm")
+        if workload["metadata"]["ownerReferences"][0]["kind"] == "Job"
     )
     assert holds(workload, "Evicted")
     assert next(c["reason"] for c in workload["status"]["conditions"] if c["type"] == "Evicted") == "Preempted"

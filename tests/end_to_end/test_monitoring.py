@@ -30,16 +30,18 @@ def deployed() -> Iterator[Emulator]:
     """The example, monitored."""
     with fresh() as emulator:
         config = emulator.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
-        found: Found = begun(emulator, config)
+        before: Found = begun(emulator, config)
         emulator.make("up", config)
         yield emulator
         emulator.make("down")
-        gone(emulator, found)
+        gone(emulator, before)
 
 
 def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
     """The recorded inputs of the stack's resources of a type."""
-    return [one["inputs"] for one in emulator.exported()["resources"] if one["type"].endswith(f":{kind}")]
+    return [
+        resource["inputs"] for resource in emulator.exported()["resources"] if resource["type"].endswith(f":{kind}")
+    ]
 
 
 def token(emulator: Emulator) -> str:
@@ -62,7 +64,9 @@ def test_a_refresh_changes_nothing_and_the_credential_is_nowhere_in_plain_text(d
 
 def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) -> None:
     (job,) = (
-        one for one in yaml.safe_load(scraping(deployed).read_text())["scrape_configs"] if "kueue" in one["job_name"]
+        scrape_config
+        for scrape_config in yaml.safe_load(scraping(deployed).read_text())["scrape_configs"]
+        if "kueue" in scrape_config["job_name"]
     )
     url = f"https://{job['static_configs'][0]['targets'][0]}/metrics"
     other = deployed.kubectl("create", "token", "default", "-n", "default").strip()
@@ -71,7 +75,7 @@ def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) ->
         assert client.get(url).is_error
         assert client.get(url, headers={"Authorization": f"Bearer {other}"}).status_code == 403
         exposition = client.get(url, headers={"Authorization": f"Bearer {token(deployed)}"}).raise_for_status().text
-    boards = json.dumps([one["dashboardJson"] for one in of_type(deployed, "Dashboard")])
+    boards = json.dumps([dashboard["dashboardJson"] for dashboard in of_type(deployed, "Dashboard")])
     alerts = json.dumps(of_type(deployed, "AlertPolicy"))
     queried = {name.removesuffix("_bucket") for name in re.findall(r"kueue_[a-z_]+", boards + alerts)}
     assert len(queried) >= 9
@@ -81,7 +85,9 @@ def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) ->
 
 def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp_path: Path) -> None:
     board = next(
-        json.loads(one["dashboardJson"]) for one in of_type(deployed, "Dashboard") if "queues" in one["dashboardJson"]
+        json.loads(dashboard["dashboardJson"])
+        for dashboard in of_type(deployed, "Dashboard")
+        if "queues" in dashboard["dashboardJson"]
     )
     lines = [line for tile in board["mosaicLayout"]["tiles"] for line in tile["widget"]["xyChart"]["dataSets"]]
     queries = [line["timeSeriesQuery"]["prometheusQuery"] for line in lines]
@@ -96,12 +102,12 @@ def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp
     sooner.write_text(yaml.safe_dump(content))
     with prometheus.running(tmp_path, sooner) as server:
         for query in at_once:
-            found = eventually(partial(server.latest, query), f"{query} gives something", 30)
-            assert {one["metric"].get("cluster_queue") for one in found} == {"cluster-queue"}
+            all_series = eventually(partial(server.latest, query), f"{query} gives something", 30)
+            assert {series["metric"].get("cluster_queue") for series in all_series} == {"cluster-queue"}
         (stuck, silent) = (
-            one["conditionPrometheusQueryLanguage"]["query"]
+            condition["conditionPrometheusQueryLanguage"]["query"]
             for policy in of_type(deployed, "AlertPolicy")
-            for one in policy["conditions"]
+            for condition in policy["conditions"]
             if "a queue is stuck" in policy["displayName"]
         )
         assert server.latest(silent) == []

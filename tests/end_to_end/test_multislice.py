@@ -42,38 +42,38 @@ def run_fully(emulator: Emulator, jobs: list[str], pods: int = 2) -> bool:
 
 def pools(emulator: Emulator, jobs: list[str]) -> list[set[str]]:
     """The node pools of each child Job's pods."""
-    of_node = {one["metadata"]["name"]: one["metadata"]["labels"][GKE_NODEPOOL] for one in emulator.get("nodes")}
+    of_node = {node["metadata"]["name"]: node["metadata"]["labels"][GKE_NODEPOOL] for node in emulator.get("nodes")}
     return [{of_node[pod["spec"]["nodeName"]] for pod in running(emulator, job)} for job in jobs]
 
 
 def slices(emulator: Emulator, job: str) -> set[tuple[str, str]]:
     """The number of slices and the child Job's own number, from the variables that read JobSet's labels."""
-    found = set()
+    slice_pods = set()
     for pod in running(emulator, job):
-        read = [one["valueFrom"]["fieldRef"]["fieldPath"] for one in pod["spec"]["containers"][0]["env"][:2]]
+        read = [variable["valueFrom"]["fieldRef"]["fieldPath"] for variable in pod["spec"]["containers"][0]["env"][:2]]
         labels = [path.removeprefix("metadata.labels['").removesuffix("']") for path in read]
-        found.add((pod["metadata"]["labels"][labels[0]], pod["metadata"]["labels"][labels[1]]))
-    return found
+        slice_pods.add((pod["metadata"]["labels"][labels[0]], pod["metadata"]["labels"][labels[1]]))
+    return slice_pods
 
 
 def jobset(emulator: Emulator, name: str) -> dict[str, Any]:
     """The JobSet of that name."""
-    (found,) = emulator.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
-    return found
+    (found_jobset,) = emulator.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
+    return found_jobset
 
 
 def workload(emulator: Emulator, name: str) -> dict[str, Any]:
     """The Kueue workload of a JobSet."""
-    found = emulator.get("workloads", "-n", "default")
-    (own,) = (one for one in found if one["metadata"]["ownerReferences"][0]["name"] == name)
+    workloads = emulator.get("workloads", "-n", "default")
+    (own,) = (workload for workload in workloads if workload["metadata"]["ownerReferences"][0]["name"] == name)
     return own
 
 
 def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: Emulator) -> None:
     eventually(lambda: run_fully(example, THREE), "the first JobSet has all slices")
-    each = pools(example, THREE)
-    assert all(len(own) == 1 for own in each)
-    assert set().union(*each) == {"nodepool1", "nodepool2", "nodepool3"}
+    pool_names = pools(example, THREE)
+    assert all(len(own) == 1 for own in pool_names)
+    assert set().union(*pool_names) == {"nodepool1", "nodepool2", "nodepool3"}
     for waiting in (*ONE, *TWO):
         assert not running(example, waiting)
     assert jobset(example, "multislice-1slice")["spec"]["suspend"] is True
@@ -85,9 +85,9 @@ def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None
         finish(example, job)
     eventually(lambda: run_fully(example, [*ONE, *TWO]), "both others run")
     assert holds(jobset(example, "multislice-3slice"), "Completed")
-    each = pools(example, [*ONE, *TWO])
-    assert all(len(own) == 1 for own in each)
-    assert set().union(*each) == {"nodepool1", "nodepool2", "nodepool3"}
+    pool_names = pools(example, [*ONE, *TWO])
+    assert all(len(own) == 1 for own in pool_names)
+    assert set().union(*pool_names) == {"nodepool1", "nodepool2", "nodepool3"}
 
 
 def test_failed_slice_restarts_the_jobset_four_times_at_most(example: Emulator) -> None:
@@ -134,7 +134,10 @@ def test_lower_priority_is_preempted_and_resumes_and_slices_grow_from_zero(examp
     urgent = [f"high-priority-slice-{index}" for index in range(3)]
     eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")
     low = workload(example, "low-priority")
-    assert next(one["reason"] for one in low["status"]["conditions"] if one["type"] == "Evicted") == "Preempted"
+    assert (
+        next(condition["reason"] for condition in low["status"]["conditions"] if condition["type"] == "Evicted")
+        == "Preempted"
+    )
     assert not running(example, "low-priority-slice-0")
     assert not running(example, TWO[0])
 

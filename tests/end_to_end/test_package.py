@@ -32,15 +32,15 @@ class Program:
 
     def planned(self) -> Counter[str]:
         """Types of all resources that an update would create."""
-        said = self.pulumi("preview", "--json")
-        steps = json.loads(said[said.index("{") :])["steps"]
+        output = self.pulumi("preview", "--json")
+        steps = json.loads(output[output.index("{") :])["steps"]
         assert {step["op"] for step in steps} == {"create"}
         return Counter(step["urn"].split("::")[2].rpartition("$")[2] for step in steps)
 
 
 def test_schema_is_the_one_that_package_add_reads(emulator: Emulator) -> None:
-    said = emulator.run("pulumi", "package", "get-schema", "./package")
-    schema = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    output = emulator.run("pulumi", "package", "get-schema", "./package")
+    schema = json.loads(output[output.index("{") : output.rindex("}") + 1])
     assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
 
 
@@ -55,17 +55,17 @@ def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emula
 @pytest.mark.parametrize(
     ("replaced", "by", "message"),
     [
-        ("topology: 4x4", "topology: 5x5", "5x5 is no topology of TPU v6e"),
+        ("topology: 4x4", "topology: 5x5", "5x5 is not a topology of TPU v6e"),
         ("topology: 4x4", "topology: ${cluster.endpoint}", "property topology"),
     ],
 )
 def test_mistake_of_a_program_in_yaml_is_reported_without_a_traceback(
     replaced: str, by: str, message: str, emulator: Emulator
 ) -> None:
-    said = Program(emulator, "mistaken", replaced, by).pulumi("preview", fails=True)
-    assert message in said
-    assert "Traceback" not in said
-    assert 'File "' not in said
+    output = Program(emulator, "mistaken", replaced, by).pulumi("preview", fails=True)
+    assert message in output
+    assert "Traceback" not in output
+    assert 'File "' not in output
 
 
 @pytest.mark.long

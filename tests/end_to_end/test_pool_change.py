@@ -58,7 +58,11 @@ def replica_states(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
             text += line
             if line == "}\n":  # the end of an object, which is written over many lines
                 endpoints = json.loads(text).get("endpoints") or []
-                states.append(frozenset(one["targetRef"]["name"] for one in endpoints if one["conditions"]["ready"]))
+                states.append(
+                    frozenset(
+                        endpoint["targetRef"]["name"] for endpoint in endpoints if endpoint["conditions"]["ready"]
+                    )
+                )
                 text = ""
 
     reader = Thread(target=read)
@@ -74,16 +78,16 @@ def change_pool(emulator: Emulator, **after: Any) -> None:
     """Change the pool and observe its server: both replicas move, one is always ready, and the old pool is deleted."""
     (before,) = {node[GKE_NODEPOOL] for node in nodes(emulator)}
     with replica_states(emulator) as states:
-        said = emulator.make("up", emulator.configure(EXAMPLE, **pool(**after)))
+        output = emulator.make("up", emulator.configure(EXAMPLE, **pool(**after)))
     assert all(states), f"no replica was ready at a moment: {states}"
     assert states[0].isdisjoint(states[-1]), "both replicas were moved"
     assert len(states[0]) == len(states[-1]) == 2
-    assert "pods are still on its old nodes" in said
+    assert "pods are still on its old nodes" in output
     assert {node[INSTANCE_TYPE] for node in nodes(emulator)} == {after["machineType"]}
     assert before not in {node[GKE_NODEPOOL] for node in nodes(emulator)}
-    pools = [one for one in emulator.exported()["resources"] if one["type"].endswith(":NodePool")]
-    assert before not in {one["outputs"]["name"] for one in pools}
-    assert not any(one.get("delete") for one in pools)
+    pools = [resource for resource in emulator.exported()["resources"] if resource["type"].endswith(":NodePool")]
+    assert before not in {pool["outputs"]["name"] for pool in pools}
+    assert not any(pool.get("delete") for pool in pools)
 
 
 def test_no_moment_without_a_ready_replica_while_a_pool_is_replaced(emulator: Emulator) -> None:

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
+from emulator.go_build import go_version, install
 from emulator.progress import Progress
-from emulator.toolchain import BY_NAME, go_version, install
+from emulator.toolchain import BY_NAME
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
@@ -65,21 +66,21 @@ def full(previous: Path) -> Iterator[Emulator]:
 def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
     """Kueue's workloads by owner: uid, and whether admitted."""
     return {
-        one["metadata"]["ownerReferences"][0]["name"]: (one["metadata"]["uid"], holds(one, "Admitted"))
-        for one in emulator.get("workloads", "-A")
+        workload["metadata"]["ownerReferences"][0]["name"]: (workload["metadata"]["uid"], holds(workload, "Admitted"))
+        for workload in emulator.get("workloads", "-A")
     }
 
 
 def pods(emulator: Emulator) -> dict[str, str]:
     """The running pods of runs: name and uid."""
-    found = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+    running_pods = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running_pods}
 
 
 def managers(emulator: Emulator) -> set[str]:
     """The images of the running managers of Kueue and JobSet."""
-    found = [pod for name in ("kueue", "jobset") for pod in emulator.get("pods", "-n", f"{name}-system")]
-    return {pod["spec"]["containers"][0]["image"].rpartition("/")[2] for pod in found}
+    manager_pods = [pod for name in ("kueue", "jobset") for pod in emulator.get("pods", "-n", f"{name}-system")]
+    return {pod["spec"]["containers"][0]["image"].rpartition("/")[2] for pod in manager_pods}
 
 
 def crd(emulator: Emulator) -> str:
@@ -95,9 +96,9 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
     assert sorted(admitted for _, admitted in queued.values()) == [False, False, False, True]
 
     config = full.configure(EXAMPLE, **queues())
-    said = full.make("preview", config)
-    assert f"JobSet changes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in said
-    assert "python -m ops.crds" in said
+    output = full.make("preview", config)
+    assert f"JobSet changes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in output
+    assert "python -m ops.crds" in output
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {
         "update": ["kubernetes:helm.sh/v3:Release::jobset", "kubernetes:helm.sh/v3:Release::kueue"]

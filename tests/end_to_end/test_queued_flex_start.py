@@ -17,9 +17,9 @@ def test_runs_get_their_nodes_by_a_request_in_turn(emulator: Emulator) -> None:
     values = queued()
     del values["tpuPools"][1]  # one that is there all the time
     config.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in values.items()}}))
-    found = begun(emulator, config)
+    before = begun(emulator, config)
     emulator.make("up", config)
-    jobset, job = (one["name"] for one in emulator.outputs()["jobs"])
+    jobset, job = (job["name"] for job in emulator.outputs()["jobs"])
 
     child = f"{jobset}-slice-0-0"  # of a slice that grows from zero, and so has its pool by name
     eventually(lambda: len(running(emulator, child)) == 4, "the run that was submitted first has its slice")
@@ -33,7 +33,9 @@ def test_runs_get_their_nodes_by_a_request_in_turn(emulator: Emulator) -> None:
 
     finish(emulator, child, "team")
     eventually(lambda: len(running(emulator, job)) == 4, "the other has a slice when there is quota")
-    bounds = [one["spec"]["parameters"]["maxRunDurationSeconds"] for one in emulator.get("provisioningrequests", "-A")]
+    bounds = [
+        request["spec"]["parameters"]["maxRunDurationSeconds"] for request in emulator.get("provisioningrequests", "-A")
+    ]
     assert "3600" in bounds
     emulator.make("down")
-    gone(emulator, found)
+    gone(emulator, before)

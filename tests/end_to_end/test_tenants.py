@@ -124,8 +124,8 @@ class Credential:
         """A request with the strict validation that kubectl uses."""
         kind = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
         strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
-        found = self._api.request(method, f"/{path}", json=body, headers=kind, params=strict)
-        return Answer(found.status_code, found.json())
+        response = self._api.request(method, f"/{path}", json=body, headers=kind, params=strict)
+        return Answer(response.status_code, response.json())
 
     def create(self, item: Object, namespace: str | None = None) -> Answer:
         """Create an object, by default in the team's namespace."""
@@ -251,14 +251,14 @@ def created(answer: Answer) -> str:
 
 def pods_of(team: Credential, label: str) -> list[Object]:
     """The team's pods with a label."""
-    found = team.read("Pod").content["items"]
+    team_pods = team.read("Pod").content["items"]
     key, _, value = label.partition("=")
-    return [one for one in found if one["metadata"].get("labels", {}).get(key) == value]
+    return [pod for pod in team_pods if pod["metadata"].get("labels", {}).get(key) == value]
 
 
 def running(team: Credential, label: str) -> bool:
     """Whether there are pods and all of them run."""
-    phases = [one["status"].get("phase") for one in pods_of(team, label)]
+    phases = [pod["status"].get("phase") for pod in pods_of(team, label)]
     return bool(phases) and set(phases) == {"Running"}
 
 
@@ -270,14 +270,14 @@ def at_work(team_a: Credential) -> dict[str, str]:
     """Team A's workloads by the uid of their object: a Job, a JobSet and a server with one GPU each, and a Job that is
     too large for the queue and waits."""
     workload: Object = {"serviceAccountName": "workload", "priorityClassName": "low"}
-    made = [
+    objects = [
         job({**bucket("team-a-models"), **workload}, name="training"),
         jobset(spec(**workload), name="slices"),
         deployment(spec(**workload), name="server"),
         job(spec(gpus=9), name="too-large"),
         job(spec(gpus=None), queue=None, name="no-accelerator"),
     ]
-    return {one["metadata"]["name"]: created(team_a.create(one)) for one in made}
+    return {obj["metadata"]["name"]: created(team_a.create(obj)) for obj in objects}
 
 
 @pytest.mark.usefixtures("at_work")
@@ -295,8 +295,10 @@ def test_a_run_of_the_stack_keeps_to_the_tenants_bounds_and_runs(team_b: Credent
 @pytest.mark.usefixtures("at_work")
 def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) -> None:
     def waiting() -> list[str]:
-        found = team_a.read("Workload").content["items"]
-        (workload,) = (one for one in found if one["metadata"]["ownerReferences"][0]["name"] == "too-large")
+        workloads = team_a.read("Workload").content["items"]
+        (workload,) = (
+            workload for workload in workloads if workload["metadata"]["ownerReferences"][0]["name"] == "too-large"
+        )
         return [
             condition["message"]
             for condition in workload.get("status", {}).get("conditions", [])
@@ -459,9 +461,9 @@ REFUSED: list[tuple[str, Object, str]] = [
 def with_uids(value: Any, uids: dict[str, str]) -> Any:
     """Forged owner references, with the uid of the team's own object of that name."""
     if isinstance(value, dict):
-        filled = {key: with_uids(each, uids) for key, each in value.items()}
+        filled = {key: with_uids(inner, uids) for key, inner in value.items()}
         return {**filled, "uid": uids[filled["name"]]} if value.get("uid") == "UID" else filled
-    return [with_uids(each, uids) for each in value] if isinstance(value, list) else value
+    return [with_uids(inner, uids) for inner in value] if isinstance(value, list) else value
 
 
 def test_a_team_may_keep_off_gpu_nodes_without_a_queue(team_a: Credential) -> None:
@@ -521,7 +523,7 @@ def test_a_team_can_not(
 @pytest.mark.usefixtures("at_work")
 def test_a_team_can_not_start_its_own_pod(team_a: Credential) -> None:
     created(team_a.create(pod(spec(gpus=9), name="held")))
-    (held,) = (one for one in team_a.read("Pod").content["items"] if one["metadata"]["name"] == "held")
+    (held,) = (pod for pod in team_a.read("Pod").content["items"] if pod["metadata"]["name"] == "held")
     assert {"name": "kueue.x-k8s.io/admission"} in held["spec"]["schedulingGates"]
     assert RBAC in team_a.change("Pod", "held", {"spec": {"schedulingGates": []}}).message
     assert RBAC in team_a.create(plain("Binding", "held", target={"kind": "Node", "name": "x"})).message

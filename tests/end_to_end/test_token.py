@@ -18,14 +18,14 @@ def test_token_is_in_no_state_preview_log_or_output(given: str, emulator_with: C
     canary = "hf_canary-in-the-coal-mine"
     emulator = emulator_with(**({"HF_TOKEN": canary} if given == "variable" else {}))
     config = emulator.configure(EXAMPLE)
-    said = [emulator.make("preview", config)]
+    outputs = [emulator.make("preview", config)]
     if given == "secret":
         emulator.pulumi("config", "set", "--secret", "gke-ai:hfToken", canary)
-    said += [emulator.make("preview"), emulator.pulumi("preview", "--json"), emulator.make("up")]
+    outputs += [emulator.make("preview"), emulator.pulumi("preview", "--json"), emulator.make("up")]
     secret = emulator.get("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret")
     assert secret[0]["data"]["hf_api_token"], "the server has its token"
-    said += [json.dumps(emulator.outputs()), json.dumps(emulator.exported()), emulator.make("status")]
-    for number, text in enumerate(said):
+    outputs += [json.dumps(emulator.outputs()), json.dumps(emulator.exported()), emulator.make("status")]
+    for number, text in enumerate(outputs):
         assert canary not in text, f"output {number} holds the token"
     cluster = emulator.outputs()["clusterName"]
     for file in (path for path in emulator.state.rglob("*") if path.is_file()):

@@ -32,12 +32,12 @@ class Step(NamedTuple):
 
 def steps(page: str) -> list[Step]:
     """The commands of a page, in order."""
-    found: list[Step] = []
+    tutorial_steps: list[Step] = []
     for block in re.findall(r"^```console\n(.*?)^```", page, re.M | re.S):
         for command in re.split(r"^\$ ", block, flags=re.M)[1:]:
             first, *shown = command.rstrip("\n").split("\n")
-            found.append(Step(first, tuple(line for line in shown if line.strip())))
-    return found
+            tutorial_steps.append(Step(first, tuple(line for line in shown if line.strip())))
+    return tutorial_steps
 
 
 def missing(step: Step, output: str) -> list[str]:

@@ -84,11 +84,11 @@ def test_what_was_measured_can_be_planned_with(dev: Emulator) -> None:
     measured = calibration.read(file)
     (node,) = {figures.machine_type for figures in measured.nodes if figures.gpus == 2}
     assert node == "g2-standard-24"
-    assert {"clusterReady", "nodeReady", "modelLoad", "admission"} <= {one.step for one in measured.durations}
+    assert {"clusterReady", "nodeReady", "modelLoad", "admission"} <= {duration.step for duration in measured.durations}
     before = file.read_text()
     dev.make("verify")
-    assert [one["machineType"] for one in yaml.safe_load(before)["nodes"]] == [
-        one.machine_type for one in calibration.read(file).nodes
+    assert [node["machineType"] for node in yaml.safe_load(before)["nodes"]] == [
+        node.machine_type for node in calibration.read(file).nodes
     ]
     dev.make("preview", dev.configure(DEV, calibration=str(file)))
     assert dev.planned() == {}
@@ -102,10 +102,10 @@ def test_each_difference_is_reported(dev: Emulator) -> None:
     dev.kubectl("taint", "node", name, "planted=true:PreferNoSchedule")
     removed = json.dumps([{"op": "remove", "path": "/data/hf_api_token"}])
     dev.kubectl("patch", "secret", "hf-secret", "-n", NAMESPACE, "--type=json", "-p", removed)
-    (flavor,) = next(one for one in dev.get("clusterqueues") if one["metadata"]["name"] == "research")["spec"][
+    (flavor,) = next(queue for queue in dev.get("clusterqueues") if queue["metadata"]["name"] == "research")["spec"][
         "resourceGroups"
     ][0]["flavors"]
-    index = [one["name"] for one in flavor["resources"]].index("nvidia.com/gpu")
+    index = [resource["name"] for resource in flavor["resources"]].index("nvidia.com/gpu")
     path = f"/spec/resourceGroups/0/flavors/0/resources/{index}/nominalQuota"
     shrunk = json.dumps([{"op": "replace", "path": path, "value": "1"}])
     dev.kubectl("patch", "clusterqueue", "research", "--type=json", "-p", shrunk)
@@ -153,7 +153,8 @@ def test_pools_of_a_standard_cluster_are_as_the_stack_relies_on(emulator: Emulat
     emulator.make("up", emulator.configure(f"examples/{example}.yaml"))
     eventually(
         lambda: all(
-            ("Ready", "True") in {(one["type"], one["status"]) for one in node["status"].get("conditions", [])}
+            ("Ready", "True")
+            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
             for node in emulator.get("nodes")
         ),
         "all nodes are ready",

@@ -6,7 +6,7 @@ keys that both know. An absent value is an empty string, list or mapping.
 
 No output is a secret, and none may become one: anyone who can read a stack's outputs can read all of them.
 
-This module and `outputs.stack_outputs` import nothing else of the project, so other teams can install them alone.
+Other teams install this package alone, so it imports nothing else of the project.
 """
 
 from __future__ import annotations

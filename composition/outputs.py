@@ -1,4 +1,4 @@
-"""The outputs that this program exports. `outputs.model` describes each key.
+"""The outputs that this program exports. `gke_ai_outputs.model` describes each key.
 
 Pure, except that values from the cloud pass through.
 """
@@ -13,9 +13,9 @@ import pulumi
 
 from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
-from outputs.model import VERSION
+from gke_ai_outputs.model import VERSION
 from settings import Settings, plan, scaling, tenancy
-from settings.model import Flavor, FlavorQuota, Multislice
+from settings.model import Flavor, FlavorQuota
 
 # GKE's name for Compute Engine's default service account.
 DEFAULT_NODE_ACCOUNT = "default"
@@ -42,7 +42,7 @@ class ComponentOutputs:
 
 
 def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
-    """All outputs of the stack by name: the keys of `outputs.model.Contract`."""
+    """All outputs of the stack by name: the keys of `gke_ai_outputs.model.Contract`."""
     return {
         "version": VERSION,
         "project": project,
@@ -72,7 +72,7 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
             for server, url in zip(stack.serving, components.server_urls, strict=True)
         ],
         "jobs": [
-            {"name": name, "namespace": run.namespace, "kind": "JobSet" if isinstance(run, Multislice) else "Job"}
+            {"name": name, "namespace": run.namespace, "kind": run.object_kind}
             for run, name in zip([*stack.training, *stack.batch], components.job_names, strict=True)
         ],
         "buckets": [
@@ -122,8 +122,8 @@ def grant(quota: FlavorQuota, flavor: Flavor, stack: Settings) -> dict[str, Any]
 
 def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -> list[dict[str, str]]:
     """Tolerations for the taints of the flavor's pools, or for GKE's taints if it has no pools."""
-    zones = {pool.name: plan.pool_zones(pool, stack.cluster)[0] for pool in plan.flavor_pools(flavor, stack)}
-    own = [node_taints(plan.shape(pool, zones[pool.name])) for pool in plan.flavor_pools(flavor, stack)]
+    zones = {pool.name: pool.zones_in(stack.cluster)[0] for pool in plan.flavor_pools(flavor, stack)}
+    own = [node_taints(pool.shape(zones[pool.name])) for pool in plan.flavor_pools(flavor, stack)]
     usual = [taint for taint in (GPU_TAINT, TPU_TAINT) if taint.key in resources]
     return [
         {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}

@@ -18,7 +18,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import TypeAdapter, ValidationError
 
-from outputs.model import (
+from gke_ai_outputs.model import (
     VERSION,
     Autoscaler,
     Bucket,
@@ -240,7 +240,7 @@ def producer(stack: str, version: object) -> Producer:
     if major != parsed(VERSION)[0]:
         raise pulumi.RunError(
             f"{stack} writes version {version} of the outputs, and this program reads version {VERSION}. "
-            f"Use the package `outputs` from the version of that stack's program."
+            f"Use the package `gke-ai-outputs` from the version of that stack's program."
         )
     return Producer(stack, str(version))
 

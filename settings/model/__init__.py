@@ -1,0 +1,108 @@
+"""The keys of a stack's configuration: one class per section, one field per key, one module per subject.
+
+Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A section holds what the user wants.
+`catalog` holds what Google Cloud offers, and `settings.rules` checks that keys match each other.
+"""
+
+from settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
+from settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
+from settings.model.buckets import Bucket, FuseVolume, Grant
+from settings.model.cluster import (
+    Cluster,
+    Maintenance,
+    MaintenanceExclusion,
+    MaintenanceWindow,
+    Moment,
+    SystemPool,
+    Vpc,
+)
+from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
+from settings.model.pools import (
+    Autoscaling,
+    Capacity,
+    FlexStart,
+    GpuPool,
+    OnDemand,
+    Pool,
+    QueuedFlexStart,
+    Reservation,
+    Spot,
+    TpuPool,
+    TpuSlice,
+)
+from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
+from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
+from settings.model.serving import AnyServer, GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
+from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
+from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
+
+__all__ = [
+    "AnyServer",
+    "Autoscaler",
+    "Autoscaling",
+    "Bucket",
+    "Capacity",
+    "Cidr",
+    "ClassCapacity",
+    "ClassFlexStart",
+    "Cluster",
+    "ClusterQueue",
+    "ComputeClass",
+    "Dataset",
+    "DnsLabel",
+    "ExistingDeployment",
+    "FineTune",
+    "Flavor",
+    "FlavorQuota",
+    "FlexStart",
+    "FuseVolume",
+    "GkeName",
+    "GpuPool",
+    "GpuServer",
+    "GpuWorkload",
+    "Grant",
+    "JetStream",
+    "Labels",
+    "LocalQueue",
+    "Maintenance",
+    "MaintenanceExclusion",
+    "MaintenanceWindow",
+    "ModelShape",
+    "Moment",
+    "Monitoring",
+    "Multislice",
+    "OnDemand",
+    "Pool",
+    "Preemption",
+    "Priority",
+    "PriorityClass",
+    "Quantity",
+    "QueuedFlexStart",
+    "Queues",
+    "Request",
+    "Reservation",
+    "Resources",
+    "Run",
+    "ScaledMetric",
+    "ScratchVolume",
+    "Section",
+    "Server",
+    "Settings",
+    "SingleSliceWorkload",
+    "Spot",
+    "SystemPool",
+    "Tenant",
+    "Tgi",
+    "TokenSecret",
+    "TpuBatch",
+    "TpuPool",
+    "TpuRun",
+    "TpuSlice",
+    "TpuWorkload",
+    "Unparsed",
+    "Version",
+    "Vllm",
+    "Vpc",
+    "Waiver",
+    "Workload",
+]

@@ -1,0 +1,410 @@
+"""GPU and TPU node pools, their capacity modes, and TPU slices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES
+from catalog.machines import machine
+from catalog.nodes import (
+    GKE_ACCELERATOR,
+    GKE_NODEPOOL,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    NVIDIA_GPU,
+    POOL,
+    NodeShape,
+)
+from catalog.tpus import GOOGLE_TPU, Slice, slice_of
+from catalog.zones import node_zones
+from settings.model.base import GkeName, Labels, Section
+from settings.model.cluster import Cluster
+
+
+class Autoscaling(Section):
+    """Minimum and maximum size of an autoscaled pool."""
+
+    noun: ClassVar[str] = "the autoscaling of a pool"
+
+    min_nodes: int = Field(default=0, ge=0, description="Minimum number of nodes, in all zones together.")
+    max_nodes: int = Field(ge=1, description="Maximum number of nodes, in all zones together.")
+
+
+class CapacityMode(Section):
+    """Base of the capacity modes."""
+
+    mode: str
+
+    @property
+    def elastic(self) -> bool:
+        """Whether nodes start from zero, and only the autoscaler sizes the pool."""
+        return MODES[self.mode].elastic
+
+    @property
+    def queued_seconds(self) -> int | None:
+        """Maximum lifetime of a node with queued provisioning, in seconds; None for other modes."""
+        return None
+
+    @property
+    def reservation_name(self) -> str | None:
+        """Name of the reservation; None for other modes."""
+        return None
+
+
+class OnDemand(CapacityMode):
+    """Standard capacity: nodes stay until they are deleted."""
+
+    noun: ClassVar[str] = "onDemand capacity"
+
+    mode: Literal["onDemand"] = Field(default="onDemand", description="Standard capacity.")
+
+
+class Spot(CapacityMode):
+    """Spot capacity: cheap, and Google takes it back with 30 seconds' notice."""
+
+    noun: ClassVar[str] = "spot capacity"
+
+    mode: Literal["spot"] = Field(description="Spot capacity.")
+
+
+class Reservation(CapacityMode):
+    """Capacity of a reservation."""
+
+    noun: ClassVar[str] = "reservation capacity"
+
+    mode: Literal["reservation"] = Field(description="Capacity of a reservation.")
+    reservation: str = Field(description="Name of the reservation.", examples=["h100-march"])
+
+    @property
+    def reservation_name(self) -> str | None:
+        return self.reservation
+
+
+class FlexStart(CapacityMode):
+    """Flex-start of Dynamic Workload Scheduler: nodes start when capacity is free, for a limited time."""
+
+    noun: ClassVar[str] = "flexStart capacity"
+
+    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
+    max_run_duration_seconds: int = Field(
+        default=MAX_RUN_SECONDS,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="Maximum lifetime of a node, in seconds.",
+    )
+
+
+class QueuedFlexStart(CapacityMode):
+    """Flex-start with queued provisioning: all nodes of a request start together, through Kueue."""
+
+    noun: ClassVar[str] = "queuedFlexStart capacity"
+
+    mode: Literal["queuedFlexStart"] = Field(description="Queued provisioning: all nodes of a request start together.")
+    max_run_duration_seconds: int = Field(
+        default=MAX_RUN_SECONDS,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="Maximum lifetime of a node, in seconds.",
+    )
+
+    @property
+    def queued_seconds(self) -> int | None:
+        return self.max_run_duration_seconds
+
+
+Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
+
+
+class Pool(Section):
+    """Base of all node pools: size, zones and capacity. A subclass adds its machines and their accelerators."""
+
+    # Name of the accelerator as a Kubernetes resource.
+    accelerator_resource: ClassVar[str]
+
+    name: GkeName = Field(description="Name of the pool.")
+    zones: list[str] = Field(default=[], description="Zones of the pool. Default: the zones of the cluster.")
+    nodes_per_zone: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Nodes in each zone, for a pool of fixed size. Cannot be set with `autoscaling`.",
+    )
+    autoscaling: Autoscaling | None = Field(default=None, description="Minimum and maximum size of an autoscaled pool.")
+    capacity: Capacity = Field(default=OnDemand(), description="How Google provides the machines.")
+    disk_size_gb: int = Field(default=200, ge=10, le=65536, description="Boot disk of each node, in GB.")
+    disk_type: str | None = Field(
+        default=None,
+        description="Type of the boot disk. Default: the type that suits the machine family.",
+        examples=["pd-ssd"],
+    )
+    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes.", examples=[{"team": "research"}])
+    protect: bool = Field(
+        default=False, description="Refuse to delete the pool. To delete it, set this to false and apply that first."
+    )
+
+    @property
+    @abstractmethod
+    def node_machine_type(self) -> str:
+        """Machine type of the nodes."""
+
+    @property
+    @abstractmethod
+    def accelerator_type(self) -> str:
+        """Accelerator of the nodes, as Google's quotas name it: GPU type or TPU version."""
+
+    @property
+    @abstractmethod
+    def accelerators_per_node(self) -> int:
+        """Accelerators of one node."""
+
+    @property
+    @abstractmethod
+    def accelerator_labels(self) -> dict[str, str]:
+        """Labels that GKE gives the nodes of every pool with the same accelerators."""
+
+    @property
+    def hardware(self) -> object:
+        """What a workload without a pool of its own asks for: equal for pools that can replace each other."""
+        return self.accelerator_type
+
+    @property
+    def hardware_name(self) -> str:
+        """The accelerator in messages."""
+        return " ".join(self.accelerator_labels.values())
+
+    @property
+    def slice(self) -> Slice | None:
+        """The TPU slice of the pool; None without TPUs."""
+        return None
+
+    @property
+    def is_one_slice(self) -> bool:
+        """Whether all nodes together are one multi-host slice, created and upgraded as a unit."""
+        return self.slice is not None and self.slice.multi_host
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """Node labels that the pool sets, without GKE's own."""
+        return self.labels
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The label that selects the pool's nodes, including those of its replacement."""
+        return {POOL if POOL in self.node_labels else GKE_NODEPOOL: self.name}
+
+    @property
+    def grows(self) -> bool:
+        """Whether the cluster autoscaler sizes the pool."""
+        return self.autoscaling is not None or self.capacity.elastic
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the section says how many nodes the pool has."""
+        return self.autoscaling is not None or self.nodes_per_zone is not None
+
+    def zones_in(self, cluster: Cluster) -> tuple[str, ...]:
+        """Zones of the pool: its own, else those of the cluster's nodes."""
+        return tuple(self.zones or cluster.system_pool.zones or node_zones(cluster.location))
+
+    def max_nodes(self, cluster: Cluster) -> int:
+        """Maximum number of nodes, in all zones together."""
+        if self.autoscaling is not None:
+            return self.autoscaling.max_nodes
+        return (self.nodes_per_zone or 0) * len(self.zones_in(cluster))
+
+    def shape(self, zone: str) -> NodeShape:
+        """Shape of the pool's nodes in that zone."""
+        return NodeShape(
+            pool=self.name,
+            machine_type=self.node_machine_type,
+            gpu=None,
+            gpus=0,
+            driver="default",
+            capacity=self.capacity.mode,
+            zone=zone,
+            disk_gb=self.disk_size_gb,
+            labels=self.node_labels,
+            workload_identity=True,
+        )
+
+
+class GpuPool(Pool):
+    """A node pool with NVIDIA GPUs in a Standard cluster."""
+
+    noun: ClassVar[str] = "a GPU pool"
+    accelerator_resource: ClassVar[str] = NVIDIA_GPU
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {"createFirst": "createBeforeDelete"}  # 0.4.0
+
+    machine_type: str = Field(description="Machine type of the nodes.")
+    accelerator: str | None = Field(default=None, description="GPU type. Default: the GPU type of the machine type.")
+    gpus_per_node: int | None = Field(
+        default=None, ge=1, description="GPUs per node. Default: all GPUs of the machine type."
+    )
+    driver: Literal["default", "latest", "disabled"] = Field(
+        default="default", description="NVIDIA driver that GKE installs."
+    )
+    create_before_delete: bool = Field(
+        default=False,
+        description="Create the replacement pool before deleting the old one. The name gets a hash suffix; "
+        "you pay for both meanwhile.",
+    )
+
+    @property
+    def gpus(self) -> tuple[str, int]:
+        """GPU type and number of GPUs per node: those of the section, else those of the machine type.
+
+        Raises ValueError if neither has GPUs; `settings.rules` refuses such a pool.
+        """
+        machine_type = machine(self.machine_type)
+        accelerator, count = self.accelerator or machine_type.gpu, self.gpus_per_node or machine_type.gpus
+        if accelerator is None or not count:
+            raise ValueError(f"pool {self.name} has no GPU")
+        return accelerator, count
+
+    @property
+    def node_machine_type(self) -> str:
+        return self.machine_type
+
+    @property
+    def accelerator_type(self) -> str:
+        return self.gpus[0]
+
+    @property
+    def accelerators_per_node(self) -> int:
+        return self.gpus[1]
+
+    @property
+    def accelerator_labels(self) -> dict[str, str]:
+        return {GKE_ACCELERATOR: self.gpus[0]}
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        return {**self.labels, POOL: self.name} if self.create_before_delete else self.labels
+
+    def shape(self, zone: str) -> NodeShape:
+        accelerator, count = self.gpus
+        return replace(super().shape(zone), gpu=accelerator, gpus=count, driver=self.driver)
+
+
+class TpuPool(Pool):
+    """A TPU node pool in a Standard cluster: nodes with single-host slices, or one multi-host slice."""
+
+    noun: ClassVar[str] = "a TPU pool"
+    accelerator_resource: ClassVar[str] = GOOGLE_TPU
+
+    version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")
+    topology: str = Field(description="Chips of a slice along each side, for example 2x4.")
+    machine_type: str | None = Field(
+        default=None,
+        description="Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine "
+        "with 4 chips.",
+    )
+    nodes_per_zone: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Nodes in each zone of a single-host pool of fixed size. A multi-host pool has the nodes of its "
+        "slice.",
+    )
+    autoscaling: Autoscaling | None = Field(
+        default=None,
+        description="Minimum and maximum size of an autoscaled pool. A multi-host pool has no node or the whole slice.",
+    )
+    auto_repair: bool | None = Field(
+        default=None,
+        description="Let GKE repair nodes. Default: false with flex-start, where a repair ends the run; else true.",
+        examples=[True],
+    )
+    workload_policy: str | None = Field(
+        default=None,
+        description="Name of the workload policy that places the slice. A multi-host slice of tpu7x needs one.",
+        examples=["tpu7x-4x4x4"],
+    )
+    disk_size_gb: int = Field(default=100, ge=10, le=65536, description="Boot disk of each node, in GB.")
+    disk_type: str | None = Field(
+        default=None,
+        description="Type of the boot disk. Default: the type that suits the machine family.",
+        examples=["hyperdisk-balanced"],
+    )
+
+    @property
+    def slice(self) -> Slice:
+        """The slice of the pool. Raises NoSuchSlice; `settings.rules` refuses such a pool."""
+        return slice_of(self.version, self.topology, self.machine_type)
+
+    @property
+    def node_machine_type(self) -> str:
+        return self.slice.machine_type
+
+    @property
+    def accelerator_type(self) -> str:
+        return self.version
+
+    @property
+    def accelerators_per_node(self) -> int:
+        return self.slice.chips_per_host
+
+    @property
+    def accelerator_labels(self) -> dict[str, str]:
+        return slice_labels(self.slice)
+
+    @property
+    def hardware(self) -> object:
+        return self.slice
+
+    @property
+    def has_size(self) -> bool:
+        return super().has_size or self.grows or self.slice.multi_host
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Minimum and maximum nodes of an autoscaled pool. Default: zero to one slice."""
+        if self.autoscaling is not None:
+            return self.autoscaling.min_nodes, self.autoscaling.max_nodes
+        return 0, self.slice.hosts
+
+    def max_nodes(self, cluster: Cluster) -> int:
+        if self.slice.multi_host:
+            return self.slice.hosts
+        return self.bounds[1] if self.grows else super().max_nodes(cluster)
+
+    def shape(self, zone: str) -> NodeShape:
+        return replace(super().shape(zone), topology=self.topology)
+
+
+class TpuSlice(Section):
+    """A TPU slice outside the pools of this stack: on Autopilot, or in an existing cluster."""
+
+    noun: ClassVar[str] = "a TPU slice"
+
+    version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")
+    topology: str = Field(description="Chips of the slice along each side, for example 2x4.")
+    machine_type: str | None = Field(
+        default=None,
+        description="Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine "
+        "with 4 chips.",
+    )
+    capacity: Literal["onDemand", "spot", "flexStart"] = Field(
+        default="onDemand", description="How Google provides the machines."
+    )
+
+    @property
+    def slice(self) -> Slice:
+        """The slice in the catalog. Raises NoSuchSlice; `settings.rules` refuses such a slice."""
+        return slice_of(self.version, self.topology, self.machine_type)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the nodes of such slices."""
+        return slice_labels(self.slice)
+
+
+def slice_labels(tpu_slice: Slice) -> dict[str, str]:
+    """Labels that GKE gives the nodes of such a slice."""
+    return {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology}

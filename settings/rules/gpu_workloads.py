@@ -1,0 +1,126 @@
+"""Rules of servers and runs on GPUs: their pools, GPU types and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
+from catalog.versions import FINE_TUNE_IMAGE
+from settings.model import FineTune, Settings
+from settings.plan import fine_tunes, gpu_workloads, is_autopilot, pools_of
+from settings.problems import Problem, nearest, unknown
+from settings.rules.common import Rule, join_names, needs
+from settings.rules.pools import not_built
+
+
+def pools_exist(settings: Settings) -> Iterator[Problem]:
+    """The pool of a workload is in this stack."""
+    pools = [pool.name for pool in settings.gpu_pools]
+    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
+    for workload in gpu_workloads(settings):
+        if workload.pool is None or workload.pool in pools:
+            continue
+        path = workload.at("pool")
+        if autopilot:
+            cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
+            yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
+        else:
+            consequence = "the pods would stay pending"
+            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
+
+
+def workloads_have_a_pool_or_an_accelerator(settings: Settings) -> Iterator[Problem]:
+    """A GPU workload names a pool of the stack or a GPU type, not both."""
+    pools = [pool.name for pool in settings.gpu_pools]
+    for workload in gpu_workloads(settings):
+        noun = workload.short_noun
+        if workload.compute_class is not None:
+            continue
+        if workload.pool is not None and workload.accelerator is not None:
+            cause = f"the {noun} names a pool and an accelerator. The accelerator could contradict that of the pool"
+            yield Problem(workload.at("accelerator"), cause, "Remove one of them")
+        elif workload.pool is None and workload.accelerator is None:
+            cause = f"the {noun} requests GPUs and names no pool or GPU type. It would run on any node"
+            names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
+            yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
+        elif workload.accelerator is not None and workload.accelerator not in GPUS:
+            cause = f"{workload.accelerator} is not a GPU type of the catalog. The pods would stay pending"
+            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
+        elif workload.accelerator is not None:
+            for unbuilt in (
+                machine_type for machine_type in machines_with(workload.accelerator) if machine_type.name in NOT_BUILT
+            ):
+                yield not_built(workload.at("accelerator"), unbuilt)
+
+
+def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Problem]:
+    """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
+
+    This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
+    """
+    for run in fine_tunes(settings):
+        for machine_type in _machines_of(run, settings):
+            if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
+                yield Problem(
+                    run.at("pods"),
+                    f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
+                    f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
+                    "wait for the network",
+                    f"Use up to {machine_type.gpus} GPUs in all, on one node, or machines such as g2-standard-96 or "
+                    "a2-ultragpu-8g",
+                )
+                break
+
+
+def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
+    """The machine types that a run may use, by its pools, its compute class or its GPU type."""
+    if run.compute_class is not None:
+        priorities = [
+            compute_class.priorities
+            for compute_class in settings.compute_classes
+            if compute_class.name == run.compute_class
+        ]
+        names = [priority.machine_type for of_class in priorities for priority in of_class]
+        return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
+    if pools := pools_of(run, settings):
+        return [machine(pool.node_machine_type) for pool in pools]
+    return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
+
+
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
+def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
+    """A new Standard cluster has only the GPUs of its pools."""
+    for workload in gpu_workloads(settings):
+        if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
+            continue
+        if not pools_of(workload, settings):
+            accelerators = dict.fromkeys(pool.gpus[0] for pool in settings.gpu_pools)
+            have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
+            yield Problem(
+                workload.at("accelerator"),
+                f"no pool of the cluster has {workload.accelerator}: {have}. The pods would stay pending",
+                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name another GPU type",
+            )
+
+
+def pools_can_serve(settings: Settings) -> Iterator[Problem]:
+    """The default image runs on the processors of the workload's pool."""
+    for workload in gpu_workloads(settings):
+        for pool in pools_of(workload, settings) if workload.pool is not None else ():
+            pinned = workload.image in (None, FINE_TUNE_IMAGE)
+            machine_type = machine(pool.node_machine_type)
+            if machine_type.arch == "arm64" and pinned:
+                yield Problem(
+                    workload.at("image"),
+                    f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
+                    "Choose a pool with another machine type",
+                )
+
+
+RULES: tuple[Rule, ...] = (
+    pools_exist,
+    workloads_have_a_pool_or_an_accelerator,
+    runs_over_several_nodes_have_a_network,
+    accelerators_are_in_a_pool,
+    pools_can_serve,
+)
