@@ -260,6 +260,20 @@ def run_program(
     return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch, control_plane)
 
 
+def shared_record(configuration: Mapping[str, Any], preview: bool = False) -> Record:
+    """The record of the program, run once for all tests of this process. No test may change it.
+
+    A test that replaces a part of the program or of the cloud calls `run_program` instead.
+    """
+    return _shared_record(json.dumps(configuration), preview)
+
+
+@cache
+def _shared_record(configuration: str, preview: bool) -> Record:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return run_program(json.loads(configuration), preview, monkeypatch)
+
+
 def configuration(path: str) -> dict[str, Any]:
     """Reads a configuration of this project."""
     return deepcopy(_parsed((ROOT / path).read_text()))
