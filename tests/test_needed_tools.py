@@ -10,7 +10,7 @@ import pytest
 
 from emulator.paths import ROOT
 from ops.needed_tools import needed_tools
-from tests.recorder import configuration, run_program
+from tests.recorder import configuration, shared_record
 from tests.test_outputs import CONFIGURATIONS
 
 
@@ -23,8 +23,8 @@ def images(value: object) -> set[str]:
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
-def test_a_stack_needs_the_tools_of_what_it_installs(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(configuration(path), True, monkeypatch)
+def test_a_stack_needs_the_tools_of_what_it_installs(path: str) -> None:
+    record = shared_record(configuration(path), True)
     needed: set[str] = {"stack"}
     for release in record.all("Release"):
         needed |= {"helm", release.name}

@@ -43,11 +43,8 @@ def violations(said: str, level: str) -> set[str]:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A program with a bucket, and a stack for it."""
-    created = Project(tmp_path / "sample", tmp_path / "state")
-    created.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    created = Project.create(tmp_path / "sample", tmp_path / "state")
     created.write("__main__.py", PROGRAM)
-    status, output = created.pulumi("stack", "init", "dev")
-    assert status == 0, output
     return created
 
 

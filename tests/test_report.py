@@ -25,7 +25,7 @@ from report.layout import WIDEST, box_height, laid_out
 from report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from report.policies import Verdict, Violation, verdict
 from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
-from tests.recorder import ROOT, configuration, run_program
+from tests.recorder import ROOT, configuration, shared_record
 
 FOLDER = Path(__file__).parent / "recorded_reports"
 RECORDED = ["creation", "change", "deletion"]
@@ -285,8 +285,8 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_accelerators_of_each_example_are_counted_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(configuration(f"examples/{name}.yaml"), True, monkeypatch)
+def test_accelerators_of_each_example_are_counted_once(name: str) -> None:
+    record = shared_record(configuration(f"examples/{name}.yaml"), True)
     assert sorted(found_in(*resources(record.resources.values()))) == sorted(EXAMPLES[name])
 
 
@@ -321,8 +321,8 @@ def test_cost_is_that_of_the_machines_at_least_and_at_most() -> None:
     assert supply.cost(priced(**{"g2-standard-24/spot": 1.25})) == (Decimal(0), Decimal("3.75"))
 
 
-def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(configuration("examples/cost-optimized-serving.yaml"), True, monkeypatch)
+def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice() -> None:
+    record = shared_record(configuration("examples/cost-optimized-serving.yaml"), True)
     (supply,) = supplies({resource.urn: resource for resource in resources(record.resources.values())})
     table = priced(**{"g2-standard-24/spot": 1, "g2-standard-24/flexStart": 2})
     assert supply.cost(table) == (Decimal(1), Decimal(2))
