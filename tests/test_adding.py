@@ -38,7 +38,7 @@ try:
 except BadConfiguration as bad:
     refusal = str(bad)
 with pytest.MonkeyPatch.context() as monkeypatch:
-    record = run_program({f"gke-ai:{key}": value for key, value in good.items()}, True, monkeypatch)
+    record = run_program({f"gke-ai:{key}": value for key, value in good.items()}, False, monkeypatch)
 package = runpy.run_path("package/__main__.py")
 served = json.loads(package["Package"](package["every_component"]()).schema)
 deployments = {deployment.object_name: deployment.inputs for deployment in record.all("Deployment")}
@@ -48,6 +48,7 @@ print("RESULT" + json.dumps({
     "ports": record.one("Service", "sglang").inputs["spec"]["ports"],
     "generated": [json.dumps(schema()), settings_page.page(), json.dumps(served)],
     "inputs": list(served["resources"]["gke-ai:index:SglangServer"]["inputProperties"]),
+    "pool": dict(record.one("NodePool", "prepare").inputs),
     "refusal": refusal,
     "stub": known(engine.image) is not None,
     "request": engine.body("m", "Hello", 7),
@@ -78,6 +79,8 @@ SERVERS: list[dict[str, Any]] = [
         "maxConcurrentRequests": 128,
     },
 ]
+POOL = {"name": "prepare", "machineType": "e2-standard-4", "autoscaling": {"maxNodes": 4}, "capacity": {"mode": "spot"}}
+GUIDES = ("adding-an-engine.md", "adding-a-key.md", "adding-a-pool-kind.md")
 # A misspelled key, an argument and a variable that keys set.
 MISTAKES = [{"maxRunningRequest": 64}, {"arguments": ["--swap-space=4"]}, {"env": {"MAX_CONCURRENT_REQUESTS": "4"}}]
 
@@ -98,9 +101,15 @@ def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, copy / name)
-    files = {guide: apply(guide, copy) for guide in ("adding-an-engine.md", "adding-a-key.md")}
-    good = {"cluster": {"mode": "autopilot", "location": "us-central1"}, "serving": SERVERS}
-    bad = {**good, "serving": [server | mistake for server, mistake in zip(SERVERS, MISTAKES, strict=True)]}
+    files = {guide: apply(guide, copy) for guide in GUIDES}
+    cluster = {"mode": "standard", "location": "us-central1"}
+    gpus = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
+    good = {"cluster": cluster, "gpuPools": [gpus], "cpuPools": [POOL], "serving": SERVERS}
+    bad = {
+        **good,
+        "cpuPools": [{**POOL, "machineType": "e2-standard-5"}],
+        "serving": [server | mistake for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
+    }
     probe = subprocess.run(
         [sys.executable, "-c", PROBE],
         cwd=copy,
@@ -182,6 +191,29 @@ def test_misspelled_key_of_the_added_engine_is_refused(additions: Added) -> None
 def test_smoke_check_and_emulator_know_the_added_engine(additions: Added) -> None:
     assert additions.result["request"] == {"model": "m", "prompt": "Hello", "max_tokens": 7}
     assert additions.result["stub"]
+
+
+def test_kind_of_pool_is_added_in_four_files(additions: Added) -> None:
+    assert additions.files["adding-a-pool-kind.md"] == {
+        "settings/model/pools.py",
+        "settings/model/stack.py",
+        "components/cpu_pool.py",
+        "components/__init__.py",
+    }
+
+
+def test_program_deploys_the_added_pool(additions: Added) -> None:
+    pool = additions.result["pool"]
+    assert pool["nodeConfig"]["machineType"] == "e2-standard-4"
+    assert pool["nodeConfig"]["spot"]
+    assert pool["autoscaling"]["totalMaxNodeCount"] == 4
+
+
+def test_rules_and_generated_pages_know_the_added_pool(additions: Added) -> None:
+    assert "gke-ai:cpuPools[0].machineType: e2-standard-5 is not a machine type" in additions.result["refusal"]
+    for generated in additions.result["generated"][:2]:
+        assert "cpuPools" in generated
+    assert "CpuNodePool" in additions.result["generated"][2]
 
 
 def test_key_is_added_in_one_file(additions: Added) -> None:

@@ -116,8 +116,12 @@ Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart
 class Pool(Section):
     """A node pool in a Standard cluster: its size, zones and capacity."""
 
-    # Name of the accelerator as a Kubernetes resource.
-    accelerator_resource: ClassVar[str]
+    # Key of the stack that lists pools of this kind.
+    stack_key: ClassVar[str]
+    # Key by which a workload names the same hardware without a pool. Empty if it needs none.
+    workload_key: ClassVar[str] = ""
+    # Name of the accelerator as a Kubernetes resource. Empty for nodes without accelerators.
+    accelerator_resource: ClassVar[str] = ""
 
     name: GkeName = Field(description="Name of the pool.")
     zones: list[str] = Field(default=[], description="Zones of the pool. Default: the zones of the cluster.")
@@ -146,19 +150,19 @@ class Pool(Section):
         """Machine type of the nodes."""
 
     @property
-    @abstractmethod
     def accelerator_type(self) -> str:
         """Accelerator of the nodes, as Google's quotas name it: GPU type or TPU version."""
+        return ""
 
     @property
-    @abstractmethod
     def accelerators_per_node(self) -> int:
         """Accelerators of one node."""
+        return 0
 
     @property
-    @abstractmethod
     def accelerator_labels(self) -> dict[str, str]:
         """Labels that GKE gives the nodes of every pool with the same accelerators."""
+        return {}
 
     @property
     def hardware(self) -> object:
@@ -179,6 +183,11 @@ class Pool(Section):
     def is_one_slice(self) -> bool:
         """Whether all nodes together are one multi-host slice, created and upgraded as a unit."""
         return self.slice is not None and self.slice.multi_host
+
+    @property
+    def drains_old_nodes(self) -> bool:
+        """Whether the program itself drains the nodes of a replaced pool."""
+        return False
 
     @property
     def node_labels(self) -> dict[str, str]:
@@ -235,6 +244,8 @@ class GpuPool(Pool):
     """A node pool with NVIDIA GPUs in a Standard cluster."""
 
     noun: ClassVar[str] = "a GPU pool"
+    stack_key: ClassVar[str] = "gpuPools"
+    workload_key: ClassVar[str] = "accelerator"
     accelerator_resource: ClassVar[str] = NVIDIA_GPU
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"createFirst": "createBeforeDelete"}  # 0.4.0
@@ -285,6 +296,10 @@ class GpuPool(Pool):
     def node_labels(self) -> dict[str, str]:
         return {**self.labels, POOL: self.name} if self.create_before_delete else self.labels
 
+    @property
+    def drains_old_nodes(self) -> bool:
+        return self.create_before_delete
+
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus
         return replace(super().shape(zone), gpu=accelerator, gpus=count, driver=self.driver)
@@ -294,6 +309,8 @@ class TpuPool(Pool):
     """A TPU node pool in a Standard cluster: nodes with single-host slices, or one multi-host slice."""
 
     noun: ClassVar[str] = "a TPU pool"
+    stack_key: ClassVar[str] = "tpuPools"
+    workload_key: ClassVar[str] = "tpu"
     accelerator_resource: ClassVar[str] = GOOGLE_TPU
 
     version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")

@@ -35,6 +35,11 @@ def slice_exists(section: Section, wanted: TpuPool | TpuSlice, key: str = "") ->
         yield Problem(path, f"{error}. No node would ever start", _suggestion(named, error))
 
 
+def slice_of_pool_exists(pool: TpuPool) -> Iterator[Problem]:
+    """GKE offers the slice of the pool."""
+    return slice_exists(pool, pool)
+
+
 def _suggestion(named: str, error: NoSuchSlice) -> str:
     if error.argument == "version":
         by_label = {version.accelerator: version.name for version in VERSIONS.values()}
