@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,8 @@ from settings.model.base import Section
 class CapacityMode(Section):
     """Base of the capacity modes."""
 
-    mode: str
+    if TYPE_CHECKING:
+        mode: str  # each mode has its own key, with one value
 
     @property
     def elastic(self) -> bool:
