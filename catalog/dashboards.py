@@ -8,9 +8,7 @@ Documentation of each group of metrics:
   `PACKAGES`; without system namespaces)
 - `kubernetes_io:…`: https://docs.cloud.google.com/monitoring/api/metrics_kubernetes, GKE's system metrics, named by
   https://docs.cloud.google.com/monitoring/promql/promql-mapping
-- `tgi_…`: https://huggingface.co/docs/text-generation-inference/reference/metrics
-- `vllm:…`: https://docs.vllm.ai/en/stable/usage/metrics.html
-- `jetstream_…`: https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py
+- metrics of engines: `charts` in `catalog.engines`
 
 Managed Service for Prometheus adds the labels `cluster`, `namespace` and `job` (the PodMonitoring) to all metrics but
 `kubernetes_io:…`.
@@ -20,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
+
+from catalog.engines import ENGINES
 
 # Metric packages of a monitored Standard cluster. A list replaces GKE's defaults for new clusters, so it contains them.
 # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/configure-metrics
@@ -60,11 +59,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class MonitoredServer:
-    """A monitored server: its Deployment, and its engine if the engine's own metrics are collected."""
+    """A model server to monitor."""
 
     namespace: str
+    """Namespace of its Deployment."""
     name: str
+    """Name of its Deployment."""
     engine: str | None = None
+    """`tgi`, `vllm` or `jetstream`, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
 
 
 def selector(cluster: str, **labels: str) -> str:
@@ -114,38 +116,12 @@ def server_charts(cluster: str, servers: Sequence[MonitoredServer]) -> list[Char
         "wanted": _replicas("kube_deployment_spec_replicas", every),
     }
     charts = [Chart("Replicas", replicas)]
-    for engine, templates in ENGINE_CHARTS.items():
-        namespaces = dict.fromkeys(server.namespace for server in servers if server.engine == engine)
+    for engine in ENGINES.values():
+        namespaces = dict.fromkeys(server.namespace for server in servers if server.engine == engine.name)
         if namespaces:
             here = selector(cluster, namespace="|".join(namespaces))
-            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in templates]
+            charts += [Chart(title, query.replace("{}", here), unit) for title, query, unit in engine.charts]
     return charts
-
-
-# (title, query with {} for the selector, unit), by engine
-ENGINE_CHARTS: Mapping[str, Sequence[tuple[str, str, str]]] = MappingProxyType(
-    {
-        "tgi": (
-            ("TGI: requests that wait", "sum by (namespace, job) (tgi_queue_size{})", "1"),
-            ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
-            ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
-        ),
-        "vllm": (
-            ("vLLM: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
-            ("vLLM: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
-            ("vLLM: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
-            (
-                "vLLM: tokens generated",
-                "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))",
-                "1/s",
-            ),
-        ),
-        "jetstream": (
-            ("JetStream: prefill backlog", "sum by (namespace, job) (jetstream_prefill_backlog_size{})", "1"),
-            ("JetStream: slots in use", "avg by (namespace, job) (jetstream_slots_used_percentage{})", "10^2.%"),
-        ),
-    }
-)
 
 
 def accelerator_charts(cluster: str, tpus: bool) -> list[Chart]:

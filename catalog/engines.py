@@ -10,61 +10,112 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from catalog.versions import JETSTREAM_IMAGE, TGI_IMAGE, VLLM_IMAGE
+from catalog.model_memory import MARGIN
 
 # Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
 # Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
-# Arguments of JetStream's model server, in order. Braces name the key of the configuration with the value.
+# Arguments of JetStream's model server, in order. None: a key of the server sets it.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
-MAXTEXT_SETTINGS: Mapping[str, str] = MappingProxyType(
+MAXTEXT_SETTINGS: Mapping[str, str | None] = MappingProxyType(
     {
-        "model_name": "{model}",
-        "tokenizer_path": "{tokenizer}",
-        "per_device_batch_size": "{batch_size}",
-        "max_prefill_predict_length": "{max_prefill_length}",
-        "max_target_length": "{max_target_length}",
+        "model_name": None,
+        "tokenizer_path": None,
+        "per_device_batch_size": None,
+        "max_prefill_predict_length": None,
+        "max_target_length": None,
         "async_checkpointing": "false",
         "ici_fsdp_parallelism": "1",
         "ici_autoregressive_parallelism": "-1",
         "ici_tensor_parallelism": "1",
         "scan_layers": "false",
         "weight_dtype": "bfloat16",
-        "load_parameters_path": "{checkpoint}",
-        "prometheus_port": "{metrics_port}",
+        "load_parameters_path": None,
+        "prometheus_port": None,
     }
 )
 
 
 @dataclass(frozen=True)
-class Engine:
-    """An engine and its interface.
+class MemoryUse:
+    """How an engine uses the memory of its accelerators.
 
-    - `image` is the server's image.
-    - `health_path` answers 200 on the serving port when the engine accepts requests.
-    - `metrics_port` is None if metrics are on the serving port.
-    - `burst` is the number of concurrent requests of a smoke test.
-    - `quantize` has the names of its quantization methods; empty if it supports none.
-    - `newest_kernels` is the highest compute capability with kernels in the image; None if it covers the whole catalog.
+    Attributes:
+        utilization: Share of the memory that weights, activations and KV cache may take.
+        margin: Memory for activations on each accelerator, in bytes.
+        without_length: What the engine reserves without a stated length: a sequence of the model's context length
+            (`context`), or the free memory (`free`).
+        sliding_windows: Whether layers with a sliding window cache no more than their window.
+        splits_heads: Whether accelerators share the heads of each sequence. Otherwise each has whole sequences.
+        copies_kv_heads: Whether accelerators beyond the number of KV heads get copies of them.
+        changed_by: Flags (without dashes), variables and settings that change the memory without a key of the server.
+        utilization_flag: Flag that sets the utilization, without dashes.
+        kv_cache_flag: Flag that sets the type of cached values, without dashes. Types that begin with fp8 have a byte.
+        bytes_per_parameter: Bytes per parameter by quantization method, if they differ from those of other engines.
+    """
+
+    utilization: float
+    margin: int = MARGIN
+    without_length: Literal["context", "free"] = "context"
+    sliding_windows: bool = True
+    splits_heads: bool = True
+    copies_kv_heads: bool = True
+    changed_by: tuple[str, ...] = ()
+    utilization_flag: str = ""
+    kv_cache_flag: str = ""
+    bytes_per_parameter: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that serves models: everything about it that is data.
+
+    Attributes:
+        name: Value of the key `engine`.
+        title: Name in messages.
+        image: The pinned image, with its source.
+        health_path: Path that answers 200 on the serving port once the engine answers requests.
+        metrics_port: Port of its metrics. Default: the serving port.
+        metrics_path: Path of its metrics.
+        request_path: Path of a request.
+        form: Form of a request: `completions` is OpenAI's, `generate` is that of JetStream.
+        burst: Number of concurrent requests that the smoke check sends.
+        names: Names by which the engine takes keys of every server: flags (with dashes) or environment variables.
+        aliases: Other names by which it takes a key, without dashes.
+        quantize: Names of its quantization methods. Default: it has none.
+        quantize_of_own_images: Whether other images than the pinned one may have further methods.
+        newest_kernels: Highest compute capability that the image has kernels for. Default: that of every GPU type.
+        memory: How it uses accelerator memory. Default: unknown, so models are not checked.
+        charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
     """
 
     name: str
     title: str
     image: str
     health_path: str
-    metrics_port: int | None
     metrics_path: str
     request_path: str
     form: Literal["completions", "generate"]
     burst: int
+    metrics_port: int | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     quantize: tuple[str, ...] = ()
+    quantize_of_own_images: bool = False
     newest_kernels: tuple[int, int] | None = None
+    memory: MemoryUse | None = None
+    charts: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def image_name(self) -> str:
+        """Name of the image, without tag and digest."""
+        return self.image.partition("@")[0].rpartition(":")[0]
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
         """Returns the JSON of a request for at most `max_tokens` tokens."""
@@ -86,13 +137,21 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="tgi",
                 title="Text Generation Inference",
-                image=TGI_IMAGE,
+                # https://github.com/huggingface/text-generation-inference: in maintenance mode, its last release.
+                # By its tag, as no digest of it was found in public.
+                image="ghcr.io/huggingface/text-generation-inference:3.3.7",
                 health_path="/health",
-                metrics_port=None,
                 metrics_path="/metrics",
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # https://huggingface.co/docs/text-generation-inference/reference/launcher
+                names={
+                    "gpus": "NUM_SHARD",
+                    "model": "MODEL_ID",
+                    "quantize": "QUANTIZE",
+                    "max_model_len": "MAX_TOTAL_TOKENS",
+                },
                 # https://huggingface.co/docs/text-generation-inference/reference/launcher#quantize
                 quantize=(
                     *("awq", "compressed-tensors", "eetq", "exl2", "gptq", "marlin", "fp8"),
@@ -101,17 +160,49 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 # Built with CUDA 12.4 for 8.0, 8.6 and 9.0 (lines 47 and 76), with FlashAttention 2.6.1:
                 # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/Dockerfile
                 newest_kernels=(9, 0),
+                # TGI keeps a tenth free when it sizes the KV cache (TGI_WIGGLE_ROOM), not when it loads the weights:
+                # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/globals.py
+                # It caches every token in every layer. Without a length it caches as many as fit:
+                # https://huggingface.co/docs/text-generation-inference/reference/launcher
+                memory=MemoryUse(
+                    utilization=0.9,
+                    without_length="free",
+                    sliding_windows=False,
+                    # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/custom_modeling/flash_llama_modeling.py
+                    copies_kv_heads=False,
+                    changed_by=("QUANTIZE", "DTYPE", "KV_CACHE_DTYPE", "CUDA_MEMORY_FRACTION", "TGI_WIGGLE_ROOM"),
+                    # TGI quantizes to 8 bits, vLLM to 4: https://docs.vllm.ai/en/stable/features/quantization/bnb.html
+                    bytes_per_parameter={"bitsandbytes": 1},
+                ),
+                # https://huggingface.co/docs/text-generation-inference/reference/metrics
+                charts=(
+                    ("TGI: requests that wait", "sum by (namespace, job) (tgi_queue_size{})", "1"),
+                    ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
+                    ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
+                ),
             ),
             Engine(
                 name="vllm",
                 title="vLLM",
-                image=VLLM_IMAGE,
+                # https://docs.vllm.ai/en/stable/deployment/docker.html. The release that the memory figures of models
+                # were read of. The digest is the one under which several public repositories pin this tag; it was
+                # never compared with the registry.
+                image="vllm/vllm-openai:v0.11.0"
+                "@sha256:014a95f21c9edf6abe0aea6b07353f96baa4ec291c427bb1176dc7c93a85845c",
                 health_path="/health",
-                metrics_port=None,
                 metrics_path="/metrics",
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # https://docs.vllm.ai/en/stable/cli/serve.html
+                names={
+                    "port": "--port",
+                    "gpus": "--tensor-parallel-size",
+                    "quantize": "--quantization",
+                    "max_model_len": "--max-model-len",
+                },
+                aliases={"model": "model", "tp": "gpus", "q": "quantize", "hf-token": "token_secret"},
+                quantize_of_own_images=True,
                 # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/model_executor/layers/quantization/__init__.py
                 quantize=(
                     *("awq", "deepspeedfp", "tpu_int8", "fp8", "ptpc_fp8", "fbgemm_fp8", "modelopt", "modelopt_fp4"),
@@ -119,11 +210,34 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     *("compressed-tensors", "bitsandbytes", "hqq", "experts_int8", "ipex", "quark", "moe_wna16"),
                     *("torchao", "auto-round", "rtn", "inc", "mxfp4", "petit_nvfp4"),
                 ),
+                # https://docs.vllm.ai/en/stable/cli/serve.html
+                memory=MemoryUse(
+                    utilization=0.9,
+                    changed_by=(
+                        *("pipeline-parallel-size", "pp", "decode-context-parallel-size", "dcp", "cpu-offload-gb"),
+                        *("dtype", "config", "hf-overrides", "rope-scaling", "load-format", "num-gpu-blocks-override"),
+                        *("kv-cache-memory-bytes", "speculative-config", "enable-lora"),
+                    ),
+                    utilization_flag="gpu-memory-utilization",
+                    kv_cache_flag="kv-cache-dtype",
+                ),
+                # https://docs.vllm.ai/en/stable/usage/metrics.html
+                charts=(
+                    ("vLLM: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
+                    ("vLLM: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
+                    ("vLLM: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
+                    (
+                        "vLLM: tokens generated",
+                        "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))",
+                        "1/s",
+                    ),
+                ),
             ),
             Engine(
                 name="jetstream",
                 title="JetStream",
-                image=JETSTREAM_IMAGE,
+                # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
+                image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
                 # The only path of the HTTP front; it answers before the model is loaded.
                 health_path="/",
                 metrics_port=JETSTREAM_METRICS_PORT,
@@ -132,6 +246,24 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 form="generate",
                 # The source document sends this many to show the autoscaler.
                 burst=100,
+                # MaxText reserves every decoding slot at its full length. The needs of XLA are not published.
+                # https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/online-inference-with-maxtext-engine.md
+                memory=MemoryUse(
+                    utilization=1.0,
+                    margin=0,
+                    splits_heads=False,
+                    # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
+                    changed_by=("quantization", "quantize_kvcache", "weight_dtype", "ici_data_parallelism"),
+                ),
+                # https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py
+                charts=(
+                    ("JetStream: prefill backlog", "sum by (namespace, job) (jetstream_prefill_backlog_size{})", "1"),
+                    (
+                        "JetStream: slots in use",
+                        "avg by (namespace, job) (jetstream_slots_used_percentage{})",
+                        "10^2.%",
+                    ),
+                ),
             ),
         )
     }

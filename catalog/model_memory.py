@@ -19,19 +19,12 @@ from catalog.quantities import GI
 # https://github.com/vllm-project/vllm/issues/16570
 MARGIN = round(1.26 * GI)
 
-# Default share of a GPU's memory for weights, activations and KV cache.
-# https://docs.vllm.ai/en/stable/cli/serve.html
-VLLM_UTILIZATION = 0.9
-# TGI keeps a tenth free when it sizes the KV cache (TGI_WIGGLE_ROOM), not when it loads the weights:
-# https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/globals.py
-TGI_UTILIZATION = 0.9
-
 # Minimum bytes per parameter by quantization method: embeddings, scales and zeros come on top. The table leaves out
 # methods whose width depends on the checkpoint. https://docs.vllm.ai/en/stable/features/quantization/,
 # https://huggingface.co/docs/text-generation-inference/conceptual/quantization
 _FOUR_BITS = (
     *("awq", "awq_marlin", "gptq", "gptq_marlin", "gptq_marlin_24", "marlin", "bitsandbytes-nf4", "bitsandbytes-fp4"),
-    *("mxfp4", "modelopt_fp4", "petit_nvfp4"),
+    *("mxfp4", "modelopt_fp4", "petit_nvfp4", "bitsandbytes"),
 )
 _EIGHT_BITS = ("fp8", "ptpc_fp8", "fbgemm_fp8", "modelopt", "eetq", "experts_int8", "tpu_int8", "deepspeedfp")
 _BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1))
@@ -51,12 +44,9 @@ class Need:
         return self.weights + self.kv_cache + self.margin
 
 
-def quantized_bytes(method: str, engine: str) -> float | None:
+def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None:
     """Returns the bytes per parameter of a quantization method; None if its name does not tell."""
-    if method == "bitsandbytes":
-        # TGI quantizes to 8 bits, vLLM to 4: https://docs.vllm.ai/en/stable/features/quantization/bnb.html
-        return 1 if engine == "tgi" else 0.5
-    return _BYTES.get(method)
+    return {**_BYTES, **of_engine}.get(method)
 
 
 def weights_bytes(model: Model, shards: int, bytes_per_parameter: float | None = None) -> int:

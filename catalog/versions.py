@@ -1,4 +1,4 @@
-"""Versions of all charts, images and APIs that the product deploys. A version changes only here."""
+"""Versions of charts, images and APIs that the product deploys. The images of engines are in `catalog.engines`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,6 @@ POD_MONITORING_API = "monitoring.googleapis.com/v1"
 SECRET_PROVIDER_CLASS_API = "secrets-store.csi.x-k8s.io/v1"
 SECRET_SYNC_API = "secret-sync.gke.io/v1"
 
-# https://github.com/huggingface/text-generation-inference: the last release, in maintenance mode. The variable PORT
-# sets its port. Pinned by tag, because no digest was found in public.
-TGI_IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference
 FINE_TUNE_IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"
 # JAX 0.9.0 Revision 1 of https://docs.cloud.google.com/ai-hypercomputer/docs/images#jax-ai-images (there is no 0.6.2)
@@ -37,11 +34,7 @@ JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
 COMPUTE_CLASS_API = "cloud.google.com/v1"
-# https://docs.vllm.ai/en/stable/deployment/docker.html. The memory figures of models are those of this release. Several
-# public repositories pin this tag by this digest; it was never compared with the registry.
-VLLM_IMAGE = "vllm/vllm-openai:v0.11.0@sha256:014a95f21c9edf6abe0aea6b07353f96baa4ec291c427bb1176dc7c93a85845c"
 # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
-JETSTREAM_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2"
 JETSTREAM_HTTP_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"
 # https://github.com/GoogleCloudPlatform/k8s-stackdriver, custom-metrics-stackdriver-adapter/deploy/production
 STACKDRIVER_ADAPTER_IMAGE = "gcr.io/gke-release/custom-metrics-stackdriver-adapter:v0.16.9-gke.0"

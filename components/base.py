@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar, get_args
 
 import pulumi
+from typing_extensions import get_original_bases
 
 from settings.model import Section
 
@@ -27,11 +28,11 @@ def section_of(component: type[Component]) -> type[Section] | None:
     parameter = inspect.signature(component.__init__).parameters.get("args")
     if parameter is None:
         return None
-    if isinstance(parameter.annotation, TypeVar):
+    section: type[Section] = parameter.annotation
+    if isinstance(section, TypeVar):
         # The parameter of the generic base class, as in `class VllmServer(ModelServer[Vllm])`.
-        (section,) = get_args(component.__orig_bases__[0])
-        return section
-    return parameter.annotation
+        (section,) = get_args(get_original_bases(component)[0])
+    return section
 
 
 def look_up(call: Callable[[], T], advice: str) -> T:

@@ -12,6 +12,7 @@ class NodeFlavor:
     """A ResourceFlavor: nodes that quota applies to."""
 
     name: str
+    """Name of the flavor."""
     node_labels: Mapping[str, str] | None = None
     """Labels of the nodes. Default: any node."""
     queued_resource: str | None = None

@@ -10,7 +10,7 @@ from catalog.versions import COMPUTE_CLASS_API
 from components.base import Component
 from components.retry import kueue_hook
 from settings import model
-from settings.model import ClassFlexStart, Priority, Reservation, Spot
+from settings.model import ClassFlexStart, Priority
 
 
 class ComputeClass(Component):
@@ -67,10 +67,10 @@ def choice(priority: Priority) -> dict[str, Any]:
     """One entry of `spec.priorities`."""
     entry: dict[str, Any] = {"machineType": priority.machine_type}
     capacity = priority.capacity
-    if isinstance(capacity, Spot):
+    if capacity.mode == "spot":
         entry["spot"] = True
-    if isinstance(capacity, Reservation):
-        entry["reservations"] = {"affinity": "Specific", "specific": [reservation(capacity.reservation)]}
+    if capacity.reservation_name is not None:
+        entry["reservations"] = {"affinity": "Specific", "specific": [reservation(capacity.reservation_name)]}
     if isinstance(capacity, ClassFlexStart):
         entry["flexStart"] = {"enabled": True}
         if capacity.recycle_lead_time_seconds is not None:

@@ -16,7 +16,6 @@ from components.base import Component
 from components.cluster import NODE_SCOPES
 from components.draining import drain_old_pool
 from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
-from settings.plan import gpus, labels_of, pool_slice
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
@@ -84,7 +83,7 @@ class GpuNodePool(Component):
         """
         super().__init__(name, opts)
         spec = args
-        accelerator, count = gpus(spec)
+        accelerator, count = spec.gpus
         elastic = MODES[spec.capacity.mode].elastic
 
         nodes: gcp.container.NodePoolNodeConfigArgsDict = {
@@ -103,7 +102,7 @@ class GpuNodePool(Component):
             **local_ssds(spec),
             **capacity(spec),
         }
-        queued = isinstance(spec.capacity, QueuedFlexStart)
+        queued = spec.capacity.queued_seconds is not None
         node_pool = gcp.container.NodePool(
             spec.name,
             name=f"{spec.name}-{digits(nodes)}" if spec.create_before_delete else spec.name,
@@ -122,7 +121,7 @@ class GpuNodePool(Component):
                 **nodes,
                 "disk_type": spec.disk_type or boot_disk_type(spec.machine_type),
                 "service_account": node_service_account or DEFAULT_ACCOUNT,
-                "labels": labels_of(spec),
+                "labels": spec.node_labels,
                 # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
                 "taints": [
                     {"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]},
@@ -196,8 +195,7 @@ def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsAr
 
     GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says.
     """
-    whole = isinstance(spec, TpuPool) and pool_slice(spec).multi_host
-    return None if whole or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
+    return None if spec.is_one_slice or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
 
 
 def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

@@ -60,12 +60,11 @@ class JetStreamServer(ModelServer[JetStream]):
 
 def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDict":
     """The container with the model. It opens its gRPC port once the model is loaded."""
-    fields = server.model_dump()
-    settings = {argument: value.format(**fields) for argument, value in MAXTEXT_SETTINGS.items()} | server.arguments
+    settings = {**MAXTEXT_SETTINGS, **server.variables, **server.arguments}
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
-        "args": [f"{argument}={value}" for argument, value in settings.items()],
+        "args": [f"{name}={value}" for name, value in settings.items() if value is not None],
         "ports": [
             {"container_port": JETSTREAM_GRPC_PORT},
             {"name": METRICS_PORT, "container_port": server.metrics_port},

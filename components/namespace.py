@@ -26,7 +26,9 @@ class NamespaceQueue:
     """A Kueue LocalQueue, which submits workloads of the namespace to a cluster queue."""
 
     name: str
+    """Name of the local queue. Workloads select it by this name."""
     cluster_queue: str
+    """Cluster queue that provides the quota."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Multislice, Run, TpuBatch
+from settings.model import FuseVolume, Run, TpuRun
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -26,17 +26,18 @@ from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 SAME_RUN = ["spec"]
 # With a fixed name: only what Kueue writes into a Job at admission and reverts at suspension. The API refuses any other
 # difference.
-OWNED_BY_KUEUE = [
-    "spec.suspend",  # false while admitted
-    "spec.template.spec.nodeSelector",  # node labels of the flavor
-    "spec.template.spec.tolerations",  # tolerations of the flavor
-]
-# The same fields of a JobSet, in the template of each child Job.
-OWNED_BY_KUEUE_IN_JOBSETS = [
-    "spec.suspend",
-    "spec.replicatedJobs[*].template.spec.template.spec.nodeSelector",
-    "spec.replicatedJobs[*].template.spec.template.spec.tolerations",
-]
+OWNED_BY_KUEUE = {
+    "Job": [
+        "spec.suspend",  # false while admitted
+        "spec.template.spec.nodeSelector",  # node labels of the flavor
+        "spec.template.spec.tolerations",  # tolerations of the flavor
+    ],
+    "JobSet": [  # in the template of each child Job
+        "spec.suspend",
+        "spec.replicatedJobs[*].template.spec.template.spec.nodeSelector",
+        "spec.replicatedJobs[*].template.spec.template.spec.tolerations",
+    ],
+}
 
 # https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/
 MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
@@ -66,10 +67,10 @@ def options(
     """
     binding = hooks(run, name)
     if run.queue is not None and kubeconfig is not None:
-        kind = "jobset" if isinstance(run, Multislice) else "job"
+        kind = run.object_kind.lower()
         order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig, last_in_queue)
         binding = pulumi.ResourceHookBinding.merge(binding, order)
-    by_kueue = OWNED_BY_KUEUE_IN_JOBSETS if isinstance(run, Multislice) else OWNED_BY_KUEUE
+    by_kueue = OWNED_BY_KUEUE[run.object_kind]
     return pulumi.ResourceOptions(
         parent=parent,
         depends_on=depends_on,
@@ -93,7 +94,7 @@ def outlives(run: Run) -> bool:
 
 def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
     """Hooks that retry until the run can be admitted, and explain a refused change of a fixed name."""
-    kind = "JobSet" if isinstance(run, Multislice) else "Job"
+    kind = run.object_kind
 
     def explain(args: pulumi.ErrorHookArgs) -> bool:
         if run.fixed_name and any(refusal in args.errors[0] for refusal in ("already exists", "immutable")):
@@ -136,7 +137,7 @@ def queued_tolerations(seconds: int | None) -> list[Any]:
     return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
-def tpu_pod(run: TpuBatch | Multislice, nodes: SliceNodes) -> dict[str, Any]:
+def tpu_pod(run: TpuRun, nodes: SliceNodes) -> dict[str, Any]:
     """Spec of a TPU run's pods, with the API's field names: the SDK has no types for a JobSet."""
     container: dict[str, Any] = {
         "name": run.container,
@@ -181,7 +182,7 @@ def tpu_pod(run: TpuBatch | Multislice, nodes: SliceNodes) -> dict[str, Any]:
     return pod
 
 
-def template_metadata(run: TpuBatch | Multislice) -> dict[str, Any]:
+def template_metadata(run: TpuRun) -> dict[str, Any]:
     """Metadata of the pod template of a TPU run. Empty without labels and annotations."""
     optional = {"labels": run.labels, "annotations": fuse_annotations(run.volume) if run.volume else {}}
     known = {key: value for key, value in optional.items() if value}

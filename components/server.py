@@ -215,7 +215,7 @@ def pod(
         "containers": containers,
         "termination_grace_period_seconds": server.termination_grace_period_seconds,
     }
-    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if isinstance(server, GpuServer) else []
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if server.shares_memory else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))
     if volumes:

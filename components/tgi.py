@@ -21,10 +21,4 @@ class TgiServer(ModelServer[Tgi]):
     """
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
-        server = self.server
-        variables = {server.port_variable: str(server.port), "NUM_SHARD": str(server.gpus), "MODEL_ID": server.model}
-        if server.quantize:
-            variables["QUANTIZE"] = server.quantize
-        if server.max_model_len:
-            variables["MAX_TOTAL_TOKENS"] = str(server.max_model_len)
-        return [gpu_container(server, variables, *TOKEN_VARIABLES)]
+        return [gpu_container(self.server, self.server.variables, *TOKEN_VARIABLES)]

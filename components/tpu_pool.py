@@ -11,8 +11,7 @@ from catalog.zones import node_zones
 from components.base import Component
 from components.cluster import NODE_SCOPES
 from components.gpu_pool import capacity, first_size, owned_by_others, upgrades
-from settings.model import FlexStart, QueuedFlexStart, TpuPool
-from settings.plan import bounds, grows, pool_slice
+from settings.model import FlexStart, TpuPool
 
 
 class TpuPoolComponent(Component):
@@ -47,7 +46,7 @@ class TpuPoolComponent(Component):
         """
         super().__init__(name, opts)
         spec = self.checked(name, args)
-        tpu_slice = pool_slice(spec)
+        tpu_slice = spec.slice
         elastic = MODES[spec.capacity.mode].elastic
         node_pool = gcp.container.NodePool(
             spec.name,
@@ -56,9 +55,9 @@ class TpuPoolComponent(Component):
             project=project,
             location=location,
             node_locations=spec.zones or cluster_zones,
-            node_count=None if grows(spec) else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
-            initial_node_count=first_size(spec, *bounds(spec), location) if grows(spec) else None,
-            autoscaling=autoscaling(spec, location) if grows(spec) else None,
+            node_count=None if spec.grows else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
+            initial_node_count=first_size(spec, *spec.bounds, location) if spec.grows else None,
+            autoscaling=autoscaling(spec, location) if spec.grows else None,
             # Always set, also when off: the provider keeps the current value of omitted fields.
             network_config={"enable_private_nodes": private_nodes},
             node_config={
@@ -73,7 +72,7 @@ class TpuPoolComponent(Component):
                 **capacity(spec),
             },
             placement_policy=placement(spec),
-            queued_provisioning={"enabled": True} if isinstance(spec.capacity, QueuedFlexStart) else None,
+            queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
             upgrade_settings=upgrades(spec),
             management={
                 "auto_repair": not elastic if spec.auto_repair is None else spec.auto_repair,
@@ -84,7 +83,7 @@ class TpuPoolComponent(Component):
                 depends_on=opts.depends_on if opts else None,  # as in `GpuNodePool`
                 protect=spec.protect,
                 delete_before_replace=True,  # its name is taken until it is deleted
-                ignore_changes=owned_by_others(grows(spec)),
+                ignore_changes=owned_by_others(spec.grows),
                 # The provider plans an update of both. It then sends nothing for the topology, and GKE refuses the
                 # machine type: both are fixed at creation.
                 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/update
@@ -149,7 +148,7 @@ class FlexStartTpuPool(TpuPoolComponent):
 
 def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | None:
     """Placement policy of a multi-host slice. The API accepts no topology for single-host slices."""
-    if not pool_slice(spec).multi_host:
+    if not spec.slice.multi_host:
         return None
     if VERSIONS[spec.version].workload_policy and spec.workload_policy is not None:
         # The SDK requires a type, and the API refuses one beside a workload policy. An empty type is not sent.
@@ -162,7 +161,7 @@ def autoscaling(spec: TpuPool, location: str) -> gcp.container.NodePoolAutoscali
 
     The API does not accept both. For a multi-host slice, which has one zone, it reads only the limits per zone.
     """
-    min_nodes, max_nodes = bounds(spec)
+    min_nodes, max_nodes = spec.bounds
     # No even spread over zones: take TPUs wherever they are available.
     if len(spec.zones or node_zones(location)) == 1:
         return {"min_node_count": min_nodes, "max_node_count": max_nodes, "location_policy": "ANY"}

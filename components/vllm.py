@@ -28,12 +28,5 @@ class VllmServer(ModelServer[Vllm]):
         paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
         container = gpu_container(server, paths, "HF_TOKEN")
         container["command"] = ["vllm", "serve"]
-        container["args"] = [
-            server.model,
-            f"--port={server.port}",
-            f"--tensor-parallel-size={server.gpus}",
-            *([f"--quantization={server.quantize}"] if server.quantize else []),
-            *([f"--max-model-len={server.max_model_len}"] if server.max_model_len else []),
-            *server.arguments,
-        ]
+        container["args"] = [server.model, *server.flags, *server.arguments]
         return [container]

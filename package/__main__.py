@@ -60,6 +60,10 @@ class Package(pulumi.provider.Provider):
             description=inspect.getdoc(component),
         )
 
+    def outputs(self) -> dict[str, list[str]]:
+        """The outputs of each component."""
+        return {name: list(definition.outputs) for name, definition in self._definitions.items()}
+
     def construct(
         self,
         name: str,
@@ -83,7 +87,7 @@ class Package(pulumi.provider.Provider):
         # Components refuse arguments with these errors. Any other error is a bug of the component.
         except (pulumi.RunError, ValueError, NoSuchSlice) as error:
             raise pulumi.InputPropertiesError(str(error), []) from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  reported with its traceback
             raise ComponentInitError(error) from None
         outputs = {output: getattr(component, attribute) for output, attribute in definition.outputs_mapping.items()}
         return pulumi.provider.ConstructResult(component.urn, outputs)

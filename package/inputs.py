@@ -1,7 +1,7 @@
 """The inputs of each component of the package, from its section and its keyword arguments.
 
-In Python a component takes a section and keyword arguments: `VllmServer(name, Vllm(…), opts, node_selector=…)`. Programs
-in other languages pass one flat set of inputs: the keys of the section and the keyword arguments, in camelCase.
+In Python a component takes a section and keyword arguments: `VllmServer(name, Vllm(…), opts, node_selector=…)`.
+Programs in other languages pass one flat set of inputs in camelCase: the keys of the section and the keyword arguments.
 """
 
 from __future__ import annotations
@@ -38,6 +38,17 @@ TYPE_NAMES: Mapping[type, str] = {
     NamespaceQueue: "LocalQueue",
     NodeFlavor: "Flavor",
 }
+# Keys that the package requires and their section does not, by component or type. Making one optional would change its
+# type in Go.
+REQUIRED = {
+    "ClusterNetwork": {"name"},
+    "GkeCluster": {"name"},
+    "JetStreamAutoscaling": {"deployment"},
+    "ModelBucket": {"location"},
+    "TokenSecretArgs": {"name", "key"},
+}
+# By pydantic's error type. Other errors keep pydantic's text.
+REASONS = {"missing": "is required", "extra_forbidden": "is not a known input"}
 SIMPLE_TYPES = {
     str: PropertyType.STRING,
     int: PropertyType.INTEGER,
@@ -88,16 +99,21 @@ class ComponentInputs:
         """The inputs for the schema, by name. Adds the types that they use to `types`."""
         keys = {to_camel(key): field for key, field in fields_of(self.section).items()} if self.section else {}
         keywords = {self.input_name(keyword): field for keyword, field in self.keywords.items()}
-        return {name: types.property(field) for name, field in {**keys, **keywords}.items()}
+        return types.properties_of(self.component.__name__, {**keys, **keywords})
 
     def arguments(self, inputs: Mapping[str, Any]) -> tuple[Section | None, dict[str, Any]]:
         """The arguments of the component: its section, if it takes one, and its keyword arguments.
 
         Raises InputPropertiesError with the path of each refused input and the reason.
         """
+        inputs = without_nulls(inputs)
         keys = [to_camel(key) for key in self.section.model_fields] if self.section else []
         names = {keyword: self.input_name(keyword) for keyword in self.keywords}
         refused = list(self._unknown(inputs, [*keys, *names.values()]))
+        refused += [
+            {"property_path": name, "reason": REASONS["missing"]}
+            for name in sorted(REQUIRED.get(self.component.__name__, set()) - inputs.keys())
+        ]
         section = None
         if self.section:
             of_section = {key: value for key, value in inputs.items() if key in keys}
@@ -130,12 +146,15 @@ class Types:
         """The inputs of a type, by name. Empty for a type without."""
         return self.definitions[definition.ref.rpartition(":")[2]].properties if definition.ref else {}
 
-    def property(self, field: Input) -> PropertyDefinition:
-        """The definition of an input."""
-        definition = self._of(field.annotation)
-        definition.optional = not field.required
-        definition.description = field.description
-        return definition
+    def properties_of(self, owner: str, fields: Mapping[str, Input]) -> dict[str, PropertyDefinition]:
+        """The definitions of the inputs of a component or type, by name."""
+        definitions = {name: self._of(field.annotation) for name, field in fields.items()}
+        for name, field in fields.items():
+            definitions[name].optional = not field.required and name not in REQUIRED.get(owner, ())
+            definitions[name].description = re.sub(
+                r"`[a-z]+(_[a-z]+)+`", lambda code: to_camel(code[0]), field.description or ""
+            )
+        return definitions
 
     def _of(self, annotation: Any) -> PropertyDefinition:
         annotation = without_metadata(annotation)
@@ -154,7 +173,7 @@ class Types:
         if origin in (Union, UnionType):
             choices = [choice for choice in arguments if choice is not NoneType]
             if len(choices) > 1 and all(is_section(choice) for choice in choices):
-                return self._reference(union_name(annotation), merged(choices), "")
+                return self._reference(union_name(annotation), merged(choices), f"One of {names_of(choices)}.")
             # A package has no unions: of a quota's amounts and the word `derive`, it takes the amounts.
             return self._of(choices[0])
         if annotation in SIMPLE_TYPES:
@@ -168,7 +187,7 @@ class Types:
             self.definitions[name] = TypeDefinition(
                 name=name,
                 type=PropertyType.OBJECT,
-                properties={to_camel(key): self.property(field) for key, field in fields.items()},
+                properties=self.properties_of(name, {to_camel(key): field for key, field in fields.items()}),
                 properties_mapping={to_camel(key): key for key in fields},
                 module=__name__,
                 python_type=dict,
@@ -218,6 +237,11 @@ def merged(sections: Sequence[type[Section]]) -> dict[str, Input]:
     return fields
 
 
+def names_of(sections: Sequence[type[Section]]) -> str:
+    """The names of sections, for a description."""
+    return ", ".join(section.__name__ for section in sections)
+
+
 def union_name(union: Any) -> str:
     """The name that `settings.model` gives to a union of sections."""
     return next(name for name, value in vars(model).items() if without_metadata(value) == union)
@@ -234,11 +258,10 @@ def tags(section: type[Section]) -> dict[str, Any]:
 
 
 def arguments_part(docstring: str) -> dict[str, str]:
-    """The descriptions in the part `Args:` of a docstring, by argument. Keys are in camelCase."""
+    """The descriptions in the part `Args:` of a docstring, by argument."""
     lines = inspect.cleandoc(docstring).partition("Args:\n")[2]
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", lines, re.MULTILINE)
-    in_camel = {name: re.sub(r"`[a-z_]+`", lambda code: to_camel(code[0]), text) for name, text in entries}
-    return {name: " ".join(text.split()) for name, text in in_camel.items()}
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def checking_model(name: str, fields: Mapping[str, Input], names: Mapping[str, str]) -> type[Section]:
@@ -254,7 +277,7 @@ def checkable(annotation: Any) -> Any:
     """The type as pydantic can check it: outputs are not checked, and a dataclass is made from its checked inputs."""
     if type_of_output(annotation) is not None:
         return Any
-    if dataclasses.is_dataclass(annotation):
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         fields = fields_of(annotation)
         checking = checking_model(annotation.__name__, fields, {key: to_camel(key) for key in fields})
         return Annotated[checking, AfterValidator(lambda checked: annotation(**dict(checked)))]
@@ -266,14 +289,20 @@ def checkable(annotation: Any) -> Any:
     return annotation
 
 
+def without_nulls(value: Any) -> Any:
+    """The inputs without those that are null, which counts as omitted."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def checked(section: type[S], values: Mapping[str, Any], refused: list[Refusal]) -> S | None:
     """The section with these values. If it refuses some, adds them to `refused` and returns None."""
     try:
         return section.model_validate(values, by_alias=True, by_name=False)
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
-            unknown = problem["type"] == "extra_forbidden"
-            reason = "is not a known input" if unknown else problem["msg"]
+            reason = REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
             refused.append({"property_path": property_path(problem["loc"], values), "reason": reason})
         return None
 

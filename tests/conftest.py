@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.recorder import Record, record
+from components.base import Component
+from tests.recorder import Record, construct, record
 
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
-    """Builds a single component and returns its record."""
+    """Builds a single component from flat inputs and returns its record."""
 
-    def run(component: Any, base: dict[str, Any], **more: Any) -> Record:
-        return record(lambda: component("x", {**base, **more}), False, monkeypatch)
+    def run(component: type[Component], base: dict[str, Any], **more: Any) -> Record:
+        return record(lambda: construct(component, "x", {**base, **more}), False, monkeypatch)
 
     return run
 

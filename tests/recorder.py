@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import runpy
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +19,11 @@ import pytest
 import yaml
 from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
+from pydantic.alias_generators import to_camel
 
 from catalog.zones import is_zone, node_zones
+from components.base import Component
+from package.inputs import ComponentInputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "my-project"
@@ -211,6 +215,24 @@ def record(
     to_the_end: Callable[[Callable[[], object]], Callable[[], None]] = pulumi.runtime.test
     to_the_end(run)()
     return recorded
+
+
+def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
+    """Creates a component from flat inputs, as the package does for programs in other languages.
+
+    The inputs and their keys may be in snake_case.
+    """
+    section, keywords = ComponentInputs(component).arguments(in_camel_case(flat))
+    arguments: list[Any] = [name] if section is None else [name, section]
+    return component(*arguments, **keywords)
+
+
+def in_camel_case(value: Any) -> Any:
+    """The inputs with all keys in camelCase, except in `arguments`, which are settings of an engine."""
+    if isinstance(value, Mapping):
+        names = {key: to_camel(key) if re.fullmatch("[a-z_]+", key) else key for key in value}
+        return {names[key]: item if key == "arguments" else in_camel_case(item) for key, item in value.items()}
+    return [in_camel_case(item) for item in value] if isinstance(value, list) else value
 
 
 def run_program(

@@ -12,9 +12,8 @@ import yaml
 
 from catalog.metrics import METRICS, TOLERANCE, in_bytes, query, range_of, replicas
 from catalog.quantities import GI
-from components import JetStreamAutoscaling, JetStreamAutoscalingArgs, MetricsAdapter
+from components import JetStreamAutoscaling, MetricsAdapter
 from components.metrics_adapter import explain
-from settings import model
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server
 from tests.test_bad_configuration import problems_of
@@ -279,11 +278,6 @@ def test_memory_is_selected_by_a_container_that_is_named(build: Build) -> None:
             "resource.labels.cluster": "jetstream",
         }
     }
-
-
-def test_a_setting_that_the_component_does_not_take_is_noticed() -> None:
-    keys = set(JetStreamAutoscalingArgs.__annotations__)
-    assert keys - {"cluster", "monitored", "tpu_containers"} == model.Autoscaler.model_fields.keys()
 
 
 # --- the program ------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from catalog import quota, versions, zones
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
 from catalog.daemonsets import NODE_AGENTS, agent_requests
+from catalog.engines import ENGINES
 from catalog.machines import (
     ATTACHABLE,
     GPUS,
@@ -474,11 +475,11 @@ def test_principal_has_the_number_in_the_path_and_the_id_in_the_pool() -> None:
 
 
 def test_images_are_pinned() -> None:
-    for image in (versions.TGI_IMAGE, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
+    for image in (ENGINES["tgi"].image, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
         tag = image.rpartition("/")[2].partition(":")[2]
         assert tag
         assert tag != "latest"
 
 
 def test_digest_stands_beside_the_version_that_people_read() -> None:
-    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", versions.VLLM_IMAGE)
+    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", ENGINES["vllm"].image)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,31 +14,27 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from pulumi.provider.experimental.analyzer import Analyzer
+from pydantic import ValidationError
 
-import components
 from components import (
-    ComputeClassArgs,
     FinetuneJob,
-    FinetuneJobArgs,
     GkeCluster,
-    GkeClusterArgs,
     GpuNodePool,
-    GpuNodePoolArgs,
-    JetStreamServerArgs,
     KueueStack,
     ModelBucket,
-    ModelBucketArgs,
+    NodeAccount,
+    NodeFlavor,
     TgiServer,
-    TgiServerArgs,
-    VllmServerArgs,
+    VllmServer,
     WorkloadNamespace,
     cluster_client,
     readiness,
 )
+from components.base import section_of
 from components.runs import hooks
-from settings import model
-from tests.recorder import PROJECT, Record
+from components.server import ModelServer
+from settings import load, model
+from tests.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -57,69 +54,89 @@ Build = Callable[..., Record]
 # --- as a package for other languages ---------------------------------------------------------------------------------
 
 
-def every_component() -> list[type[pulumi.ComponentResource]]:
-    exported = (getattr(components, name) for name in components.__all__)
-    return [
-        component
-        for component in exported
-        if isinstance(component, type) and issubclass(component, pulumi.ComponentResource)
-    ]
-
-
-def test_component_host_understands_every_component() -> None:
-    schema = Analyzer("gke-ai").analyze(every_component())
-    assert schema["component_definitions"].keys() == {component.__name__ for component in every_component()}
-    for definition in schema["component_definitions"].values():
-        assert definition.description
-        assert definition.inputs
-
-
 def test_component_type_is_the_token_of_the_package(build: Build) -> None:
     (cluster,) = build(GkeCluster, CLUSTER).all("GkeCluster")
     assert cluster.type == "gke-ai:index:GkeCluster"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "section", "further", "left_out"),
-    [
-        (
-            GkeClusterArgs,
-            model.Cluster,
-            {
-                *("project", "network_policy", "registry_reader", "security_group", "secret_sync"),
-                *("managed_prometheus", "workload_identity", "bucket_volumes"),
-            },
-            set(),
-        ),
-        (ModelBucketArgs, model.Bucket, {"project", "workload_pool"}, set()),
-        (
-            GpuNodePoolArgs,
-            model.GpuPool,
-            {"project", "cluster", "location", "cluster_zones", "node_service_account", "private_nodes", "kubeconfig"},
-            set(),
-        ),
-        (TgiServerArgs, model.Tgi, {"node_selector", "kubeconfig", "autoscaled"}, set()),
-        (VllmServerArgs, model.Vllm, {"node_selector", "kubeconfig", "autoscaled"}, set()),
-        (JetStreamServerArgs, model.JetStream, {"node_selector", "chips", "kubeconfig", "autoscaled"}, set()),
-        (ComputeClassArgs, model.ComputeClass, {"node_service_account"}, set()),
-        (FinetuneJobArgs, model.FineTune, {"node_selector", "queued_seconds", "kubeconfig", "last_in_queue"}, set()),
-    ],
-)
-def test_every_setting_is_an_argument_of_a_component(
-    arguments: Any, section: type[model.Section], further: set[str], left_out: set[str]
+# --- arguments in Python ----------------------------------------------------------------------------------------------
+
+
+def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keys = {key for base in [*arguments.__mro__, arguments] for key in getattr(base, "__annotations__", {})}
-    assert keys - further == section.model_fields.keys() - left_out
+    """What `settings.load` read, or what a Python program builds."""
+    loaded = load(
+        {"serving": [{"name": "s", "engine": "vllm", "model": "m", "gpus": 2, "accelerator": "nvidia-l4"}]}, PROJECT
+    )
+    built = model.Vllm(engine="vllm", name="s", model="m", gpus=2, accelerator="nvidia-l4")
+    (first, second) = (
+        record(lambda: VllmServer("x", server, node_selector={"a": "b"}), False, monkeypatch).one("Deployment").inputs  # type: ignore[arg-type]  # noqa: B023
+        for server in (loaded.serving[0], built)
+    )
+    assert first == second
+    assert first["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}
 
 
-def test_renamed_argument_is_refused_with_the_new_name(build: Build) -> None:
-    with pytest.raises(pulumi.InputPropertiesError, match="create_first was renamed: write create_before_delete"):
-        build(GpuNodePool, POOL, create_first=True)
+def test_misspelled_field_of_a_section_is_refused_with_its_name() -> None:
+    with pytest.raises(ValidationError, match=r"(?s)Vllm\nreplicaz\n  Extra inputs are not permitted"):
+        model.Vllm(engine="vllm", name="s", model="m", replicaz=2)  # type: ignore[call-arg]
 
 
-def test_refused_argument_names_its_path(build: Build) -> None:
-    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.maxNodes: Field required"):
-        build(GpuNodePool, POOL, autoscaling={"min_nodes": 1})
+def test_wrong_field_of_a_section_is_refused_with_its_name() -> None:
+    with pytest.raises(ValidationError, match=r"(?s)Autoscaling\nmaxNodes\n  Field required"):
+        model.Autoscaling(min_nodes=1)  # type: ignore[call-arg]
+    with pytest.raises(
+        ValidationError, match=r"(?s)GpuPool\ndriver\n  Input should be 'default', 'latest' or 'disabled'"
+    ):
+        model.GpuPool(name="p", machine_type="g2-standard-24", driver="newest")  # type: ignore[arg-type]
+
+
+def test_renamed_field_of_a_section_is_refused_with_the_new_name() -> None:
+    with pytest.raises(ValidationError, match=r"(?s)GpuPool\ncreate_first\n  was renamed: write create_before_delete"):
+        model.GpuPool(name="p", machine_type="g2-standard-24", create_first=True)  # type: ignore[call-arg]
+
+
+def test_misspelled_keyword_argument_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = model.Vllm(engine="vllm", name="s", model="m")
+    for component in (
+        lambda: VllmServer("x", server, node_selecter={}),  # type: ignore[call-arg]
+        lambda: NodeAccount("x", account_id="nodes", projekt="p"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(TypeError, match=r"unexpected keyword argument '(node_selecter|projekt)'"):
+            record(component, False, monkeypatch)
+
+
+def test_bucket_without_a_location_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="bucket b: a ModelBucket needs a location"):
+        record(
+            lambda: ModelBucket("x", model.Bucket(name="b"), project=PROJECT, workload_pool="pool"), False, monkeypatch
+        )
+
+
+def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = model.ClusterQueue(name="q", flavors=[model.FlavorQuota(flavor="l4", quota="derive")])
+    kueue = {"namespaces": ["llm"], "flavors": [NodeFlavor("l4")], "cluster_queues": [queue]}
+    with pytest.raises(ValueError, match="flavor l4: a KueueStack needs the amounts of a quota, not 'derive'"):
+        record(lambda: KueueStack("x", **kueue), False, monkeypatch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("server", [model.Tgi, model.Vllm, model.JetStream])
+def test_component_of_an_engine_is_the_one_with_its_section(server: type[model.Server]) -> None:
+    (component,) = (component for component in ModelServer.__subclasses__() if section_of(component) is server)
+    assert component.__name__ == f"{server.__name__}Server"
+
+
+def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulumi.runtime.set_all_config({"gke-ai:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
+    program = ROOT / "examples" / "python"
+    made = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
+    kinds = {one.type.rpartition(":")[2] for one in made.resources.values() if one.type.startswith("gke-ai:")}
+    assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
+    server = made.one("Deployment")
+    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "gpus"}
+    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= made.waits_for(server)
+    assert made.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 
 # --- cluster ----------------------------------------------------------------------------------------------------------
@@ -496,8 +513,8 @@ def test_run_outside_kueue_still_waits_for_its_webhook(build: Build) -> None:
 def test_changed_run_is_created_beside_the_old_one(build: Build) -> None:
     first, changed = build(FinetuneJob, RUN), build(FinetuneJob, RUN, epochs=3)
     assert first.one("Job").urn != changed.one("Job").urn
-    for record in (first, changed):
-        job, service = record.one("Job"), record.one("Service")
+    for recorded in (first, changed):
+        job, service = recorded.one("Job"), recorded.one("Service")
         assert job.retained
         assert service.retained
         pod = job.inputs["spec"]["template"]["spec"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import pytest
 
 from components.cluster_queue import cluster_queue
 from ops.status import Snapshot, quota_rows
-from settings import load, plan
+from settings import load, model, plan
 from tests.test_bad_configuration import PROJECT
 from tests.test_bad_lending import good
 
@@ -57,21 +56,13 @@ def test_queue_without_a_cohort_borrows_nothing() -> None:
 
 
 def test_kueue_is_told_the_limits_that_are_stated_and_no_others() -> None:
-    spec: dict[str, Any] = cluster_queue(
-        {
-            "name": "training",
-            "cohort": "l4",
-            "flavors": [
-                {
-                    "flavor": "l4",
-                    "quota": {"cpu": "20", GPU: "2", "memory": "80Gi"},
-                    "borrowing_limit": {GPU: "4"},
-                    "lending_limit": {GPU: "0", "cpu": "10"},
-                }
-            ],
-        },
-        queued=set(),
+    quota = model.FlavorQuota(
+        flavor="l4",
+        quota={"cpu": "20", GPU: "2", "memory": "80Gi"},
+        borrowing_limit={GPU: "4"},
+        lending_limit={GPU: "0", "cpu": "10"},
     )
+    spec = cluster_queue(model.ClusterQueue(name="training", cohort="l4", flavors=[quota]), queued=set())
     assert spec["cohortName"] == "l4"
     assert spec["resourceGroups"][0]["flavors"][0]["resources"] == [
         {"name": "cpu", "nominalQuota": "20", "lendingLimit": "10"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -20,8 +21,8 @@ from report.changes import plan
 from report.page import Options, page
 from report.policies import Verdict
 from report.preview import Preview, trimmed
-from settings import load
-from settings.model import GpuServer
+from settings import load, model_memory
+from settings.model import Vllm
 from settings.model_memory import Load, Unchecked, load_of, unchecked
 from tests.recorder import PROJECT, run_program
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
@@ -576,10 +577,12 @@ def test_what_cannot_be_told_is_listed_and_not_refused(values: Configuration, te
     assert text in str(gap)
 
 
-def test_engine_whose_use_of_memory_is_unknown_is_not_checked() -> None:
-    load_result = load_of(GpuServer(name="s", engine="new", model=LLAMA), load({}, PROJECT))
-    assert isinstance(load_result, Unchecked)
-    assert load_result.reason == "the memory needs of new are unknown"
+def test_engine_whose_use_of_memory_is_unknown_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = replace(ENGINES["vllm"], memory=None)
+    monkeypatch.setattr(model_memory, "ENGINES", {"vllm": unknown})
+    found = load_of(Vllm(name="s", engine="vllm", model=LLAMA), load({}, PROJECT))
+    assert isinstance(found, Unchecked)
+    assert found.reason == "the memory needs of vllm are unknown"
 
 
 def test_known_and_described_models_are_not_listed() -> None:

@@ -24,7 +24,7 @@ from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
 from settings import load, monitoring_targets
 from tests.prometheus import Prometheus, Series, running
-from tests.recorder import PROJECT, Record, configuration, record, run_program
+from tests.recorder import PROJECT, Record, configuration, construct, record, run_program
 from tests.recorder import Cloud as Mocks
 
 CHANNEL = "projects/my-project/notificationChannels/1"
@@ -51,7 +51,7 @@ Build = Callable[..., Record]
 def build(monkeypatch: pytest.MonkeyPatch) -> Build:
     def built(**changed: object) -> Record:
         args: Any = {**EVERYTHING, **changed}
-        return record(lambda: SystemMonitoring("monitoring", args), False, monkeypatch)
+        return record(lambda: construct(SystemMonitoring, "monitoring", args), False, monkeypatch)
 
     return built
 
@@ -60,7 +60,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 def monitored() -> Record:
     """A stack with everything that can be monitored."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        return record(lambda: SystemMonitoring("monitoring", EVERYTHING), False, monkeypatch)
+        return record(lambda: construct(SystemMonitoring, "monitoring", EVERYTHING), False, monkeypatch)
 
 
 def inputs_of(built: Record, kind: str) -> list[dict[str, Any]]:
@@ -485,8 +485,8 @@ def test_a_server_scaled_to_zero_raises_no_alert() -> None:
 
 
 def test_all_charts_of_everything_have_a_title_of_their_own() -> None:
-    servers = [
-        MonitoredServer(server["namespace"], server["name"], server.get("engine")) for server in EVERYTHING["servers"]
-    ]
-    for _, charts in all_charts(EVERYTHING, servers):
-        assert len({chart.title for chart in charts}) == len(charts)
+    servers = [MonitoredServer(one["namespace"], one["name"], one.get("engine")) for one in EVERYTHING["servers"]]
+    everything = all_charts("ai", True, servers, EVERYTHING["job_namespaces"], True, True, True)
+    assert len(everything) == 4
+    for _, charts in everything:
+        assert len({one.title for one in charts}) == len(charts)

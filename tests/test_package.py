@@ -11,8 +11,12 @@ import pulumi
 import pytest
 import yaml
 from pulumi.output import UNKNOWN
+from pydantic.alias_generators import to_camel
 
+import components
 from docs.repository import ROOT
+from package.inputs import ComponentInputs
+from settings import model, plan
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
 POOL = {
@@ -144,7 +148,162 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
 def test_refusal_of_a_component_is_a_sentence_without_traceback(
     package: Any, change: dict[str, Any], message: str
 ) -> None:
-    refused = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
-    assert message in refused
-    assert "Traceback" not in refused
-    assert 'File "' not in refused
+    said = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
+    assert message in said
+    assert "Traceback" not in said
+    assert 'File "' not in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "message"),
+    [
+        (
+            "FlexStartTpuPool",
+            {**POOL, "toplogy": "4x4"},
+            "toplogy: is not an input of FlexStartTpuPool. Did you mean topology?",
+        ),
+        (
+            "FlexStartTpuPool",
+            {**POOL, "node_service_account": "a"},
+            "node_service_account: is not an input of FlexStartTpuPool",
+        ),
+        (
+            "GpuNodePool",
+            {
+                "name": "p",
+                "project": "p",
+                "cluster": "c",
+                "location": "us-east5",
+                "machineType": "g2-standard-24",
+                "createFirst": True,
+            },
+            "createFirst: was renamed: write createBeforeDelete",
+        ),
+        (
+            "FlexStartTpuPool",
+            {key: value for key, value in POOL.items() if key != "topology"},
+            "topology: is required",
+        ),
+        (
+            "FlexStartTpuPool",
+            {key: value for key, value in POOL.items() if key != "project"},
+            "project: is required",
+        ),
+        ("FlexStartTpuPool", {**POOL, "privateNodes": "perhaps"}, "privateNodes: Input should be a valid boolean"),
+        (
+            "FlexStartTpuPool",
+            {**POOL, "capacity": {"mode": "flexStart", "maxRunDurationSeconds": 1}},
+            "capacity.maxRunDurationSeconds: Input should be greater than or equal to 600",
+        ),
+        (
+            "FlexStartTpuPool",
+            {**POOL, "capacity": {"mode": "spot", "maxRuns": 1}},
+            "capacity.maxRuns: is not a known input",
+        ),
+        (
+            "KueueStack",
+            {**QUEUES, "flavors": [{"name": "v6e", "nodeLables": {}}]},
+            "flavors[0].nodeLables: is not a known input",
+        ),
+        (
+            "KueueStack",
+            {
+                **QUEUES,
+                "clusterQueues": [{"name": "q", "flavors": [{"flavor": "v6e", "quota": {"google.com/tpu": "-1"}}]}],
+            },
+            "clusterQueues[0].flavors[0].quota.google.com/tpu: is below zero",
+        ),
+        ("ModelBucket", {"name": "b", "project": "p", "workloadPool": "w"}, "location: is required"),
+    ],
+)
+def test_refused_input_is_reported_with_its_path(package: Any, kind: str, inputs: dict[str, Any], message: str) -> None:
+    assert refusal(package, kind, inputs)[1].startswith(f"{kind}: {message}")
+
+
+def test_every_refused_input_is_reported_at_once(package: Any) -> None:
+    pulumi.runtime.set_mocks(NoCloud())
+    with pytest.raises(pulumi.InputPropertiesError) as error:
+        package.construct("x", "gke-ai:index:FlexStartTpuPool", {"name": "p", "zone": "a", "topology": 4})
+    paths = {detail["property_path"] for detail in error.value.errors or []}
+    assert paths == {"zone", "topology", "version", "project", "cluster", "location"}
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def inputs_of(kind: str) -> ComponentInputs:
+    return ComponentInputs(getattr(components, kind))
+
+
+def test_inputs_become_a_section_and_keyword_arguments() -> None:
+    section, keywords = inputs_of("VllmServer").arguments(
+        {"name": "s", "model": "m", "gpus": 2.0, "scratch": {"mountPath": "/data"}, "nodeSelector": {"a-b": "c"}}
+    )
+    scratch = model.ScratchVolume(mount_path="/data")
+    assert section == model.Vllm(engine="vllm", name="s", model="m", gpus=2, scratch=scratch)
+    assert keywords == {"node_selector": {"a-b": "c"}}
+
+
+def test_omitted_inputs_stay_omitted() -> None:
+    """The name of a run contains a hash of the keys that are set."""
+    section, _ = inputs_of("FinetuneJob").arguments({"name": "r", "volume": {"bucket": "b"}})
+    assert isinstance(section, model.FineTune)
+    assert section.model_fields_set == {"name", "kind", "volume"}
+    assert plan.run_name(section) == plan.run_name(model.FineTune(name="r", volume=model.FuseVolume(bucket="b")))
+
+
+def test_null_counts_as_omitted() -> None:
+    inputs = {"name": "s", "model": "m", "labels": None, "scratch": {"mountPath": "/data", "size": None}}
+    section, keywords = inputs_of("VllmServer").arguments({**inputs, "nodeSelector": None})
+    assert section == model.Vllm(engine="vllm", name="s", model="m", scratch=model.ScratchVolume(mount_path="/data"))
+    assert keywords == {}
+
+
+def test_nested_inputs_of_a_keyword_argument_become_its_type() -> None:
+    pool = pulumi.Output.from_input("p.svc.id.goog")
+    section, keywords = inputs_of("WorkloadNamespace").arguments(
+        {
+            "name": "llm",
+            "tokenFrom": {"secret": "projects/p/secrets/s", "project": "p", "workloadPool": pool},
+            "tokenSecrets": [{"name": "hf", "key": "token"}],
+            "localQueues": [{"name": "lq", "clusterQueue": "gpus"}],
+        }
+    )
+    assert section is None
+    assert keywords == {
+        "namespace": "llm",
+        "token_from": components.SecretManager("projects/p/secrets/s", "p", pool),
+        "token_secrets": [model.TokenSecret(name="hf", key="token")],
+        "local_queues": [components.NamespaceQueue("lq", "gpus")],
+    }
+
+
+def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, Any]) -> None:
+    capacity = schema["types"]["gke-ai:index:CapacityArgs"]
+    assert capacity["required"] == ["mode"]
+    assert capacity["properties"].keys() == {"mode", "reservation", "maxRunDurationSeconds"}
+    assert "Only for flexStart and queuedFlexStart." in capacity["properties"]["maxRunDurationSeconds"]["description"]
+
+
+def test_every_key_of_a_section_and_every_keyword_argument_is_an_input_with_a_description(
+    schema: dict[str, Any],
+) -> None:
+    for token, resource in schema["resources"].items():
+        inputs = inputs_of(token.rpartition(":")[2])
+        keys = {to_camel(key) for key in inputs.section.model_fields} if inputs.section else set()
+        keywords = {inputs.input_name(keyword) for keyword in inputs.keywords}
+        assert resource["inputProperties"].keys() == keys | keywords
+        assert not keys & keywords, "an input would have two meanings"
+        assert all(found.get("description") for found in resource["inputProperties"].values()), token
+
+
+def test_only_outputs_of_resources_are_no_plain_inputs(schema: dict[str, Any]) -> None:
+    outputs = {
+        (token.rpartition(":")[2], name)
+        for token, resource in schema["resources"].items()
+        for name, found in resource["inputProperties"].items()
+        if not found.get("plain")
+    }
+    assert {name for _, name in outputs} == {"cluster", "clusterZones", "kubeconfig", "token", "workloadPool"}
+    assert ("GpuNodePool", "cluster") in outputs
+    assert ("SystemMonitoring", "cluster") not in outputs

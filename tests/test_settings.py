@@ -154,7 +154,7 @@ def test_pools_without_zones_follow_the_system_pool() -> None:
 
 
 def test_pool_takes_gpus_from_its_machine_unless_told() -> None:
-    assert plan.gpus(GpuPool(name="p", machine_type="g2-standard-48")) == ("nvidia-l4", 4)
+    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
     attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
     assert attached.gpus == ("nvidia-tesla-t4", 2)
 

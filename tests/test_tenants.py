@@ -11,9 +11,9 @@ import pulumi
 import pytest
 import yaml
 
-from components import Tenant, TenantArgs, WorkloadNamespace
+from components import Tenant, WorkloadNamespace
 from components.tenant import rules
-from settings import load, model, tenancy
+from settings import load, tenancy
 from tests.recorder import PROJECT, Record, run_program
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
@@ -39,10 +39,6 @@ def checks(record: Record) -> list[dict[str, Any]]:
     """The rules of the only admission policy."""
     validations: list[dict[str, Any]] = record.one("ValidatingAdmissionPolicy").inputs["spec"]["validations"]
     return validations
-
-
-def test_every_setting_of_tenants_is_an_argument_of_the_component() -> None:
-    assert TenantArgs.__annotations__.keys() - {"local_queues", "service_accounts"} == model.Tenant.model_fields.keys()
 
 
 # --- the component ----------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pulumi
 import pytest
 
 from catalog.workload_identity import principal
-from components.namespace import TOKEN_SYNC, WorkloadNamespace, WorkloadNamespaceArgs
-from settings import load
+from components.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
+from settings import load, model
 from tests import recorder
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded
@@ -147,17 +147,15 @@ def test_existing_cluster_without_the_feature_is_refused_with_the_command_that_t
 
 
 def test_namespace_needs_exactly_one_token_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    token_from: Any = {"secret": SECRET, "project": PROJECT, "workload_pool": f"{PROJECT}.svc.id.goog"}
-    both_given: WorkloadNamespaceArgs = {
-        "name": "llm",
-        "token": "hf_x",
-        "token_from": token_from,
-        "token_secrets": [{"name": "hf-secret", "key": "k"}],
-    }
+    token_from = SecretManager(SECRET, PROJECT, f"{PROJECT}.svc.id.goog")
+
+    def both_given() -> None:
+        secrets = [model.TokenSecret(name="hf-secret", key="k")]
+        WorkloadNamespace("llm", namespace="llm", token="hf_x", token_from=token_from, token_secrets=secrets)
+
     with pytest.raises(ValueError, match="Both are set"):
-        record(lambda: WorkloadNamespace("llm", both_given), False, monkeypatch)
-    nothing_to_hold: WorkloadNamespaceArgs = {"name": "llm", "token_from": token_from}
-    built = record(lambda: WorkloadNamespace("llm", nothing_to_hold), False, monkeypatch)
+        record(both_given, False, monkeypatch)
+    built = record(lambda: WorkloadNamespace("llm", namespace="llm", token_from=token_from), False, monkeypatch)
     assert {resource.type for resource in built.resources.values()} == {
         "gke-ai:index:WorkloadNamespace",
         "kubernetes:core/v1:Namespace",

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from catalog.engines import ENGINES, Engine
 from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator.cluster import processes, stubs
@@ -283,11 +284,20 @@ async def _tgi(container: Container) -> list[str]:
     return _stub("tgi", {"port": _listening(container, port, 80)})
 
 
-async def _vllm(container: Container) -> list[str]:
-    """https://docs.vllm.ai/en/stable/cli/serve.html"""
-    return _stub("vllm", {"port": _listening(container, container.argument("--port"), 8000)})
+def _server(engine: Engine) -> Command:
+    """The command of the stub for an engine whose API is one of those that the catalog describes."""
+
+    async def command(container: Container) -> list[str]:
+        name = engine.names.get("port", "")
+        port = container.argument(name) or container.variables().get(name)
+        paths = {"health_path": engine.health_path, "request_path": engine.request_path, "form": engine.form}
+        return _stub("server", {"port": _listening(container, port, SERVER_PORT), **paths})
+
+    return command
 
 
+# Port of a server whose pod names none.
+SERVER_PORT = 8000
 # Default port of MaxText's server. The HTTP front in the same pod connects to it.
 MAXENGINE_PORT = 9000
 
@@ -353,8 +363,9 @@ PROGRAMS = (
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi),
     Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),
-    Program("vllm/vllm-openai", _vllm),
     Program("us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server", _maxengine),
     Program("us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http", _jetstream_http),
     Program("gke.gcr.io/tpu-device-plugin", _device_plugin),
+    # Last, because JetStream and TGI have further APIs.
+    *(Program(engine.image_name, _server(engine)) for engine in ENGINES.values()),
 )

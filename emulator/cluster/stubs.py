@@ -132,9 +132,9 @@ def tgi(port: int) -> None:
     serve(port, {"GET /health": lambda _: "", "POST /generate": generate, "POST /v1/completions": _completions})
 
 
-def vllm(port: int) -> None:
-    """https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html"""
-    serve(port, {"GET /health": lambda _: "", "POST /v1/completions": _completions})
+def server(port: int, health_path: str, request_path: str, form: str) -> None:
+    """A server of any engine in the catalog, which describes its paths and the form of a request."""
+    serve(port, {f"GET {health_path}": lambda _: "", f"POST {request_path}": FORMS[form]})
 
 
 def _completions(request: Object) -> Answer:
@@ -149,6 +149,17 @@ def _completions(request: Object) -> Answer:
         "choices": [{"index": 0, "text": ANSWER, "logprobs": None, "finish_reason": "length"}],
         "usage": {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens},
     }
+
+
+def _generate(request: Object) -> Answer:
+    if "prompt" not in request:
+        raise ErrorAnswer(422, "prompt is missing")
+    _spend_tokens(request.get("max_tokens"))
+    return {"response": ANSWER}
+
+
+# The answer to a request, by its form in `catalog.engines`.
+FORMS: Mapping[str, Route] = {"completions": _completions, "generate": _generate}
 
 
 def _spend_tokens(tokens: object) -> int:
@@ -302,7 +313,7 @@ def discovery(request: Object) -> Answer:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []}
 
 
-STUBS = {stub.__name__: stub for stub in (tgi, vllm, maxengine, jetstream_http, device_plugin, metrics_api)}
+STUBS = {stub.__name__: stub for stub in (tgi, server, maxengine, jetstream_http, device_plugin, metrics_api)}
 
 if __name__ == "__main__":
     STUBS[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from catalog import versions
+from catalog.engines import ENGINES
 from emulator.cluster import processes, programs, scraping
 from emulator.cluster.folder import Folder
 from emulator.cluster.programs import Container, Sandbox, known
@@ -58,9 +59,9 @@ def stub(container: Container) -> tuple[str, Object]:
         f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}",
         f"{versions.JOBSET_IMAGE}:{versions.JOBSET_IMAGE_TAG}",
         f"{versions.JOBSET_IMAGE}@sha256:0123",
-        versions.TGI_IMAGE,
-        versions.VLLM_IMAGE,
-        versions.JETSTREAM_IMAGE,
+        ENGINES["tgi"].image,
+        ENGINES["vllm"].image,
+        ENGINES["jetstream"].image,
         versions.JETSTREAM_HTTP_IMAGE,
         versions.PROMETHEUS_FRONTEND_IMAGE,
         versions.PROMETHEUS_ADAPTER_IMAGE,
@@ -82,13 +83,13 @@ def test_another_image_is_unknown(image: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "port"),
     [
-        ({"image": versions.TGI_IMAGE, "env": [{"name": "PORT", "value": "8080"}]}, 8080),
-        ({"image": versions.TGI_IMAGE, "env": [{"name": "AIP_HTTP_PORT", "value": "8081"}]}, 8081),
-        ({"image": versions.TGI_IMAGE, "args": ["--model-id", "m", "--port", "3000"]}, 3000),
-        ({"image": versions.TGI_IMAGE, "ports": [{"containerPort": 8000}]}, 8000),
-        ({"image": versions.TGI_IMAGE}, 80),
-        ({"image": versions.VLLM_IMAGE, "args": ["--model=m", "--port=8001"]}, 8001),
-        ({"image": versions.VLLM_IMAGE}, 8000),
+        ({"image": ENGINES["tgi"].image, "env": [{"name": "PORT", "value": "8080"}]}, 8080),
+        ({"image": ENGINES["tgi"].image, "env": [{"name": "AIP_HTTP_PORT", "value": "8081"}]}, 8081),
+        ({"image": ENGINES["tgi"].image, "args": ["--model-id", "m", "--port", "3000"]}, 3000),
+        ({"image": ENGINES["tgi"].image, "ports": [{"containerPort": 8000}]}, 8000),
+        ({"image": ENGINES["tgi"].image}, 80),
+        ({"image": ENGINES["vllm"].image, "args": ["--model=m", "--port=8001"]}, 8001),
+        ({"image": ENGINES["vllm"].image}, 8000),
         ({"image": versions.JETSTREAM_HTTP_IMAGE}, 8000),
     ],
 )
@@ -102,7 +103,7 @@ def test_containers_of_a_pod_share_one_network(tmp_path: Path) -> None:
     ports: dict[int, int] = {}
     arguments = ["per_device_batch_size=4", "port=9000", "prometheus_port=9100"]
     chips = {"limits": {"google.com/tpu": "8"}}
-    engine = {"name": "e", "image": versions.JETSTREAM_IMAGE, "args": arguments, "resources": chips}
+    engine = {"name": "e", "image": ENGINES["jetstream"].image, "args": arguments, "resources": chips}
     selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
     stub_type, settings = stub(container(tmp_path, engine, ports, nodeSelector=selector))
     _, front = stub(container(tmp_path, {"name": "h", "image": versions.JETSTREAM_HTTP_IMAGE}, ports))

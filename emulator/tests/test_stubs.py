@@ -75,11 +75,16 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
     return started("jetstream_http", engine_port=engine), metrics
 
 
-@pytest.mark.parametrize("kind", ["tgi", "vllm"])
+VLLM = {"health_path": "/health", "request_path": "/v1/completions", "form": "completions"}
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", {}), ("server", VLLM)])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_completions_have_openais_form_and_name_the_stub(started: Callable[..., int], kind: str, chunked: bool) -> None:
+def test_completions_have_openais_form_and_name_the_stub(
+    started: Callable[..., int], kind: str, settings: dict[str, str], chunked: bool
+) -> None:
     body = {"model": "m", "prompt": "Who?", "max_tokens": 3}
-    status, text = ask(started(kind), "POST", "/v1/completions", body, chunked)
+    status, text = ask(started(kind, **settings), "POST", "/v1/completions", body, chunked)
     answer = json.loads(text)
     assert (status, answer["object"], answer["model"], answer["usage"]["completion_tokens"]) == (
         200,

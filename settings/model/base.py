@@ -14,9 +14,10 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
-from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic.alias_generators import to_camel, to_snake
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from catalog.quantities import parse_quantity
 
@@ -84,6 +85,19 @@ class Section(BaseModel):
 
     # Renamed keys of this section, with their new names. The error for an old key names the new one.
     renamed_keys: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_renamed_fields(cls, values: object) -> object:
+        """Name the new field to a Python program that still uses an old one. settings.reading checks YAML keys."""
+        if not isinstance(values, dict):
+            return values
+        for old, new in cls.renamed_keys.items():
+            if (name := to_snake(old)) in values:
+                renamed = PydanticCustomError("renamed", "was renamed: write {new}", {"new": to_snake(new)})
+                details = InitErrorDetails(type=renamed, loc=(name,), input=values[name])
+                raise ValidationError.from_exception_data(cls.__name__, [details])
+        return values
 
     # Path of this section in the configuration. settings.reading sets it.
     _path: str = PrivateAttr(default="")

@@ -110,6 +110,10 @@ class FineTune(GpuWorkload):
             "CHECKPOINT_SAVE_STEPS": "checkpointSteps",
         }
 
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        return {"baseModel": self.base_model, "dataset.name": self.dataset.name}
+
     def allowed_failures(self, pods: int) -> int | None:
         """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
         if self.backoff_limit is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -59,6 +61,16 @@ class ModelShape(Section):
     kv_bytes: float = Field(default=2, ge=0.25, le=4, description="Size of a cached value, in bytes.", examples=[1])
 
 
+@dataclass(frozen=True)
+class EngineName:
+    """The name by which an engine takes a key: a flag such as `--max-num-seqs`, or an environment variable.
+
+    It annotates a key of one engine. `ENGINES` has the names of the keys of every server.
+    """
+
+    name: str
+
+
 class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
 
@@ -66,6 +78,10 @@ class Server(Workload):
     object_kind: ClassVar[str] = "Deployment"
     pod_noun: ClassVar[str] = "a replica of the server"
     ends: ClassVar[bool] = False
+    # Key of the section that sets the longest sequence.
+    length_key: ClassVar[str] = "maxModelLen"
+    # Whether its processes share memory through /dev/shm.
+    shares_memory: ClassVar[bool] = False
     # Whether an autoscaler of this program can scale it by its own metrics.
     has_scaling_metrics: ClassVar[bool] = False
 
@@ -130,6 +146,93 @@ class Server(Workload):
     def images(self) -> list[str]:
         return [self.image or ENGINES[self.engine].image]
 
+    @property
+    def engine_names(self) -> dict[str, str]:
+        """Names by which the engine takes the keys of the section, by key."""
+        own = {
+            key: mark.name
+            for key, field in type(self).model_fields.items()
+            for mark in field.metadata
+            if isinstance(mark, EngineName)
+        }
+        return {**ENGINES[self.engine].names, **own}
+
+    @property
+    def flags(self) -> list[str]:
+        """Flags of the engine's command line that the keys of the section set."""
+        return [name if value is True else f"{name}={value}" for name, value in self._settings() if _is_flag(name)]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables of the engine that the keys of the section set."""
+        texts = ((name, "true" if value is True else str(value)) for name, value in self._settings())
+        return {name: text for name, text in texts if not _is_flag(name)}
+
+    def _settings(self) -> Iterator[tuple[str, object]]:
+        for key, name in self.engine_names.items():
+            value = getattr(self, key)
+            if value is not None and value is not False and value != "":
+                yield name, value
+
+    @property
+    def set_variables(self) -> Mapping[str, str]:
+        # A variable that only changes the memory is free while its key is not set.
+        memory = ENGINES[self.engine].memory
+        free = memory.changed_by if memory else ()
+        return {
+            name: _alias(type(self), key)
+            for key, name in self.engine_names.items()
+            if not _is_flag(name) and (name not in free or getattr(self, key))
+        }
+
+    @property
+    def set_arguments(self) -> Mapping[str, str]:
+        """Names of the engine's arguments that the program sets, without dashes, with the key that each comes from."""
+        flags = {name.lstrip("-"): key for key, name in self.engine_names.items() if _is_flag(name)}
+        return {name: _alias(type(self), key) for name, key in {**flags, **ENGINES[self.engine].aliases}.items()}
+
+    @property
+    def further_arguments(self) -> dict[str, str]:
+        """The values of further arguments of the engine, by name without dashes."""
+        return {}
+
+    @property
+    def argument_texts(self) -> list[tuple[str, str]]:
+        """Names of further arguments without dashes, each with its text."""
+        return list(self.further_arguments.items())
+
+    def argument_name(self, name: str) -> str:
+        """A further argument in messages."""
+        return name
+
+    @property
+    def set_labels(self) -> Mapping[str, str]:
+        return {**super().set_labels, "app": "app"}
+
+    @property
+    def quantization(self) -> str | None:
+        """The quantization method, if any."""
+        return None
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int | None:
+        """The longest sequence that the section states, in tokens."""
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences for which each accelerator reserves memory."""
+        return 1
+
+    @property
+    @abstractmethod
+    def size_key(self) -> str:
+        """Key of the section that sets the accelerators of a replica."""
+
+    @abstractmethod
+    def shards(self, pools: Sequence[Pool]) -> int:
+        """Number of accelerators that share the model."""
+
     def pods_at_once(self, pools: Sequence[Pool]) -> int:
         return min(self.replicas, 1)
 
@@ -137,10 +240,19 @@ class Server(Workload):
         return self.replicas if max_replicas is None else max_replicas
 
 
+def _is_flag(name: str) -> bool:
+    return name.startswith("-")
+
+
+def _alias(section: type[Section], key: str) -> str:
+    return section.model_fields[key].alias or key
+
+
 class GpuServer(Server, GpuWorkload):
     """A server on GPUs for a model from Hugging Face."""
 
     accelerators_key: ClassVar[str] = "gpus"
+    shares_memory: ClassVar[bool] = True
 
     model: str = Field(description="Model id on Hugging Face.")
     gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
@@ -155,8 +267,52 @@ class GpuServer(Server, GpuWorkload):
         examples=[16384],
     )
 
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        return {"model": self.model}
+
+    @property
+    def quantization(self) -> str | None:
+        return self.quantize
+
+    @property
+    def max_length(self) -> int | None:
+        return self.max_model_len
+
+    @property
+    def size_key(self) -> str:
+        return "gpus"
+
+    def shards(self, pools: Sequence[Pool]) -> int:
+        return self.gpus
+
     def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
         return self.gpus
+
+
+class FlagServer(GpuServer):
+    """A server on GPUs whose engine is configured by flags."""
+
+    arguments: list[str] = Field(
+        default=[], description="Additional arguments of the engine.", examples=[["--max-num-seqs=64"]]
+    )
+
+    @property
+    def further_arguments(self) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for index, text in enumerate(self.arguments):
+            if _is_flag(text):
+                name, equals, value = text.lstrip("-").partition("=")
+                following = self.arguments[index + 1] if index + 1 < len(self.arguments) else ""
+                values[name.replace("_", "-")] = value if equals or _is_flag(following) else following
+        return values
+
+    @property
+    def argument_texts(self) -> list[tuple[str, str]]:
+        return [(text.partition("=")[0].lstrip("-").replace("_", "-"), text) for text in self.arguments]
+
+    def argument_name(self, name: str) -> str:
+        return f"--{name}"
 
 
 class Tgi(GpuServer):
@@ -169,16 +325,17 @@ class Tgi(GpuServer):
         default="PORT", description="Environment variable with the port that the image listens on."
     )
 
+    @property
+    def engine_names(self) -> dict[str, str]:
+        return {"port": self.port_variable, **super().engine_names}
 
-class Vllm(GpuServer):
+
+class Vllm(FlagServer):
     """vLLM."""
 
     noun: ClassVar[str] = "a vLLM server"
 
     engine: Literal["vllm"] = Field(description="vLLM.")
-    arguments: list[str] = Field(
-        default=[], description="Additional arguments of `vllm serve`.", examples=[["--max-num-seqs=64"]]
-    )
 
 
 class JetStream(Server, SingleSliceWorkload):
@@ -186,15 +343,24 @@ class JetStream(Server, SingleSliceWorkload):
 
     noun: ClassVar[str] = "a JetStream server"
     has_scaling_metrics: ClassVar[bool] = True
+    length_key: ClassVar[str] = "maxTargetLength"
 
     engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
     container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
-    model: str = Field(description="Model name in MaxText, for example gemma-7b.")
-    tokenizer: str = Field(default="assets/tokenizer.gemma", description="Path of the tokenizer in the image.")
-    checkpoint: str = Field(description="gs:// URI of the converted checkpoint.")
-    batch_size: int = Field(default=4, ge=1, description="Decoding slots per chip.")
-    max_prefill_length: int = Field(default=1024, ge=1, description="Maximum length of a prompt, in tokens.")
-    max_target_length: int = Field(
+    model: Annotated[str, EngineName("model_name")] = Field(description="Model name in MaxText, for example gemma-7b.")
+    tokenizer: Annotated[str, EngineName("tokenizer_path")] = Field(
+        default="assets/tokenizer.gemma", description="Path of the tokenizer in the image."
+    )
+    checkpoint: Annotated[str, EngineName("load_parameters_path")] = Field(
+        description="gs:// URI of the converted checkpoint."
+    )
+    batch_size: Annotated[int, EngineName("per_device_batch_size")] = Field(
+        default=4, ge=1, description="Decoding slots per chip."
+    )
+    max_prefill_length: Annotated[int, EngineName("max_prefill_predict_length")] = Field(
+        default=1024, ge=1, description="Maximum length of a prompt, in tokens."
+    )
+    max_target_length: Annotated[int, EngineName("max_target_length")] = Field(
         default=2048, ge=1, description="Maximum length of prompt and answer together, in tokens."
     )
     http_image: str | None = Field(
@@ -202,7 +368,7 @@ class JetStream(Server, SingleSliceWorkload):
         description="Image of the HTTP front end. Default: the pinned image.",
         examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"],
     )
-    metrics_port: int = Field(
+    metrics_port: Annotated[int, EngineName("prometheus_port")] = Field(
         default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="Port of the server's metrics."
     )
     arguments: dict[str, str] = Field(
@@ -218,3 +384,34 @@ class JetStream(Server, SingleSliceWorkload):
     @property
     def further_request(self) -> Mapping[str, str]:
         return JETSTREAM_HTTP_REQUEST
+
+    @property
+    def set_variables(self) -> Mapping[str, str]:
+        return {}  # MaxText takes all settings as arguments
+
+    @property
+    def set_arguments(self) -> Mapping[str, str]:
+        return {name: _alias(JetStream, key) for key, name in self.engine_names.items()}
+
+    @property
+    def further_arguments(self) -> dict[str, str]:
+        return self.arguments
+
+    @property
+    def max_length(self) -> int | None:
+        return self.max_target_length
+
+    @property
+    def sequences(self) -> int:
+        return self.batch_size
+
+    @property
+    def size_key(self) -> str:
+        return "pool" if self.pool else "tpu"
+
+    def shards(self, pools: Sequence[Pool]) -> int:
+        return self.slice_among(pools).chips
+
+
+# A server of any engine.
+AnyServer = Tgi | Vllm | JetStream

@@ -16,7 +16,7 @@ from settings.model.compute_classes import ComputeClass
 from settings.model.pools import GpuPool, Pool, TpuPool
 from settings.model.queues import Queues
 from settings.model.runs import FineTune, Multislice, TpuBatch
-from settings.model.serving import JetStream, Tgi, Vllm
+from settings.model.serving import AnyServer
 
 
 class Tenant(Section):
@@ -158,7 +158,7 @@ class Settings(Section):
         default=[], description="ComputeClasses: capacity in order of preference."
     )
     queues: Queues | None = Field(default=None, description="Kueue and its queues.")
-    serving: list[Tgi | Vllm | JetStream] = Field(default=[], description="Model servers.")
+    serving: list[AnyServer] = Field(default=[], description="Model servers.")
     training: list[FineTune | Multislice] = Field(
         default=[], description="Training runs, in the order in which they are submitted."
     )

@@ -11,6 +11,7 @@ from pydantic import Field
 from catalog.capacity import MODES
 from catalog.machines import MACHINES, machines_with
 from catalog.nodes import COMPUTE_CLASS, GKE_ACCELERATOR, NVIDIA_GPU
+from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU, Slice
 from settings.model.base import DnsLabel, Labels, Request, Section
 from settings.model.buckets import FuseVolume
@@ -120,6 +121,16 @@ class Workload(Section):
     @property
     def set_variables(self) -> Mapping[str, str]:
         """Environment variables that the program sets, with the key that each comes from."""
+        return {}
+
+    @property
+    def set_labels(self) -> Mapping[str, str]:
+        """Labels of the pods that the program sets, with the key that each comes from."""
+        return {QUEUE_LABEL: "queue"}
+
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        """Ids of models and datasets on Hugging Face, by key."""
         return {}
 
     @property

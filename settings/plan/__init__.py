@@ -15,7 +15,7 @@ from settings.plan.job_settings import (
     removes_incomplete_checkpoints,
     run_name,
 )
-from settings.plan.node_pools import bounds, gpus, grows, labels_of, max_stack_nodes, pool_slice
+from settings.plan.node_pools import max_stack_nodes
 from settings.plan.placement import node_selector, only_pools, pool_of_slice, pools_of, queued_seconds, workload_slice
 from settings.plan.queues import (
     BUILT_IN_PRIORITIES,
@@ -56,21 +56,17 @@ __all__ = [
     "apis",
     "autoscaler_of",
     "backoff_limit",
-    "bounds",
     "bucket_mounts",
     "cluster_queue_of",
     "fine_tunes",
     "flavor_labels",
     "flavor_pools",
     "gpu_workloads",
-    "gpus",
     "grace_period",
-    "grows",
     "ignores_disruptions",
     "internet",
     "is_autopilot",
     "jetstreams",
-    "labels_of",
     "lendable",
     "lenders",
     "limits",
@@ -88,7 +84,6 @@ __all__ = [
     "pods_at_once",
     "pods_ready_timeout",
     "pool_of_slice",
-    "pool_slice",
     "pools_of",
     "priority",
     "queued_resource",

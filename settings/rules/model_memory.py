@@ -13,7 +13,7 @@ from catalog.machines import machines_with
 from catalog.model_memory import shards_that_divide
 from catalog.quantities import GI
 from catalog.tpus import slices
-from settings.model import GpuServer, JetStream, Server, Settings, Tgi
+from settings.model import AnyServer, Server, Settings, TpuWorkload
 from settings.model_memory import Load, Place, Unchecked, load_of, places
 from settings.plan import workload_slice
 from settings.problems import Problem
@@ -45,14 +45,14 @@ def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
 
 def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
     """The number of GPUs of a replica divides the heads of its model evenly."""
-    for server, load in _gpu_loads(settings):
-        possible = _divisors(server, load)
-        if server.gpus not in possible and places(server, settings):
+    for server, load in _split_loads(settings):
+        possible = _divisors(load)
+        if load.shards not in possible and places(server, settings):
             heads = f"{load.model.attention_heads} attention heads and {load.model.kv_heads} key-value heads"
             counts = [str(count) for count in possible if count <= _MAX_GPUS_SUGGESTED]
             yield Problem(
-                server.at("gpus"),
-                f"{server.gpus} GPUs cannot share the {heads} of {server.model} evenly. The server would not start",
+                server.at(server.size_key),
+                f"{load.shards} GPUs cannot share the {heads} of {server.model} evenly. The server would not start",
                 f"Write one of: {', '.join(counts)}",
             )
 
@@ -63,66 +63,63 @@ def models_fit(settings: Settings) -> Iterator[Problem]:
         load = load_of(server, settings)
         if isinstance(load, Unchecked):
             continue
-        if isinstance(server, GpuServer) and server.gpus not in _divisors(server, load):
+        if load.splits_heads and load.shards not in _divisors(load):
             continue  # heads_are_shared_evenly reports it
         short = [place for place in places(server, settings) if not load.fits(place)]
         if short:
             yield _does_not_fit(server, load, short[0], settings)
 
 
-def _does_not_fit(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> Problem:
+def _does_not_fit(server: AnyServer, load: Load, place: Place, settings: Settings) -> Problem:
     need, length = load.need(), load.longest(place)
     length -= length % _MIN_USEFUL_TOKENS
-    key, size = "maxModelLen", "gpus"
-    if isinstance(server, JetStream):
-        key, size = "maxTargetLength", "pool" if server.pool else "tpu"
     parts = [f"weights {_gib(need.weights)}"]
     if need.kv_cache:
         slots = f"{load.sequences} sequences" if load.sequences > 1 else "one sequence"
         parts.append(f"KV cache of {slots} of {load.tokens:,} tokens {_gib(need.kv_cache)}")
     if need.margin:
         parts.append(f"activations {_gib(need.margin)}")
-    choices = [f"set {key} to {length:,} or less"] if length and load.tokens else []
+    choices = [f"set {server.length_key} to {length:,} or less"] if length and load.tokens else []
     choices += _more_accelerators(server, load, place, settings)
     remedy = ", or ".join(choices) if choices else "choose a smaller model or a quantized one"
     return Problem(
-        server.at(key if length and load.tokens else size),
+        server.at(server.length_key if length and load.tokens else server.size_key),
         f"{server.model} needs {_gib(need.total)} GiB on each {place} ({', '.join(parts)}), and "
         f"{_gib(load.available(place))} GiB can be used. The server would not start",
         remedy[0].upper() + remedy[1:],
     )
 
 
-def _more_accelerators(server: GpuServer | JetStream, load: Load, place: Place, settings: Settings) -> list[str]:
+def _more_accelerators(server: AnyServer, load: Load, place: Place, settings: Settings) -> list[str]:
     """Suggests more accelerators of the same type or a larger type; else the smallest number of any type."""
-    if isinstance(server, JetStream):
+    if isinstance(server, TpuWorkload):
         own = workload_slice(server, settings)
         larger = (other for other in slices(own.version) if not other.multi_host and other.chips > load.shards)
         fitting = next((other for other in larger if load.on(other.chips).fits(place)), None)
         return [f"use a {fitting.topology} slice"] if fitting else []
     usable = [gpu for gpu in GPU_TYPES.values() if _has_kernels(server, gpu)]
     remedies = []
-    if more := _count_that_fits(server, load, place, load.shards + 1):
+    if more := _count_that_fits(load, place, load.shards + 1):
         remedies.append(f"set gpus to {more}")
     for gpu in sorted(usable, key=lambda gpu: gpu.memory_gib):
-        if _count_that_fits(server, load, _place(gpu), load.shards) == load.shards:
+        if _count_that_fits(load, _place(gpu), load.shards) == load.shards:
             remedies.append(f"use {gpu.name}")
             break
     if remedies:
         return remedies
-    pairs = [(count, gpu.name) for gpu in usable if (count := _count_that_fits(server, load, _place(gpu), 1))]
+    pairs = [(count, gpu.name) for gpu in usable if (count := _count_that_fits(load, _place(gpu), 1))]
     return [f"use {count} {name}" for count, name in sorted(pairs, key=lambda pair: pair[0])[:1]]
 
 
-def _count_that_fits(server: Server, load: Load, place: Place, min_gpus: int) -> int | None:
+def _count_that_fits(load: Load, place: Place, min_gpus: int) -> int | None:
     """The smallest number of GPUs of a machine that holds the model."""
     counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= min_gpus}
-    possible = _divisors(server, load)
+    possible = _divisors(load)
     return next((count for count in sorted(counts) if count in possible and load.on(count).fits(place)), None)
 
 
-def _divisors(server: Server, load: Load) -> list[int]:
-    return shards_that_divide(load.model, split_kv_heads=isinstance(server, Tgi))
+def _divisors(load: Load) -> list[int]:
+    return shards_that_divide(load.model, split_kv_heads=not load.copies_kv_heads)
 
 
 def _place(gpu: Gpu) -> Place:
@@ -132,10 +129,10 @@ def _place(gpu: Gpu) -> Place:
 def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
     """The engine's pinned image supports the GPU type; the user's own image is not checked."""
     for server in settings.serving:
-        if not isinstance(server, GpuServer) or server.image is not None:
+        if server.image is not None:
             continue
         for place in places(server, settings):
-            if not _has_kernels(server, GPU_TYPES[place.accelerator]):
+            if place.accelerator in GPU_TYPES and not _has_kernels(server, GPU_TYPES[place.accelerator]):
                 key = next(key for key in ("compute_class", "pool", "accelerator") if getattr(server, key) is not None)
                 path = server.at({"compute_class": "computeClass"}.get(key, key))
                 cause = f"the image of {ENGINES[server.engine].title} has no kernels for {place}"
@@ -149,10 +146,11 @@ def _has_kernels(server: Server, gpu: Gpu) -> bool:
     return newest is None or server.image is not None or gpu.compute_capability <= newest
 
 
-def _gpu_loads(settings: Settings) -> Iterator[tuple[GpuServer, Load]]:
+def _split_loads(settings: Settings) -> Iterator[tuple[AnyServer, Load]]:
+    """Servers whose accelerators share the heads of the model."""
     for server in settings.serving:
         load = load_of(server, settings)
-        if isinstance(server, GpuServer) and isinstance(load, Load):
+        if isinstance(load, Load) and load.splits_heads:
             yield server, load
 
 

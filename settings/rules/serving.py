@@ -5,27 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from string import Formatter
 
-from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT, MAXTEXT_SETTINGS
-from settings.model import GpuServer, JetStream, Settings, Vllm
+from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
+from settings.model import Settings
 from settings.plan import jetstreams, pools_of, workload_slice
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import Rule, join_names, needs
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
-# Keys of a server by the vLLM argument that they set: https://docs.vllm.ai/en/stable/cli/serve.html
-_VLLM_ARGUMENTS = {
-    "model": "model",
-    "port": "port",
-    "tensor-parallel-size": "gpus",
-    "tp": "gpus",
-    "quantization": "quantize",
-    "q": "quantize",
-    "max-model-len": "maxModelLen",
-    "hf-token": "tokenSecret",
-}
 
 
 def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
@@ -98,15 +86,8 @@ def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
 def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
     """No argument repeats a key of the server, and none contains a token."""
     for server in settings.serving:
-        if isinstance(server, JetStream):
-            set_by = {name: _key(text) for name, text in MAXTEXT_SETTINGS.items() if text.startswith("{")}
-            arguments = list(server.arguments.items())
-        elif isinstance(server, Vllm):
-            set_by = _VLLM_ARGUMENTS
-            arguments = [(text.partition("=")[0].lstrip("-").replace("_", "-"), text) for text in server.arguments]
-        else:
-            continue
-        for name, text in arguments:
+        set_by = server.set_arguments
+        for name, text in server.argument_texts:
             if TOKEN.search(text):
                 cause = "the argument contains a token in plain text. Everyone who can read this file or the cluster "
                 cause += "could read it"
@@ -117,21 +98,16 @@ def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
                 yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
 
 
-def _key(text: str) -> str:
-    (field,) = (name for _, name, _, _ in Formatter().parse(text) if name)
-    return JetStream.model_fields[field].alias or field
-
-
 def quantization_is_known(settings: Settings) -> Iterator[Problem]:
     """The engine has the quantization method. The user's own vLLM image may have other methods."""
     for server in settings.serving:
-        if not isinstance(server, GpuServer) or server.quantize is None:
+        if server.quantization is None:
             continue
         engine = ENGINES[server.engine]
-        if server.quantize in engine.quantize or (isinstance(server, Vllm) and server.image is not None):
+        if server.quantization in engine.quantize or (engine.quantize_of_own_images and server.image is not None):
             continue
-        cause = f"{server.quantize} is not a quantization method of {engine.title}. The server would not start"
-        yield Problem(server.at("quantize"), cause, nearest(server.quantize, engine.quantize))
+        cause = f"{server.quantization} is not a quantization method of {engine.title}. The server would not start"
+        yield Problem(server.at("quantize"), cause, nearest(server.quantization, engine.quantize))
 
 
 def scratch_volumes_have_a_mount_path(settings: Settings) -> Iterator[Problem]:

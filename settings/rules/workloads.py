@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.namespaces import is_system
-from catalog.quota import QUEUE_LABEL
-from settings.model import FineTune, GpuServer, LocalQueue, Multislice, Server, Settings, Tgi, Workload
+from settings.model import (
+    FineTune,
+    LocalQueue,
+    Settings,
+    Tgi,
+    Workload,
+)
 from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
@@ -23,8 +28,6 @@ from settings.problems import TOKEN, Problem, unknown
 from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
-# Variables by which the slices of a run find each other. GKE or this program sets them.
-MEGASCALE_VARIABLES = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
 _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
@@ -136,7 +139,7 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
 def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Environment variables have valid names, repeat no key of the workload and contain no token."""
     for workload in workloads(settings):
-        set_by = _variables(workload)
+        set_by = workload.set_variables
         for name, value in workload.env.items():
             path = workload.at(f"env.{name}")
             if name in _TOKEN_VARIABLES or TOKEN.search(value):
@@ -154,33 +157,11 @@ def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
                 yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
 
 
-def _variables(workload: Workload) -> Mapping[str, str]:
-    if isinstance(workload, Tgi):
-        variables = {"NUM_SHARD": "gpus", "MODEL_ID": "model", workload.port_variable: "port"}
-        variables["MAX_TOTAL_TOKENS"] = "maxModelLen"
-        return variables | ({"QUANTIZE": "quantize"} if workload.quantize else {})
-    if isinstance(workload, Multislice):
-        return dict.fromkeys(MEGASCALE_VARIABLES, "slices")
-    if not isinstance(workload, FineTune):
-        return {}
-    return {
-        "EXPERIMENT": "experiment",
-        "MODEL_NAME": "baseModel",
-        "NEW_MODEL": "newModel",
-        "MODEL_PATH": "modelPath",
-        "DATASET_NAME": "dataset.name",
-        "DATASET_LIMIT": "dataset.limit",
-        "EPOCHS": "epochs",
-        "GRADIENT_ACCUMULATION_STEPS": "gradientAccumulationSteps",
-        "CHECKPOINT_SAVE_STEPS": "checkpointSteps",
-    }
-
-
 def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
     """Labels are valid, and repeat no key of the workload."""
     for workload in workloads(settings):
         yield from kubernetes_labels(workload, "labels", workload.labels)
-        taken = {QUEUE_LABEL: "queue"} | ({"app": "app"} if isinstance(workload, Server) else {})
+        taken = workload.set_labels
         for label in taken.keys() & workload.labels.keys():
             cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
             yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
@@ -190,11 +171,7 @@ def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
 
 def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
     """Models and datasets are ids on Hugging Face, not URLs."""
-    ids: list[tuple[Workload, str, str]] = [
-        (server, "model", server.model) for server in settings.serving if isinstance(server, GpuServer)
-    ]
-    ids += [(job, "baseModel", job.base_model) for job in fine_tunes(settings)]
-    ids += [(job, "dataset.name", job.dataset.name) for job in fine_tunes(settings)]
+    ids = [(workload, key, name) for workload in workloads(settings) for key, name in workload.hub_ids.items()]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
             cause = f'"{name}" is not an id on Hugging Face. The download would fail'
