@@ -22,10 +22,11 @@ MAY_IMPORT = {
     "policy": {"catalog", "resources", "settings"},
     "ops": {"catalog", "resources", "settings"},
     "report": {"catalog", "ops", "resources", "settings"},
-    "examples": {"gke_ai_outputs"},
+    # Programs of users: Python programs that compose components, and a program of another team.
+    "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},
     # Writes pages and pictures from the product, and runs examples with the recorder of the tests.
-    "docs": {"catalog", "gke_ai_outputs", "ops", "package", "policy", "report", "settings", "tests"},
+    "docs": {"catalog", "components", "gke_ai_outputs", "ops", "package", "policy", "report", "settings", "tests"},
 }
 # The tests may import everything, and nothing of the product imports them.
 FILES = {file: file.relative_to(ROOT).parts[0].removesuffix(".py") for file in tracked("**/*.py")}

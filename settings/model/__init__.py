@@ -21,7 +21,8 @@ from settings.model.compute_classes import ClassCapacity, ClassFlexStart, Comput
 from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
-from settings.model.serving import AnyServer, GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
+from settings.model.server import ModelShape, ScratchVolume, Server
+from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
 from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
 
