@@ -65,7 +65,7 @@ def made(project: Project) -> list[str]:
     return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
 
 
-def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -> None:
+def test_mandatory_violation_stops_an_up_and_nothing_is_created(project: Project) -> None:
     status, output = up(project, **{"sample:policies": "mandatory"})
     assert status != 0
     assert NOT_UNIFORM in output
@@ -86,7 +86,7 @@ def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -
     assert len(made(project)) == 1
 
 
-def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
+def test_advisory_violation_is_reported_and_stops_nothing(project: Project) -> None:
     unused = {"policy": OPEN, "resource": "Bucket other", "reason": "none"}
     status, output = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
     assert status == 0, output
@@ -101,9 +101,7 @@ def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
 
 
 @pytest.mark.parametrize("level", ["mandatory", "advisory"])
-def test_make_up_asks_the_policies_first_where_they_are_mandatory(
-    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_make_up_runs_mandatory_policies_first(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments_seen: list[str] = []
 
     def refuse(_: Stack, *arguments: str, **_more: object) -> subprocess.CompletedProcess[str]:

@@ -84,14 +84,12 @@ def violated(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> dict[
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 @pytest.mark.parametrize("path", LEFT_OPEN)
-def test_configuration_leaves_open_what_it_is_known_to_and_no_more(
-    path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configuration_has_only_its_known_violations(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     violations = violated(path, preview, monkeypatch)
     assert set(violations) == LEFT_OPEN[path], {name: violations[name] for name in set(violations) - LEFT_OPEN[path]}
 
 
-def test_every_environment_and_example_is_asked_about() -> None:
+def test_every_environment_and_example_is_covered() -> None:
     assert {str(file.relative_to(repository.ROOT)) for file in repository.configurations()} == set(LEFT_OPEN)
 
 

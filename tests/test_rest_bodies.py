@@ -40,7 +40,7 @@ def cloud_requests(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Res
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
+def test_the_program_sends_google_the_request_of_the_tutorials_commands(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]

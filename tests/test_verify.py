@@ -584,7 +584,7 @@ def test_server_that_loads_its_model_is_not_seen_yet() -> None:
         (KUEUE_JOB, Answer(403, {}, "jobs is forbidden"), "webhook"),
     ],
 )
-def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
+def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
     cluster = prod()
     cluster.answers[request_] = answer
     (unchecked,) = [check for check in cluster.checks() if check.state == UNCHECKED]
@@ -593,7 +593,7 @@ def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str
     assert shown(cluster.checks(), FAIL) == []
 
 
-def test_jobset_is_asked_by_a_jobset() -> None:
+def test_webhook_of_jobset_gets_a_jobset() -> None:
     stack = recorded(resources_of("multislice-training"))
     from ops.verify.live import probes
 
@@ -615,7 +615,7 @@ def test_durations_are_measured() -> None:
     }
 
 
-def test_least_allocatable_and_most_daemon_requests_of_a_kind_of_node_are_measured() -> None:
+def test_minimum_allocatable_and_maximum_daemon_requests_of_a_node_type_are_measured() -> None:
     cluster = prod()
     second = copy.deepcopy(cluster.node)
     second["metadata"]["name"] = "l4-2"
@@ -627,7 +627,7 @@ def test_least_allocatable_and_most_daemon_requests_of_a_kind_of_node_are_measur
     assert (figures.disk_size_gb, figures.gke_version) == (200, VERSION)
 
 
-def test_what_was_measured_is_what_the_next_comparison_relies_on() -> None:
+def test_next_comparison_relies_on_the_measured_figures() -> None:
     cluster = prod()
     allocatable("cpu", "22")(cluster)
     daemon_requests(cluster)
@@ -669,7 +669,7 @@ def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
         assert "c2VjcmV0LXZhbHVl" not in text, "the value of a Secret"
 
 
-def test_later_run_keeps_what_it_did_not_see() -> None:
+def test_later_run_keeps_earlier_figures() -> None:
     def figures(machine_type: str, cpu: str) -> NodeFigures:
         return NodeFigures(
             machine_type=machine_type, allocatable={"cpu": cpu}, nodes=1, measured_on=TODAY, gke_version="v1"

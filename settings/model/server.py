@@ -240,8 +240,10 @@ class Server(Workload):
 
 
 def is_flag(name: str) -> bool:
+    """Whether a name of a setting is a command-line flag, not an environment variable."""
     return name.startswith("-")
 
 
 def yaml_key(section: type[Section], key: str) -> str:
+    """Returns a key as written in YAML."""
     return section.model_fields[key].alias or key
