@@ -1,4 +1,4 @@
-"""What scales a JetStream server: HPA's arithmetic, names through each adapter, objects and the order they come in."""
+"""Autoscaling of a JetStream server: the HPA's arithmetic, metric names in each adapter, objects and their order."""
 
 from __future__ import annotations
 

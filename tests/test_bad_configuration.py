@@ -1290,7 +1290,7 @@ MISTAKES = [
 
 
 def is_reported_alone(mistake: Mistake, values: Configuration) -> None:
-    """Makes the mistake in good values: it is the one problem found, with its path, its cause and its remedy."""
+    """Asserts that the mistake is the only problem, and has its path, cause and remedy."""
     mistake.change(values)
     problems = problems_of(values)
     assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))

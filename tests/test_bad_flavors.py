@@ -19,7 +19,7 @@ FLAVOR = "queues.flavors.0"
 
 
 def good() -> Configuration:
-    """Servers and runs on L4 GPUs of an Autopilot cluster, under a flavor that says so; nothing is wrong."""
+    """A valid stack with servers and runs on L4 GPUs of an Autopilot cluster, under a flavor of L4."""
     values = on_autopilot()
     values["queues"]["flavors"][0]["accelerator"] = "nvidia-l4"
     return values

@@ -1,4 +1,4 @@
-"""Mistakes in what cluster queues lend and borrow: each is found, alone, at its path, with its cause and a remedy."""
+"""Mistakes in borrowing and lending limits: each is reported alone, with path, cause and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that Google does not offer as asked, or that need what this program does not make: each is found, alone."""
+"""Machines in modes that Google does not offer, or that need more than this program creates: each is reported alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def good() -> Configuration:
 
 
 def run(**keys: object) -> dict[str, object]:
-    """A fine-tuning run on the eight-GPU machine, one pod of eight GPUs unless `keys` says otherwise."""
+    """A fine-tuning run on the eight-GPU machine. Default: one pod with eight GPUs."""
     return {
         "name": "finetune",
         "pool": "b200",

@@ -25,7 +25,7 @@ QUOTA = "queues.clusterQueues.0.flavors.0.quota"
 
 
 def slices() -> Configuration:
-    """Three slices shared by three runs that together want more than there is, and a Job on a slice by itself."""
+    """Three slices for three runs that together need more, and a Job on a separate slice."""
     pool = {**V5E, **OF_4_CHIPS, "zones": ["us-west4-a"]}
     run = {"kind": "multislice", "namespace": "team", "queue": "lq", "pools": ["one", "two", "three"]}
     return {
@@ -83,7 +83,7 @@ def growing() -> Configuration:
 
 
 def on_autopilot() -> Configuration:
-    """The same where Google makes the nodes."""
+    """The same on an Autopilot cluster, where GKE creates the nodes."""
     values = slices()
     values["cluster"] = {"mode": "autopilot", "location": "us-west4"}
     del values["tpuPools"]

@@ -483,7 +483,7 @@ def test_pools_of_gpus_and_of_tpus_go_together() -> None:
 
 @pytest.mark.parametrize("mode", ["flexStart", "queuedFlexStart"])
 def test_flex_start_of_tpu7x_is_left_to_google(mode: str) -> None:
-    """Google names no zones of it: https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111"""
+    """Google documents no zones for it: https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111"""
     values = ironwood()
     values["tpuPools"][0]["capacity"] = {"mode": mode}
     assert problems_of(values) == []

@@ -1,4 +1,4 @@
-"""The calibration file: what is wrong with one is a problem with its path, and plans rest on what it holds."""
+"""Mistakes of a calibration file have a path, and plans use its figures."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:
 def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted_one(
     disk_gb: int, reserved_gi: int
 ) -> None:
-    """Reserved: the least of 50 %, 6 GiB + 35 % and 100 GiB of the disk; evicted: 10 % of what the file system has."""
+    """Reserved: the minimum of 50 %, 6 GiB + 35 % and 100 GiB of the disk. Evicted: 10 % of the file system."""
     shape = shape_of("e2-standard-4", disk_gb=disk_gb)
     have, free = (parse_quantity(amounts["ephemeral-storage"]) for amounts in (capacity_of(shape), allocatable(shape)))
     assert have < disk_gb * GI
@@ -234,10 +234,8 @@ def test_memory_of_a_small_node_is_that_of_googles_example() -> None:
 
 
 def autoscalers_estimate(memory: float) -> float:
-    """What Cluster Autoscaler takes off a node's memory for the kernel, in bytes.
-
-    https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go
-    """
+    """Memory that Cluster Autoscaler deducts for the kernel, in bytes.
+    https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go"""
     low = 8 * MI if memory <= 8 * GI else 0
     return memory / 64 + (16 + 64) * MI + low + min(0.00175 * memory, 248 * MI)
 

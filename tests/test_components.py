@@ -1,4 +1,4 @@
-"""What each component creates from its arguments, what it omits, and what it refuses."""
+"""Each component: the resources that it creates, the fields that it omits, and the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_component_type_is_the_token_of_the_package(build: Build) -> None:
 def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What `settings.load` read, or what a Python program builds."""
+    """The sections of a stack, as `settings.load` reads them or as a Python program builds them."""
     loaded = load(
         {"serving": [{"name": "s", "engine": "vllm", "model": "m", "gpus": 2, "accelerator": "nvidia-l4"}]}, PROJECT
     )

@@ -1,4 +1,5 @@
-"""`make doctor` on recorded answers, written after Google's reference: all good, and each thing missing in turn."""
+"""`make doctor` on recorded answers in the form of Google's reference: a complete project, and each missing
+requirement."""
 
 from __future__ import annotations
 
@@ -232,7 +233,7 @@ def channel(name: str, version: str) -> Change:
 
 
 class Lack(NamedTuple):
-    """One thing that is missing: what is answered then, and the one finding that must follow."""
+    """A missing requirement: the changed answers, and the only finding."""
 
     id: str
     change: Change

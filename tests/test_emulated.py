@@ -1,4 +1,4 @@
-"""The commands on one stack of the emulator: copies of configurations, and what is asked of the emulator."""
+"""The commands on one stack of the emulator: copies of configurations, and calls of the emulator's commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ops.stack import Stack, Stop
 
 @pytest.fixture(autouse=True)
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands that are asked of the emulator, which has nothing; it answers in this process."""
+    """Records the calls of the emulator's commands, and answers as an emulator without resources."""
     commands: list[str] = []
 
     def answer(verb: str, file: str) -> str:

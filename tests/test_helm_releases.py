@@ -1,4 +1,4 @@
-"""What `recover` does about a Helm release that a killed update left pending, failed, half removed or unrecorded."""
+"""`recover` repairs Helm releases that a killed update left pending, failed, partly deleted or unrecorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues of a cohort lend each other: how much a queue may ever use, and what Kueue is told of it."""
+"""Cohorts: how much quota a queue can use, and the limits of the ClusterQueue."""
 
 from __future__ import annotations
 

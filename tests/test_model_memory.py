@@ -1,4 +1,4 @@
-"""Whether a model fits its accelerators: figures worked by hand, what is refused, and what is not checked."""
+"""Whether a model fits its accelerators: figures computed by hand, refused models, and unchecked models."""
 
 from __future__ import annotations
 

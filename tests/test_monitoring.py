@@ -1,4 +1,4 @@
-"""Dashboards and alerts: what Google accepts, what they show, and when an alert fires in a real Prometheus."""
+"""Dashboards and alerts: Google accepts them, and alerts fire in a real Prometheus."""
 
 from __future__ import annotations
 

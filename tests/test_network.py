@@ -365,7 +365,7 @@ def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 def test_stack_of_an_earlier_release_stays_as_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A property that replaces a cluster is never stated for a key that nobody set; off forms change in place at most:
+    """The program never states a property that replaces a cluster, unless its key is set. Off forms change in place:
     see tests/test_changes_of_settings.py."""
     record = recorded(path, monkeypatch, {})
     new = {

@@ -1,4 +1,4 @@
-"""Status, recover and down on recorded objects: what would mislead a person, or lose something."""
+"""Status, recover and down on recorded objects."""
 
 from __future__ import annotations
 

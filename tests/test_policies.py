@@ -1,4 +1,4 @@
-"""Each policy on what it must let pass and on what it must find; then waivers, levels and what rules must not see."""
+"""Each policy on valid stacks and on violations; then waivers, levels and hidden values."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def k8s(kind: str, name: str = "x", namespace: str | None = "llm", **props: Any)
 
 
 def container(**more: Any) -> dict[str, Any]:
-    """A container with which nothing is wrong."""
+    """A container without a violation."""
     amounts = {"cpu": "1", "memory": "1Gi"}
     resources = {"requests": amounts, "limits": amounts}
     return {"name": "main", "image": "example.com/server:1.2", "resources": resources, "readinessProbe": {}, **more}
 
 
 def asking(**resources: str) -> dict[str, Any]:
-    """A container that asks for these on top."""
+    """A container with these additional requests."""
     base = container()["resources"]["limits"]
     return container(resources={"limits": {**base, **resources}})
 
@@ -161,7 +161,7 @@ COMPUTE_CLASS = k8s("ComputeClass", "cheap", None, spec={})
 
 # ------------------------------------------------------------------------------------------------- what policies say
 class Case(NamedTuple):
-    """A stack, and what a policy finds in it: parts of its messages, none for a stack that it lets pass."""
+    """A stack, and parts of the messages of a policy about it; no parts if the policy passes."""
 
     policy: str
     name: str
@@ -784,7 +784,9 @@ def test_configuration_decides_whether_a_violation_stops_a_deployment(stated: st
         ({}, None),
     ],
 )
-def test_invalid_configuration_of_the_pack_counts_as_mandatory_and_waives_nothing(stated: dict[str, Any], message: str | None) -> None:
+def test_invalid_configuration_of_the_pack_is_mandatory_and_waives_nothing(
+    stated: dict[str, Any], message: str | None
+) -> None:
     context = Context()
     context.read("a", stated, [])
     assert context.waivers == ()

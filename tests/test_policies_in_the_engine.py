@@ -1,5 +1,5 @@
-"""The policy pack under the real engine, on a program that is not this one's: what is mandatory stops an `up` before
-anything is made, what is advisory is told, and what is waived is told with its reason."""
+"""The policy pack under the real engine, on a program of another project: mandatory violations stop an `up` before
+anything is created, advisory ones are reported, and waivers are listed with their reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def up(project: Project, **config: Any) -> tuple[int, str]:
 
 
 def made(project: Project) -> list[str]:
-    """Identities of what there is in the emulated cloud."""
+    """Identities of the resources in the emulated cloud."""
     return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
 
 

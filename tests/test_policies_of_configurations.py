@@ -1,4 +1,4 @@
-"""What the policies say of each environment and example: prod nothing, the others what they leave open and why."""
+"""Violations of each environment and example: prod has none, the others have known ones with a reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEFT_OPEN: dict[str, set[str]] = {
 
 
 def resources(record: Record) -> list[Resource]:
-    """What a program registered, as the policies see it."""
+    """The registered resources, as policies see them."""
     return [
         Resource(
             resource.urn,

@@ -115,7 +115,7 @@ class Nodes:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The messages that a drain logs. It takes no time here."""
+    """The messages that a drain logs, with a fake clock."""
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)

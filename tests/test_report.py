@@ -1,4 +1,4 @@
-"""The page for reviewers: what it says of recorded previews, and that it says the same twice, and no secret."""
+"""The page for reviewers, from recorded previews: its contents, the same on each run, and without secrets."""
 
 from __future__ import annotations
 
@@ -410,7 +410,7 @@ MACHINE = Difference("nodeConfig.machineType", "a", "b", replaces=True)
 
 
 def messages(*changes: Change) -> list[str]:
-    """What a plan of these changes interrupts, of a stack with a pool, a server and a run."""
+    """The interruptions of these changes, in a stack with a pool, a server and a run."""
     before = {resource.urn: resource for resource in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
     after = {**before, **{change.after.urn: change.after for change in changes if change.after}}
     return [interruption.text for interruption in interruptions(Plan("dev", before, after, changes))]

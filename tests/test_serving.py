@@ -1,4 +1,4 @@
-"""What the servers of every engine, compute classes and the default namespace register."""
+"""The resources of every engine's servers, of compute classes and of the default namespace."""
 
 from __future__ import annotations
 

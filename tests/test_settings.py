@@ -1,4 +1,4 @@
-"""What follows from good settings: selectors, labels, quotas, names; and that reading never stumbles."""
+"""Selectors, labels, quotas and names of valid settings; and reading never fails with an exception of Python."""
 
 from __future__ import annotations
 

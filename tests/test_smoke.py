@@ -27,7 +27,7 @@ COMPLETION = {"choices": [{"text": "Jupiter, of hydrogen."}], "usage": {"complet
 
 @dataclass
 class Cluster:
-    """An API server with one Deployment and what stands behind its Service."""
+    """An API server with one Deployment, and the servers behind its Service."""
 
     answer: Callable[[dict[str, Any]], Answer] = lambda _: (200, COMPLETION)
     replicas: int = 1
@@ -41,7 +41,7 @@ class Cluster:
         self.lock = threading.Lock()
 
     def respond(self, method: str, path: str, body: dict[str, Any], credential: str | None) -> Answer:
-        """What an API server would say."""
+        """Answers as an API server does."""
         assert credential == f"Bearer {CREDENTIAL}"
         if path.startswith("/apis/apps/v1/namespaces/llm/deployments"):
             spec = {"replicas": self.replicas, "selector": {"matchLabels": {"app": "gemma"}}}
@@ -63,13 +63,13 @@ class Cluster:
 
 
 class Server(ThreadingHTTPServer):
-    """Takes a burst at once."""
+    """Accepts a burst at once."""
 
     request_queue_size = 200
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: a client that waits no longer hangs up."""
+        """Logs nothing if a client hangs up after its timeout."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def serving(cluster: Cluster) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Deployed(Stack):
-    """A stack that is up, in a cluster at an address."""
+    """A deployed stack whose cluster has this address."""
 
     address: str = ""
     servers: tuple[dict[str, Any], ...] = ()
@@ -132,7 +132,7 @@ def output(engine: str | None = "tgi") -> dict[str, Any]:
 
 
 def run(cluster: Cluster, capsys: pytest.CaptureFixture[str], engine: str | None = "tgi") -> tuple[int, str]:
-    """The exit code and the output of a check; the credential is never in it."""
+    """The exit code and the output of a check. Asserts that the output does not contain the credential."""
     with serving(cluster) as address:
         code = smoke.smoke(Deployed("dev", address=address, servers=(output(engine),)))
     captured = capsys.readouterr()

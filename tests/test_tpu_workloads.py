@@ -1,4 +1,4 @@
-"""Batch Jobs and Multislice runs: where their pods go, what makes a run one, and what queued provisioning adds."""
+"""Batch Jobs and Multislice runs: where their pods run, how slices form one run, and queued provisioning."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_disruption_of_a_pod_is_no_failure_of_its_job(hosts: int, build: Build) 
 
 
 def test_job_of_a_fixed_name_stays_as_an_earlier_version_created_it(build: Build) -> None:
-    """It can't be changed, so that any difference would be an error at the first up after an upgrade."""
+    """The spec of a Job is immutable, so any difference would fail the first `up` after an upgrade."""
     single_host = build(TpuBatchJob, JOB, hosts=1, fixed_name=True).one("Job").inputs["spec"]
     assert single_host.keys() == {"template"}
     assert single_host["template"]["spec"]["restartPolicy"] == "OnFailure"
@@ -300,7 +300,7 @@ def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build)
 
 
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
-    """Counted by the Jobs of its replicated Job, each slice would be the only one of a run of its own."""
+    """Without the slice count of the run, each slice would be a run of its own."""
     built = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
     name = built.one("JobSet").object_name
     for index in (0, 1):

@@ -1,4 +1,4 @@
-"""TPU slices: what the catalog says of them, the pools that are built of them, and what Google gets to see."""
+"""TPU slices: the catalog, the pools of slices, and the requests to Google."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL_3D = ["2x2x2", "2x2x4", "2x4x4"]
 
 
 class Row(NamedTuple):
-    """A machine of Google's tables, with the slices that it makes alone and together with others of its kind."""
+    """A machine type of Google's tables, with its single-host slice and its multi-host slices."""
 
     version: str
     accelerator: str
@@ -185,7 +185,7 @@ def stack_of(*pools: dict[str, Any], zone: str = "us-east5-b") -> dict[str, Any]
 
 
 def pool_of(candidate: Slice) -> dict[str, Any]:
-    """The least that a configuration says of a pool of that slice."""
+    """The minimal configuration of a pool with this slice."""
     pool: dict[str, Any] = {
         "version": candidate.version,
         "topology": candidate.topology,
@@ -220,7 +220,7 @@ def refused(pool: dict[str, Any], zone: str = "us-east5-b") -> Problem:
 
 
 def near_misses(version: str) -> list[str]:
-    """Topologies that look like those of the version and are none."""
+    """Topologies that look like those of the version and are not."""
     sides = [1, 2, 4, 8, 12, 16] if version in THREE_SIDES else [1, 2, 3, 4, 8, 16, 32]
     legal = {candidate.topology for candidate in slices(version)}
     several = product(sides, repeat=3 if version in THREE_SIDES else 2)
@@ -313,7 +313,7 @@ Build = Callable[..., Registration]
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Build:
-    """Builds one pool and gives what was registered of it."""
+    """Builds one pool and returns its registration."""
 
     def run(component: Any, version: str, topology: str, **more: Any) -> Registration:
         args = {**BASE, "version": version, "topology": topology, "zones": ["us-east5-b"], **more}
@@ -323,14 +323,14 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 
 
 def problems_at_google(pool: Registration, location: str) -> list[tuple[str, str]]:
-    """What the emulator, in Google's words, has against a pool."""
+    """The emulator's errors about a pool, in Google's words."""
     inputs = sent(pool)
     body = rest.node_pool(inputs)
     return body.problems("node_pool") + list(rules.node_pool(inputs, body.content, location))
 
 
 def sent(pool: Registration) -> dict[str, Any]:
-    """The inputs as the engine hands them to a plugin."""
+    """The inputs as the engine passes them to a plugin."""
     inputs: dict[str, Any] = decode(encode(pool.inputs))
     return inputs
 

@@ -1,4 +1,4 @@
-"""Verify on recorded answers of a cluster: all as the stack relies on, and each kind of difference planted in turn."""
+"""`verify` on recorded answers of a cluster: one that fits the stack, and each kind of difference."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ Object = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """A recorded stack, and what its cluster answers: by request, a body, or a code other than 200."""
+    """A recorded stack, and the answers of its cluster by request: a body, or a code other than 200."""
 
     resources: list[Object]
     answers: dict[str, Any]
     refused_rights: frozenset[str] = frozenset()
 
     def ask(self, request: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """The recorded answer; a request that has none is a failure."""
+        """Returns the recorded answer. A request without one fails the test."""
         if request == f"POST {REVIEWS}":
             assert body
             resource = body["spec"]["resourceAttributes"]["resource"]
@@ -74,12 +74,12 @@ class Cluster:
         return self.objects("/api/v1/pods")[0]
 
     def checks(self, measured: Calibration | None = None) -> list[Check]:
-        """Every claim, compared."""
+        """Checks every claim."""
         stack = recorded(self.resources)
         return Verification(stack, take(stack, self.ask), measured or Calibration()).checks()
 
     def measured(self) -> Calibration:
-        """What is measured on the cluster."""
+        """Measures the cluster."""
         stack = recorded(self.resources)
         return measure(stack, take(stack, self.ask), self.resources, TODAY)
 
@@ -91,7 +91,7 @@ def resources_of(name: str) -> list[Object]:
 
 
 def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
-    """A node as the API gives it, of the size that the catalog says, ready after 95 seconds."""
+    """A node in the form of the API, with the size of the catalog, ready after 95 seconds."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
     sizes = Calibration().allocatable(shape)
     return {
@@ -284,7 +284,7 @@ def flex_start() -> Cluster:
 
 
 def compute_class() -> Cluster:
-    """A cluster with a compute class that has brought a Spot node."""
+    """A cluster with a compute class that created a Spot node."""
     resources = resources_of("cost-optimized-serving")
     labels = {
         "cloud.google.com/compute-class": "dws-model-inference-class",
@@ -341,7 +341,7 @@ def test_every_kind_of_claim_is_compared() -> None:
 # ---------------------------------------------------------------------------------------------------------- differences
 @dataclass(frozen=True)
 class Difference:
-    """One difference planted in a cluster: its name, where, what is planted, the claim that fails, and both values."""
+    """A difference in a cluster: its name, its cluster, the change, the claim that fails, and both values."""
 
     name: str
     cluster: Callable[[], Cluster]

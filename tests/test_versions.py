@@ -1,4 +1,4 @@
-"""Versions of Kueue and JobSet that a configuration holds, and what an upgrade of JobSet leaves to be done."""
+"""Pinned versions of Kueue and JobSet, and the upgrade of JobSet's CRD."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_version_is_the_one_that_upgrades_lead_to() -> None:
 
 
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
-    """Of each chart its version, and the tag of its manager's image."""
+    """The version of each chart, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
     values: dict[str, Any] = {release.name: release.inputs["values"] for release in releases}
     tags = {

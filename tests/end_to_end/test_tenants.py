@@ -233,13 +233,13 @@ def shared() -> Iterator[Emulator]:
 
 @pytest.fixture(scope="module")
 def team_a(shared: Emulator) -> Credential:
-    """What team A has."""
+    """The objects of team A."""
     return Credential(shared, "team-a")
 
 
 @pytest.fixture(scope="module")
 def team_b(shared: Emulator) -> Credential:
-    """What team B has."""
+    """The objects of team B."""
     return Credential(shared, "team-b")
 
 
@@ -257,7 +257,7 @@ def pods_of(team: Credential, label: str) -> list[Object]:
 
 
 def running(team: Credential, label: str) -> bool:
-    """Whether there are pods and all of them run."""
+    """Whether at least one pod exists and all run."""
     phases = [pod["status"].get("phase") for pod in pods_of(team, label)]
     return bool(phases) and set(phases) == {"Running"}
 
