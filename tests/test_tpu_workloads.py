@@ -300,7 +300,7 @@ def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build)
 
 
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
-    """Without the slice count of the run, each slice would be a run of its own."""
+    """The variables count all slices of the JobSet. Counted by replicated Job, each slice would be a run by itself."""
     built = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
     name = built.one("JobSet").object_name
     for index in (0, 1):
