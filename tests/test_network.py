@@ -267,20 +267,20 @@ def test_existing_cluster_without_network_policy_is_refused_before_anything_is_c
 
 
 @pytest.mark.parametrize(
-    ("attribute", "lacking", "told"),
+    ("attribute", "lacking", "message"),
     [
         ("workload_pool", "", r"has no Workload Identity.*--workload-pool=.*svc\.id\.goog"),
         ("fuse", False, r"has no Cloud Storage FUSE driver.*--update-addons=GcsFuseCsiDriver=ENABLED"),
     ],
 )
 def test_existing_cluster_without_a_feature_for_pods_is_refused_before_anything_is_created(
-    attribute: str, lacking: object, told: str, monkeypatch: pytest.MonkeyPatch
+    attribute: str, lacking: object, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configuration(STANDARD)
     config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     run_program(config, True, monkeypatch)
     monkeypatch.setattr(Mocks, attribute, lacking)
-    with pytest.raises(pulumi.RunError, match=told):
+    with pytest.raises(pulumi.RunError, match=message):
         run_program(config, True, monkeypatch)
 
 
@@ -339,7 +339,7 @@ def test_apis_are_not_enabled_by_default() -> None:
     assert [service for service in record.resources.values() if service.type == "gcp:projects/service:Service"] == []
 
 
-def test_stack_needs_the_apis_of_what_it_has_and_no_others() -> None:
+def test_stack_needs_only_the_apis_of_its_resources() -> None:
     smallest_stack = settings_of(STANDARD, buckets=[], training=[])
     assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(plan.apis(smallest_stack))
     assert apis.STORAGE in plan.apis(settings_of(STANDARD))
@@ -361,7 +361,7 @@ def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 def test_stack_of_an_earlier_release_stays_as_it_is(path: str) -> None:
-    """A property that replaces a cluster is never stated for a key that nobody set; off forms change in place at most:
+    """The program never states a property that replaces a cluster, unless its key is set. Off forms change in place:
     see tests/test_changes_of_settings.py."""
     record = recorded(path, {})
     new = {
@@ -485,7 +485,7 @@ def test_a_pool_of_an_existing_zonal_cluster_states_the_cluster_s_own_zone(monke
     # https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing_secondary_range_pods
     [("10.4.0.0/14", False, 1024), ("10.4.0.0/21", False, 8), ("10.4.0.0/24", False, 1), ("10.4.0.0/21", True, 32)],
 )
-def test_range_for_pods_holds_as_many_nodes_as_google_says(cidr: str, autopilot: bool, nodes: int) -> None:
+def test_range_for_pods_has_the_number_of_nodes_that_google_documents(cidr: str, autopilot: bool, nodes: int) -> None:
     assert nodes_by_pods(cidr, autopilot) == nodes
 
 

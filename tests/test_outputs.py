@@ -379,7 +379,7 @@ def test_one_of_several_queues_must_be_named() -> None:
     assert seen(lambda dev: dev.queue("llm", "other").local_queue, several)[0] == "other"
 
 
-def test_secret_output_stays_secret_and_makes_no_other_one_secret() -> None:
+def test_secret_output_stays_secret_and_no_other_becomes_secret() -> None:
     outputs = {**NEW, "theirs": TOKEN}
     assert seen(lambda dev: dev.kubeconfig, outputs, ("kubeconfig", "theirs"))[2]
     assert seen(lambda dev: dev.queue("llm").local_queue, outputs, ("kubeconfig", "theirs")) == ("team", True, False)

@@ -1,4 +1,4 @@
-"""What the policies say of each environment and example: prod nothing, the others what they leave open and why."""
+"""Violations of each environment and example: prod has none, the others have known ones with a reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEFT_OPEN: dict[str, set[str]] = {
 
 
 def resources(record: Record) -> list[Resource]:
-    """What a program registered, as the policies see it."""
+    """The registered resources, as policies see them."""
     return [
         Resource(
             resource.urn,
@@ -84,12 +84,12 @@ def violated(path: str, preview: bool) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 @pytest.mark.parametrize("path", LEFT_OPEN)
-def test_configuration_leaves_open_what_it_is_known_to_and_no_more(path: str, preview: bool) -> None:
+def test_configuration_has_only_its_known_violations(path: str, preview: bool) -> None:
     violations = violated(path, preview)
     assert set(violations) == LEFT_OPEN[path], {name: violations[name] for name in set(violations) - LEFT_OPEN[path]}
 
 
-def test_every_environment_and_example_is_asked_about() -> None:
+def test_every_environment_and_example_is_covered() -> None:
     assert {str(file.relative_to(repository.ROOT)) for file in repository.configurations()} == set(LEFT_OPEN)
 
 

@@ -216,7 +216,7 @@ def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pyte
         assert part in message
 
 
-def test_missing_token_names_both_ways_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_token_names_both_ways_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused(configuration(STANDARD), monkeypatch, token=None)
     assert "gke-ai:hfToken" in message
     assert "HF_TOKEN" in message

@@ -21,7 +21,7 @@ CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
 
 
 def includes(whole: Any, part: Any) -> bool:
-    """Whether all of `part` is in `whole`, which may say more."""
+    """Whether `whole` contains everything in `part`."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(name in whole and includes(whole[name], part[name]) for name in part)
     if isinstance(part, list):
@@ -30,7 +30,7 @@ def includes(whole: Any, part: Any) -> bool:
 
 
 def cloud_requests(path: str) -> list[tuple[Resource, str, dict[str, Any]]]:
-    """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
+    """Each cloud resource of a configuration: its class in the emulator, its name and its inputs."""
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     return [
         (RESOURCES[resource.type](cloud), resource.object_name, decode(encode(resource.inputs)))
@@ -40,7 +40,7 @@ def cloud_requests(path: str) -> list[tuple[Resource, str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(path: str) -> None:
+def test_the_program_sends_google_the_request_of_the_tutorials_commands(path: str) -> None:
     expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
     requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path)]
     bodies = {name: body.content for name, body in requests if body is not None}

@@ -52,7 +52,7 @@ def checks(record: Record) -> list[dict[str, Any]]:
         ("workload", "service account"),
     ],
 )
-def test_a_refusal_says_what_to_write_instead(named: str, expected: str, build: Build) -> None:
+def test_a_refusal_has_a_remedy(named: str, expected: str, build: Build) -> None:
     (check,) = (
         check for check in checks(build(Tenant, TENANT)) if re.search(rf"(set|to|mount) {named}\b", check["message"])
     )
@@ -76,7 +76,7 @@ def test_a_tenant_without_grants_gets_none(build: Build) -> None:
     assert "because it has none" in "".join(check["message"] for check in checks(record))
 
 
-def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_not_judge(build: Build) -> None:
+def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Build) -> None:
     record = build(Tenant, TENANT)
     spec = record.one("ValidatingAdmissionPolicy").inputs["spec"]
     assert spec["failurePolicy"] == "Fail"
@@ -264,7 +264,7 @@ def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> Non
 # --- what follows from settings ---------------------------------------------------------------------------------------
 
 
-def test_what_a_pod_gets_that_names_no_priority_is_not_refused() -> None:
+def test_pod_without_a_priority_class_is_not_refused() -> None:
     values = good()
     values["queues"]["priorityClasses"].append({"name": "usual", "value": 1, "globalDefault": True})
     stack = load(values, PROJECT)
