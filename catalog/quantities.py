@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -19,6 +20,7 @@ _QUANTITY = re.compile(
 KI, MI, GI = 2**10, 2**20, 2**30
 
 
+@lru_cache(4096)
 def parse_quantity(text: str) -> Fraction:
     """Returns the exact value of a quantity in its base unit (cores, bytes, pieces).
 

@@ -1,4 +1,4 @@
-"""What the servers of every engine, compute classes and the default namespace register."""
+"""The resources of every engine's servers, of compute classes and of the default namespace."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_priority_without_gpus_states_none(build: Any) -> None:
     assert built.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
 
 
-def test_what_happens_without_capacity_is_always_written(build: Any) -> None:
+def test_when_unsatisfiable_is_always_set(build: Any) -> None:
     values = {"name": "cheap", "priorities": [{"machine_type": "g2-standard-24", "driver": "latest"}]}
     spec = build(ComputeClass, values).one("ComputeClass", "cheap").inputs["spec"]
     assert spec["whenUnsatisfiable"] == "DoNotScaleUp"
@@ -370,7 +370,7 @@ def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, mo
         assert built.outputs["namespaces"] == ["default"]
 
 
-def test_namespace_default_alone_is_there_already(build: Any) -> None:
+def test_only_namespace_default_exists_already(build: Any) -> None:
     assert not build(WorkloadNamespace, {"name": "default"}).all("Namespace")
     assert build(WorkloadNamespace, {"name": "llm"}).one("Namespace").object_name == "llm"
 

@@ -1,15 +1,14 @@
-"""GPU and TPU node pools, their capacity modes, and TPU slices."""
+"""GPU and TPU node pools, and TPU slices."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES
 from catalog.machines import machine
 from catalog.nodes import (
     GKE_ACCELERATOR,
@@ -23,6 +22,7 @@ from catalog.nodes import (
 from catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from catalog.zones import node_zones
 from settings.model.base import GkeName, Labels, Section
+from settings.model.capacity import Capacity, OnDemand
 from settings.model.cluster import Cluster
 
 
@@ -33,84 +33,6 @@ class Autoscaling(Section):
 
     min_nodes: int = Field(default=0, ge=0, description="Minimum number of nodes, in all zones together.")
     max_nodes: int = Field(ge=1, description="Maximum number of nodes, in all zones together.")
-
-
-class CapacityMode(Section):
-    """Base of the capacity modes."""
-
-    @property
-    def queued_seconds(self) -> int | None:
-        """Maximum lifetime of a node with queued provisioning, in seconds; None for other modes."""
-        return None
-
-    @property
-    def reservation_name(self) -> str | None:
-        """Name of the reservation; None for other modes."""
-        return None
-
-
-class OnDemand(CapacityMode):
-    """Standard capacity: nodes stay until they are deleted."""
-
-    noun: ClassVar[str] = "onDemand capacity"
-
-    mode: Literal["onDemand"] = Field(default="onDemand", description="Standard capacity.")
-
-
-class Spot(CapacityMode):
-    """Spot capacity: cheap, and Google takes it back with 30 seconds' notice."""
-
-    noun: ClassVar[str] = "spot capacity"
-
-    mode: Literal["spot"] = Field(description="Spot capacity.")
-
-
-class Reservation(CapacityMode):
-    """Capacity of a reservation."""
-
-    noun: ClassVar[str] = "reservation capacity"
-
-    mode: Literal["reservation"] = Field(description="Capacity of a reservation.")
-    reservation: str = Field(description="Name of the reservation.", examples=["h100-march"])
-
-    @property
-    def reservation_name(self) -> str | None:
-        return self.reservation
-
-
-class FlexStart(CapacityMode):
-    """Flex-start of Dynamic Workload Scheduler: nodes start when capacity is free, for a limited time."""
-
-    noun: ClassVar[str] = "flexStart capacity"
-
-    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
-    max_run_duration_seconds: int = Field(
-        default=MAX_RUN_SECONDS,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds.",
-    )
-
-
-class QueuedFlexStart(CapacityMode):
-    """Flex-start with queued provisioning: all nodes of a request start together, through Kueue."""
-
-    noun: ClassVar[str] = "queuedFlexStart capacity"
-
-    mode: Literal["queuedFlexStart"] = Field(description="Queued provisioning: all nodes of a request start together.")
-    max_run_duration_seconds: int = Field(
-        default=MAX_RUN_SECONDS,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds.",
-    )
-
-    @property
-    def queued_seconds(self) -> int | None:
-        return self.max_run_duration_seconds
-
-
-Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
 
 
 class Pool(Section):
@@ -202,7 +124,7 @@ class Pool(Section):
     @property
     def elastic(self) -> bool:
         """Whether the capacity mode starts nodes from zero, so that only the autoscaler sizes the pool."""
-        return MODES[self.capacity.mode].elastic
+        return self.capacity.elastic
 
     @property
     def grows(self) -> bool:
