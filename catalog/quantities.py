@@ -20,12 +20,16 @@ _QUANTITY = re.compile(
 KI, MI, GI = 2**10, 2**20, 2**30
 
 
-@lru_cache(4096)
 def parse_quantity(text: str) -> Fraction:
     """Returns the exact value of a quantity in its base unit (cores, bytes, pieces).
 
     Raises ValueError, with a message for the user, for text that Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, no text).
     """
+    return _parsed(text)
+
+
+@lru_cache(4096)  # a configuration has few distinct quantities, and its rules read each many times
+def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(
