@@ -7,10 +7,10 @@ NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
 TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
-# Every test that needs no cluster, with the tools that these tests run.
+# Every test that needs no cluster and is not slow, with the tools that these tests run.
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
-	pytest -m "not cluster and not long" -n 2 --dist worksteal --no-header -q
-CODE = __main__.py catalog components composition docs examples/consumer examples/python emulator gke_ai_outputs ops package policy \
+	pytest -m "not cluster and not slow and not long" -n 2 --dist worksteal --no-header -q
+CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator gke_ai_outputs ops package policy \
 	report resources settings tests
 
 .PHONY: setup check coverage up status runs logs remove-run verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
@@ -50,7 +50,7 @@ recover:  ## repair the state after a killed up
 down:  ## delete a stack
 	@$(EMULATOR) down $(PICK)
 # Takes about two minutes.
-check:  ## check formatting, style and types, and run every test that needs no cluster
+check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)

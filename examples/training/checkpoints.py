@@ -37,11 +37,14 @@ WRITERS = "writers"
 FORMAT = 1
 # EX_TEMPFAIL of sysexits.h. The program exits with it after SIGTERM, once the checkpoint is complete: run it again.
 EXIT_SAVED = 75
-CHUNK = 1 << 20
 
 
 class CheckpointError(Exception):
     """A checkpoint can't be saved or restored."""
+
+
+class Unfinished(CheckpointError):
+    """The save of a checkpoint was interrupted: it has no marker, or part of one."""
 
 
 class SecondWriter(CheckpointError):
@@ -86,9 +89,7 @@ class StopSignal:
 class Checkpoints:
     """The checkpoints of one run. Process 0 alone calls the methods that write; every process may write a shard."""
 
-    def __init__(
-        self, directory: Path, keep: int = 2, grace_seconds: float | None = None, resume_from: Path | None = None
-    ) -> None:
+    def __init__(self, directory: Path, keep: int = 2, grace_seconds: int = 0, resume_from: Path | None = None) -> None:
         if keep < 1:
             raise CheckpointError(f"CHECKPOINT_KEEP is {keep}. No checkpoint would be left. Keep at least one.")
         self.directory = directory
@@ -101,16 +102,28 @@ class Checkpoints:
     @classmethod
     def from_environment(cls) -> Checkpoints:
         """The run's checkpoints, as the variables of the container say."""
-        directory = os.environ.get("CHECKPOINT_DIR")
+        directory, resume_from = os.environ.get("CHECKPOINT_DIR"), os.environ.get("CHECKPOINT_RESUME_FROM")
         if not directory:
             raise CheckpointError("CHECKPOINT_DIR is not set. Set it to a directory that only this run uses.")
-        grace, resume_from = os.environ.get("CHECKPOINT_GRACE_SECONDS"), os.environ.get("CHECKPOINT_RESUME_FROM")
-        return cls(
-            Path(directory),
-            int(os.environ.get("CHECKPOINT_KEEP", "2")),
-            float(grace) if grace else None,
-            Path(resume_from) if resume_from else None,
-        )
+        keep, grace = os.environ.get("CHECKPOINT_KEEP") or "2", os.environ.get("CHECKPOINT_GRACE_SECONDS") or "0"
+        for name, value in (("CHECKPOINT_KEEP", keep), ("CHECKPOINT_GRACE_SECONDS", grace)):
+            if not value.isdecimal():
+                raise CheckpointError(f"{name} is {value!r}. Set it to a whole number.")
+        return cls(Path(directory), int(keep), int(grace), Path(resume_from) if resume_from else None)
+
+    def resume(self) -> Checkpoint | None:
+        """Makes this process the writer of the run, and returns the checkpoint to continue from, if there is one."""
+        self.start_writing()
+        newest = self.newest()
+        if newest and newest.folder.parent == self.directory:
+            # Newer ones are damaged. They would count as the newest when old checkpoints are removed.
+            for folder in newest_first(self.directory):
+                if folder == newest.folder:
+                    break
+                self._require_claim()
+                if not is_unfinished(folder):
+                    remove(folder)
+        return newest
 
     def start_writing(self) -> None:
         """Makes this process the writer of the run, and removes what earlier writers left unfinished.
@@ -128,28 +141,31 @@ class Checkpoints:
             if claim != self.claim:
                 remove_file(self.directory / WRITERS / claim)
         for folder in newest_first(self.directory):
-            if writer_of(folder) < self.claim and not is_complete(folder):
+            if writer_of(folder) < self.claim and is_unfinished(folder):
                 remove(folder)
 
     def newest(self) -> Checkpoint | None:
         """The newest complete checkpoint whose contents match its marker, or none for a run that begins.
 
-        A run without one continues from CHECKPOINT_RESUME_FROM, which stays as it is.
+        A run without one continues from CHECKPOINT_RESUME_FROM, which stays as it is. An error of the file system is
+        raised: the restarted run reads again, and falls back on no older checkpoint.
         """
         for directory in filter(None, [self.directory, self.resume_from]):
+            damaged = []
             for folder in newest_first(directory):
                 try:
                     checkpoint = read_marker(folder)
                     verify(checkpoint)
-                except (CheckpointError, OSError) as error:
-                    print(f"{folder} is not complete and is skipped: {error}", file=sys.stderr, flush=True)
+                except CheckpointError as error:
+                    print(f"{folder} is skipped: {error}.", file=sys.stderr, flush=True)
+                    damaged += [] if isinstance(error, Unfinished) else [folder]
                 else:
                     return checkpoint
-        if self.resume_from:
-            raise CheckpointError(
-                f"{self.resume_from} has no complete checkpoint. The run would begin at step 0. "
-                "Correct CHECKPOINT_RESUME_FROM, or remove it."
-            )
+            if damaged or directory == self.resume_from:
+                raise CheckpointError(
+                    f"{directory} has no intact checkpoint, and {len(damaged)} damaged. The run would begin at step 0. "
+                    "Restore the directory, or give the run another one."
+                )
         return None
 
     def save(self, step: int, files: Mapping[str, Callable[[HashedFile], object]], world_size: int = 1) -> Checkpoint:
@@ -179,7 +195,7 @@ class Checkpoints:
         seconds = time.monotonic() - self.began
         if self.grace_seconds and seconds > self.grace_seconds / 2:
             print(
-                f"Saving step {step} took {seconds:.0f} s. A pod is killed {self.grace_seconds:.0f} s after SIGTERM, "
+                f"Saving step {step} took {seconds:.0f} s. A pod is killed {self.grace_seconds} s after SIGTERM, "
                 "so it may not be able to save then. Set a longer grace period.",
                 file=sys.stderr,
                 flush=True,
@@ -188,11 +204,14 @@ class Checkpoints:
         return Checkpoint(folder, step, world_size, files)
 
     def _prune(self) -> None:
-        """Removes the oldest complete checkpoints down to the number to keep."""
-        complete = [folder for folder in newest_first(self.directory) if is_complete(folder)]
-        for folder in complete[self.keep :]:
-            self._require_claim()
-            remove(folder)
+        """Removes what is older than the complete checkpoints to keep."""
+        kept = 0
+        for folder in newest_first(self.directory):
+            if kept == self.keep:
+                self._require_claim()
+                remove(folder)
+            elif is_complete(folder):
+                kept += 1
 
     def _claims(self) -> list[str]:
         """The names of the run's writers, the newest last."""
@@ -206,8 +225,8 @@ class Checkpoints:
         if not claims or claims[-1] != self.claim:
             newer = ", ".join(claims[-1:]) or "removed by hand"
             raise SecondWriter(
-                f"Another process, writer {newer}, saves checkpoints in {self.directory}. This one, {self.claim}, stops "
-                "without saving. Give every run a CHECKPOINT_DIR of its own."
+                f"Another process, writer {newer}, saves checkpoints in {self.directory}. This one, {self.claim}, "
+                "stops without saving. Give every run a CHECKPOINT_DIR of its own."
             )
 
 
@@ -227,8 +246,8 @@ def write_file(folder: Path, name: str, write: Callable[[HashedFile], object]) -
             os.close(file.descriptor)
     except OSError as error:
         raise CheckpointError(
-            f"{path} can't be written: {error.strerror}. Complete checkpoints are unchanged, and a restarted run resumes "
-            "from the newest one. Free space in the directory, or lower CHECKPOINT_KEEP."
+            f"{path} can't be written: {error.strerror}. Complete checkpoints are unchanged, and a restarted run "
+            "resumes from the newest one. Free space in the directory, or lower CHECKPOINT_KEEP."
         ) from error
     return {"bytes": file.bytes, "sha256": file.checksum.hexdigest()}
 
@@ -263,16 +282,20 @@ def read_marker(folder: Path) -> Checkpoint:
     """
     try:
         marker = json.loads((folder / MARKER).read_bytes())
-        step = step_of(folder)
-        if (marker["format"], marker["step"]) != (FORMAT, step):
+    except FileNotFoundError as error:
+        raise Unfinished("it has no marker") from error
+    except ValueError as error:
+        raise Unfinished("its marker is not complete") from error
+    try:
+        if (marker["format"], marker["step"]) != (FORMAT, step_of(folder)):
             raise CheckpointError("its marker belongs to another checkpoint or format")
-        checkpoint = Checkpoint(folder, step, int(marker["world_size"]), dict(marker["files"]))
+        checkpoint = Checkpoint(folder, marker["step"], int(marker["world_size"]), dict(marker["files"]))
         for name, about in checkpoint.files.items():
             if os.stat(folder / name).st_size != about["bytes"]:
-                raise CheckpointError(f"{name} does not have the size that the marker says")
+                raise CheckpointError(f"{name} does not have the size in the marker")
     except FileNotFoundError as error:
         raise CheckpointError(f"{Path(str(error.filename)).name} is missing") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(f"its marker is damaged ({error!r})") from error
     return checkpoint
 
@@ -280,12 +303,13 @@ def read_marker(folder: Path) -> Checkpoint:
 def verify(checkpoint: Checkpoint) -> None:
     """Reads every file and compares its checksum with the marker's."""
     for name, about in checkpoint.files.items():
-        checksum = hashlib.sha256()
-        with open(checkpoint.folder / name, "rb") as file:
-            while data := file.read(CHUNK):
-                checksum.update(data)
-        if checksum.hexdigest() != about["sha256"]:
-            raise CheckpointError(f"{name} does not have the checksum that the marker says")
+        try:
+            with open(checkpoint.folder / name, "rb") as file:
+                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{name} is missing") from error
+        if checksum != about["sha256"]:
+            raise CheckpointError(f"{name} does not have the checksum in the marker")
 
 
 def is_complete(folder: Path) -> bool:
@@ -295,6 +319,17 @@ def is_complete(folder: Path) -> bool:
     except CheckpointError:
         return False
     return True
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Returns whether the save of a checkpoint was interrupted."""
+    try:
+        read_marker(folder)
+    except Unfinished:
+        return True
+    except CheckpointError:
+        return False
+    return False
 
 
 def remove(folder: Path) -> None:

@@ -158,20 +158,15 @@ def save(checkpoints: Checkpoints, step: int, state: dict[str, Any]) -> None:
 
 def restore(checkpoints: Checkpoints, state: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """The newest complete checkpoint, else the first state. Process 0 decides, so that all processes read the same."""
-    path = b""
-    if jax.process_index() == 0:
-        checkpoints.start_writing()
-        if checkpoint := checkpoints.newest():
-            path = str(checkpoint.folder).encode()
-    padded = np.frombuffer(path.ljust(1024, b"\0"), np.uint8)
+    newest = checkpoints.resume() if jax.process_index() == 0 else None
+    padded = np.frombuffer((str(newest.folder).encode() if newest else b"").ljust(1024, b"\0"), np.uint8)
     path = bytes(multihost_utils.broadcast_one_to_all(padded)).rstrip(b"\0")
     if not path:
         return state, 0
     checkpoint = read_marker(Path(path.decode()))
     with np.load(checkpoint.path("state.npz")) as arrays:
         leaves = [arrays[str(number)] for number in range(len(arrays))]
-    if jax.process_index() == 0:
-        print(f"resumed from step {checkpoint.step}", flush=True)
+    print(f"process {jax.process_index()} resumed from step {checkpoint.step}", flush=True)
     return jax.tree.unflatten(jax.tree.structure(state), leaves), checkpoint.step
 
 

@@ -1,11 +1,10 @@
 """Fine-tuning with PyTorch, FSDP and LoRA that continues where a preempted run stopped.
 
-FSDP divides the weights among the GPUs; LoRA trains small matrices beside frozen weights. Each process saves its part of
-those matrices, so a checkpoint is small and fits only the number of processes that wrote it.
+FSDP divides the weights among the GPUs; LoRA trains small matrices beside frozen weights. Each process saves its part
+of those matrices, so a checkpoint is small and fits only the number of processes that wrote it. The frozen weights are
+random here and follow from the seed; a real run loads a model.
 
     CHECKPOINT_DIR=/tmp/run torchrun --standalone --nproc-per-node 2 train_pytorch.py --steps 200
-
-Without a GPU it runs on the CPU. The frozen weights are random and depend on the seed; a real run would load a model.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from torch.utils._pytree import tree_map_only
 from checkpoints import EXIT_SAVED, Checkpoints, StopSignal, read_marker, write_file
 
 CHARACTERS = 128  # ASCII
-PART = "rank-{:05d}.pt"  # a process's file in a checkpoint
 
 
 class LoraLinear(nn.Module):
@@ -68,8 +66,7 @@ class LanguageModel(nn.Module):
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(CHARACTERS, options.width)
-        self.position = nn.Embedding(options.context, options.width)
+        self.embedding, self.position = (nn.Embedding(rows, options.width) for rows in (CHARACTERS, options.context))
         self.blocks = nn.ModuleList(Block(options.width, options.heads, options.rank) for _ in range(options.layers))
         self.output = nn.Linear(options.width, CHARACTERS, bias=False)
         for name, parameter in self.named_parameters():
@@ -84,10 +81,10 @@ class LanguageModel(nn.Module):
 
 def main() -> int:
     """Trains, and returns the exit status."""
-    options = arguments()
-    device = connect()
+    options, device = arguments(), connect()
     # The same sums in the same order, so that a resumed run repeats the undisturbed one exactly.
     torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     stop = StopSignal()
     checkpoints = Checkpoints.from_environment()
     rank, processes = dist.get_rank(), dist.get_world_size()
@@ -97,15 +94,14 @@ def main() -> int:
     torch.manual_seed(options.seed)  # every process makes the same weights; FSDP keeps its part of them
     model = LanguageModel(options).to(device)
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if device.type == "cuda" else torch.float32)
-    for block in model.blocks:
-        fully_shard(block, mp_policy=precision)
-    fully_shard(model, mp_policy=precision)
+    for module in (*model.blocks, model):
+        fully_shard(module, mp_policy=precision)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.learning_rate)
 
     begin = restore(checkpoints, trained, optimizer)
-    text = torch.frombuffer(bytearray(options.text.read_bytes()), dtype=torch.uint8) % CHARACTERS
-    started, saving = time.monotonic(), 0.0
+    text = torch.tensor(list(options.text.read_bytes())) % CHARACTERS
+    started, every = time.monotonic(), options.checkpoint_every
     for step in range(begin + 1, options.steps + 1):
         loss = model(my_part(text, options, step).to(device))
         loss.backward()
@@ -117,43 +113,36 @@ def main() -> int:
         total, stops = summary.tolist()
         if rank == 0:  # repr keeps every digit, so that two runs can be compared exactly
             print(f"step {step} loss {total / processes!r}", flush=True)
-        last, before = step == options.steps, time.monotonic()
-        if (every := options.checkpoint_every) and (stops or last or step % every == 0):
+        if stops or (every and (step % every == 0 or step == options.steps)):
             save(checkpoints, step, trained, optimizer)
-            saving += time.monotonic() - before
-        if stops and not last:
+        if stops and step < options.steps:
             return EXIT_SAVED
         if step == begin + options.warmup:  # the throughput leaves out the first steps
-            started, saving = time.monotonic(), 0.0
-    seconds = time.monotonic() - started
-    tokens = (options.steps - begin - options.warmup) * options.batch * options.context
+            started = time.monotonic()
     if rank == 0:
-        print(f"finished: {tokens / seconds:.0f} tokens per second, {saving:.2f} of {seconds:.2f} s saving", flush=True)
+        tokens = max(options.steps - begin - options.warmup, 0) * options.batch * options.context
+        print(f"finished: {tokens / (time.monotonic() - started):.0f} tokens per second", flush=True)
     return 0
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser()
     numbers = {"steps": 200, "checkpoint-every": 50, "batch": 8, "context": 128, "seed": 0, "warmup": 5}
-    model = {"layers": 2, "width": 128, "heads": 4, "rank": 8}  # the rank is that of LoRA's matrices
-    for name, default in (numbers | model).items():
+    for name, default in (numbers | {"layers": 2, "width": 128, "heads": 4, "rank": 8}).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    # This program is its own data, so that nothing has to be downloaded.
-    parser.add_argument("--text", type=Path, default=Path(__file__), help="text to learn")
+    parser.add_argument("--text", type=Path, default=Path(__file__))  # it learns its own text: nothing to download
     return parser.parse_args()
 
 
 def connect() -> torch.device:
     """Connects the processes by the variables that torchrun sets, and returns this process's device."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic matrix products need it
-    if not torch.cuda.is_available():
-        dist.init_process_group("gloo")
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpu else "gloo", device_id=device if gpu else None)
     return device
 
 
@@ -162,41 +151,40 @@ def my_part(text: Tensor, options: argparse.Namespace, step: int) -> Tensor:
     random = torch.Generator().manual_seed(options.seed * 1_000_003 + step)
     starts = torch.randint(len(text) - options.context, (options.batch,), generator=random).tolist()
     mine = starts[dist.get_rank() :: dist.get_world_size()]
-    return torch.stack([text[start : start + options.context + 1] for start in mine]).long()
+    return torch.stack([text[start : start + options.context + 1] for start in mine])
 
 
 def save(checkpoints: Checkpoints, step: int, trained: list[Any], optimizer: torch.optim.Optimizer) -> None:
     """Every process writes its part; process 0 writes the marker once all parts are written."""
-    rank, processes = dist.get_rank(), dist.get_world_size()
-    folder = broadcast(checkpoints.begin(step) if rank == 0 else None)
-    moments = [dict(optimizer.state[parameter]) for parameter in trained]
+    folder = broadcast(checkpoints.begin(step) if dist.get_rank() == 0 else None)
+    state = {"parameters": trained, "optimizer": [dict(optimizer.state[parameter]) for parameter in trained]}
     # tree_map reaches the tensors in lists and dictionaries: of a divided tensor, this process saves its own part.
-    part = tree_map_only(DTensor, DTensor.to_local, {"parameters": trained, "optimizer": moments})
-    written: list[Any] = [None] * processes
-    name = PART.format(rank)
-    dist.all_gather_object(written, (name, write_file(folder, name, lambda file: torch.save(part, file))))
-    if rank == 0:
-        checkpoints.complete(folder, dict(written), processes)
+    part = tree_map_only(DTensor, DTensor.to_local, state)
+    files: list[Any] = [None] * dist.get_world_size()
+    name = f"rank-{dist.get_rank():05d}.pt"
+    dist.all_gather_object(files, (name, write_file(folder, name, lambda file: torch.save(part, file))))
+    if dist.get_rank() == 0:
+        checkpoints.complete(folder, dict(files), len(files))
     dist.barrier()
 
 
 def restore(checkpoints: Checkpoints, trained: list[Any], optimizer: torch.optim.Optimizer) -> int:
     """Reads the newest complete checkpoint, which process 0 chooses, and returns its step; else 0."""
-    newest = None
-    if dist.get_rank() == 0:
-        checkpoints.start_writing()
-        newest = checkpoints.newest()
-    if (folder := broadcast(newest and newest.folder)) is None:
+    newest = checkpoints.resume() if dist.get_rank() == 0 else None
+    if (folder := broadcast(newest.folder if newest else None)) is None:
         return 0
     checkpoint = read_marker(folder)
     checkpoint.require_world_size(dist.get_world_size())
-    part = torch.load(checkpoint.path(PART.format(dist.get_rank())), map_location=trained[0].device, weights_only=True)
+    part = torch.load(checkpoint.path(f"rank-{dist.get_rank():05d}.pt"), map_location="cpu", weights_only=True)
     with torch.no_grad():
         for parameter, local, moments in zip(trained, part["parameters"], part["optimizer"], strict=True):
             parameter.to_local().copy_(local)
-            optimizer.state[parameter] = {key: like(parameter, value) for key, value in moments.items()}
-    if dist.get_rank() == 0:
-        print(f"resumed from step {checkpoint.step}", flush=True)
+            # Adam's moments are divided like the parameter; its count of steps is not.
+            divided = {key: torch.zeros_like(parameter) for key in moments if key != "step"}
+            for key, moment in divided.items():
+                moment.to_local().copy_(moments[key])
+            optimizer.state[parameter] = {"step": moments["step"], **divided}
+    print(f"process {dist.get_rank()} resumed from step {checkpoint.step}", flush=True)
     return checkpoint.step
 
 
@@ -204,14 +192,6 @@ def broadcast(folder: Path | None) -> Any:
     """Gives every process the folder that process 0 chose."""
     dist.broadcast_object_list(folders := [folder], src=0)
     return folders[0]
-
-
-def like(parameter: Any, local: Tensor) -> Tensor:
-    """A tensor that is divided like the parameter, made of the parts. Adam's count of steps is not divided."""
-    if local.dim() == 0:
-        return local
-    shape = {"shape": parameter.shape, "stride": parameter.stride()}
-    return DTensor.from_local(local, parameter.device_mesh, parameter.placements, run_check=False, **shape)
 
 
 if __name__ == "__main__":

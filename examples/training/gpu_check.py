@@ -1,0 +1,222 @@
+"""Checks on GPUs that train_pytorch.py keeps the checkpoint contract, and measures its throughput.
+
+    python gpu_check.py --gpus 2 --json result.json
+
+Each run is a real torchrun: one undisturbed, one with SIGTERM in mid-step, and one with SIGKILL in mid-save. The two
+that are killed resume, and every loss must then be the one of the undisturbed run, bit for bit. The throughput is that
+with checkpoints in a local directory, not in a bucket. Takes up to eight minutes. `--cpu` needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from checkpoints import is_complete, newest_first, read_marker, step_of
+
+HERE = Path(__file__).resolve().parent
+PROGRAM, KILLER = str(HERE / "train_pytorch.py"), str(HERE / "kill_in_save.py")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model, and the steps of the runs."""
+
+    model: dict[str, int]
+    steps: int
+    every: int
+    """Steps between two checkpoints."""
+    measured_steps: int
+    measured_every: int
+
+    def command(self, steps: int, every: int) -> list[str]:
+        """The program with its arguments."""
+        arguments = self.model | {"steps": steps, "checkpoint-every": every}
+        return [PROGRAM, *(text for name, value in arguments.items() for text in (f"--{name}", str(value)))]
+
+
+# 150 million frozen and 13 million trained parameters: a step is mostly work of the GPU.
+GPU = Size(
+    {"layers": 12, "width": 1024, "heads": 16, "rank": 64, "context": 1024, "batch": 16, "warmup": 10},
+    120,
+    40,
+    300,
+    100,
+)
+CPU = Size({"layers": 2, "width": 64, "heads": 4, "rank": 8, "context": 64, "batch": 8}, 60, 20, 60, 20)
+
+
+@dataclass
+class Run:
+    """What a run printed, and how it ended."""
+
+    status: int
+    losses: dict[int, str]
+    resumed_from: int | None
+    tokens_per_second: float | None
+    seconds: float
+    output: str = field(repr=False)
+
+
+def main() -> int:
+    """Runs everything, prints a table, and returns 0 if every check passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=1, help="number of processes, each with a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU and a small model")
+    parser.add_argument("--repetitions", type=int, default=3, help="measurements with and without checkpoints")
+    parser.add_argument("--seconds", type=float, default=440, help="begin no measurement after this time")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    options = parser.parse_args()
+    began = time.monotonic()
+    work = Path(tempfile.mkdtemp(prefix="gpu-check-"))
+    size = CPU if options.cpu else GPU
+    training, killed_after, killed_save = size.command(size.steps, size.every), size.every + 7, 2 * size.every
+
+    def run(directory: str, command: list[str], disturb: Callable[[Any, str], None] | None = None) -> Run:
+        result = torchrun(work / directory, options.gpus, command, disturb, options.cpu)
+        print(f"  {directory}: status {result.status} after {result.seconds:.0f} s", flush=True)
+        return result
+
+    print("Checks", flush=True)
+    undisturbed = run("undisturbed", training)
+    terminated = run("sigterm", training, sigterm_after(killed_after))
+    saved = [step_of(folder) for folder in newest_first(work / "sigterm")]
+    after_sigterm = run("sigterm", training)
+    killed = run("sigkill", [KILLER, str(killed_save), *training], sigkill_with_its_save(work / "sigkill"))
+    left = {step_of(folder): is_complete(folder) for folder in newest_first(work / "sigkill")}
+    after_sigkill = run("sigkill", training)
+    checks = {
+        "undisturbed: ends with status 0 and has a loss for every step": undisturbed.status == 0
+        and sorted(undisturbed.losses) == list(range(1, size.steps + 1)),
+        "SIGTERM in mid-step: ends early, and not with status 0": terminated.status != 0
+        and killed_after < max(terminated.losses, default=0) < size.steps,
+        "SIGTERM in mid-step: the last step is saved": saved[:1] == [max(terminated.losses, default=0)],
+        "SIGTERM in mid-step: resumes from it and ends with status 0": after_sigterm.status == 0
+        and [after_sigterm.resumed_from] == saved[:1],
+        "SIGTERM in mid-step: every loss is that of the undisturbed run": terminated.losses | after_sigterm.losses
+        == undisturbed.losses,
+        "SIGKILL in mid-save: leaves an incomplete checkpoint beside a complete one": killed.status != 0
+        and left == {killed_save: False, size.every: True},
+        "SIGKILL in mid-save: resumes from the complete one and ends with status 0": after_sigkill.status == 0
+        and after_sigkill.resumed_from == size.every,
+        "SIGKILL in mid-save: every loss is that of the undisturbed run, also of repeated steps": (
+            killed.losses.items() <= undisturbed.losses.items()
+            and after_sigkill.losses.items() <= undisturbed.losses.items()
+            and killed.losses.keys() | after_sigkill.losses.keys() == undisturbed.losses.keys()
+        ),
+    }
+    for check, passed in checks.items():
+        print(f"  {'pass' if passed else 'FAIL'}  {check}", flush=True)
+    if not all(checks.values()):
+        for run_shown in (undisturbed, terminated, after_sigterm, killed, after_sigkill):
+            print(f"--- status {run_shown.status}\n{run_shown.output[-2000:]}", flush=True)
+
+    print("Throughput", flush=True)
+    rates: dict[str, list[float]] = {"none": [], f"every {size.measured_every} steps": []}
+    for number in range(options.repetitions):
+        for name, every in zip(rates, (0, size.measured_every), strict=True):
+            if time.monotonic() - began < options.seconds:
+                measured = run(f"speed-{every}-{number}", size.command(size.measured_steps, every))
+                rates[name] += [measured.tokens_per_second] if measured.tokens_per_second else []
+    complete = [folder for folder in newest_first(work / "undisturbed") if is_complete(folder)]
+    megabytes = sum(about["bytes"] for folder in complete[:1] for about in read_marker(folder).files.values()) / 1e6
+    print(f"\nProcesses: {options.gpus}. Machine: {machine()}. Size of a checkpoint: {megabytes:.1f} MB.\n")
+    print("| checkpoints | tokens per second, median | every repetition |\n| --- | --- | --- |")
+    for name, values in rates.items():
+        median = f"{statistics.median(values):,.0f}" if values else "not measured"
+        print(f"| {name} | {median} | {', '.join(f'{value:,.0f}' for value in values)} |")
+    print(f"\n{sum(checks.values())} of {len(checks)} checks passed, in {time.monotonic() - began:.0f} s.")
+    if options.json:
+        result = {"processes": options.gpus, "size": asdict(size), "machine": machine(), "checks": checks}
+        result |= {"tokens_per_second": rates, "checkpoint_megabytes": megabytes, "losses": undisturbed.losses}
+        options.json.write_text(json.dumps(result, indent=1))
+    shutil.rmtree(work)
+    return 0 if all(checks.values()) else 1
+
+
+def torchrun(
+    directory: Path, processes: int, command: list[str], disturb: Callable[[Any, str], None] | None, cpu: bool
+) -> Run:
+    """Runs a program under torchrun, and calls `disturb` with torchrun's process and each line that it prints."""
+    environment = os.environ | {"CHECKPOINT_DIR": str(directory), "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
+    environment |= {"OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": ""} if cpu else {})}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    began, lines = time.monotonic(), []
+    with subprocess.Popen(
+        [*launcher, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout
+        limit = threading.Timer(150, kill, (process, directory))
+        limit.start()
+        for line in process.stdout:
+            lines.append(line)
+            if disturb:
+                disturb(process, line)
+        limit.cancel()
+    output = "".join(lines)
+    resumed, speed = re.search(r"resumed from step (\d+)", output), re.search(r"finished: (\d+) tokens", output)
+    return Run(
+        process.returncode,
+        {int(step): loss for step, loss in re.findall(r"^step (\d+) loss (\S+)$", output, re.M)},
+        int(resumed[1]) if resumed else None,
+        float(speed[1]) if speed else None,
+        time.monotonic() - began,
+        output,
+    )
+
+
+def sigterm_after(step: int) -> Callable[[Any, str], None]:
+    """Sends SIGTERM to torchrun in the step after this one, as the kubelet does with a container's first process."""
+
+    def disturb(process: Any, line: str) -> None:
+        if line.startswith(f"step {step} "):
+            process.send_signal(signal.SIGTERM)
+
+    return disturb
+
+
+def sigkill_with_its_save(directory: Path) -> Callable[[Any, str], None]:
+    """Kills torchrun and its processes once one was killed in its save, as a node's loss kills all of a pod."""
+
+    def disturb(process: Any, line: str) -> None:
+        if line.startswith("killed while"):
+            kill(process, directory)
+
+    return disturb
+
+
+def kill(process: Any, directory: Path) -> None:
+    """Kills torchrun and every process that it started for this run."""
+    process.kill()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"CHECKPOINT_DIR={directory}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue  # it ended, or belongs to somebody else
+
+
+def machine() -> str:
+    """The GPU and the version of PyTorch."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return f"{device}, PyTorch {torch.__version__}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
