@@ -11,8 +11,8 @@ from catalog.versions import JOBSET_API, KUEUE_API
 from components.cluster_client import connection, in_thread, workloads
 from components.polling import Pauses, ProgressLog, poll_until
 
-# Key of the record with the nodes of the run.
-NODES = "nodes"
+# Annotation of the record with the nodes of the run. Pulumi would replace a ConfigMap whose data change.
+NODES = "gke-ai/nodes"
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 # Beyond the grace period of the pods: Kueue and JobSet usually need seconds.
 PATIENCE_SECONDS = 300.0
@@ -138,7 +138,8 @@ def not_again(title: str, namespace: str, name: str, kubeconfig: pulumi.Input[st
 
     async def refuse(_: pulumi.ResourceHookArgs) -> None:
         known = await pulumi.Output.from_input(kubeconfig).future()
-        if known and await in_thread(Run(known, namespace, name).is_recorded):
+        is_recorded: bool = await in_thread(Run(known, namespace, name).is_recorded) if known else False
+        if is_recorded:
             raise pulumi.RunError(
                 f"The run {namespace}/{name} was created before, and its JobSet was deleted. A run happens only once. "
                 "Remove it from gke-ai:training, or give it another name to run it again."
@@ -158,7 +159,10 @@ def moves(
     """
 
     async def move(args: pulumi.ResourceHookArgs) -> None:
-        before, after = ((inputs or {}).get("data", {}).get(NODES) for inputs in (args.old_inputs, args.new_inputs))
+        before, after = (
+            (inputs or {}).get("metadata", {}).get("annotations", {}).get(NODES)
+            for inputs in (args.old_inputs, args.new_inputs)
+        )
         known = await pulumi.Output.from_input(kubeconfig).future()
         if before == after or not known:
             return
@@ -184,7 +188,11 @@ def record(
     """The record of a run: that it was created, and the nodes that it runs on."""
     return k8s.core.v1.ConfigMap(
         f"{namespace}/{name}",
-        metadata={"name": name, "namespace": namespace},
-        data={NODES: json.dumps(nodes, sort_keys=True)},
+        metadata={
+            "name": name,
+            "namespace": namespace,
+            "annotations": {NODES: json.dumps(nodes, sort_keys=True)},
+        },
+        data={"jobset": name},
         opts=opts,
     )

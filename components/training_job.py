@@ -24,6 +24,8 @@ from settings.model import TrainingRun
 from settings.plan import WORKERS, checkpoint_folder, ignores_disruptions, pod_host, run_name
 
 CONTAINER = "training"
+# Variables with the number of the pod.
+RANKS = ("RANK", "NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID")
 # https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
@@ -33,8 +35,8 @@ class TrainingJob(Component):
 
     Every pod knows the number of pods, its own number and the address of the first pod, under the names that torchrun
     (PET_NNODES, …), PyTorch (MASTER_ADDR, …) and JAX (JAX_COORDINATOR_ADDRESS, …) use. JAX reads only the address by
-    itself: pass JAX_NUM_PROCESSES and JAX_PROCESS_ID to `jax.distributed.initialize`. WORLD_SIZE counts a process per
-    GPU. RANK is set if each pod has one GPU; with more, torchrun sets it for each of its processes.
+    itself: pass JAX_NUM_PROCESSES and JAX_PROCESS_ID to `jax.distributed.initialize`. WORLD_SIZE and RANK count pods,
+    for one process per pod; torchrun replaces them for its processes.
 
     Kueue admits all pods together, and after a preemption the same run again. If an admitted run's pods are not all
     ready within Kueue's `waitForPodsReady`, Kueue evicts and requeues it. That limit is off where pods wait for
@@ -153,7 +155,7 @@ def pod(run: TrainingRun) -> dict[str, Any]:
         "ports": [{"containerPort": run.rendezvous_port}],
         "resources": resources(run, run.gpus_per_pod),
         "env": [
-            *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in rank_names(run)),
+            *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in RANKS),
             *environment(run, {**rendezvous(run), **checkpoint_variables(run)}, ["HF_TOKEN"]),
         ],
         "volumeMounts": [SHARED_MEMORY_MOUNT, *(mount for _, mount in volumes)],
@@ -172,19 +174,13 @@ def pod(run: TrainingRun) -> dict[str, Any]:
     return spec | {key: value for key, value in optional.items() if value}
 
 
-def rank_names(run: TrainingRun) -> list[str]:
-    """Variables with the number of the pod. With one GPU per pod, it is also the number of the process."""
-    return ["NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID", *(["RANK"] if run.gpus_per_pod == 1 else [])]
-
-
 def rendezvous(run: TrainingRun) -> dict[str, str]:
     """Variables by which the pods find each other. The first pod keeps its host name when it is replaced."""
     host, port, pods = f"{pod_host(run, 0)}.{run_name(run)}", str(run.rendezvous_port), str(run.pods)
     return {
         "MASTER_ADDR": host,
         "MASTER_PORT": port,
-        "NNODES": pods,
-        "WORLD_SIZE": str(run.pods * run.gpus_per_pod),
+        "WORLD_SIZE": pods,
         "PET_MASTER_ADDR": host,
         "PET_MASTER_PORT": port,
         "PET_NNODES": pods,

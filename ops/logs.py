@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ops import runs
@@ -75,6 +75,7 @@ def read(api: ApiClient, pod: Object, container: str, lines: int) -> str:
     from urllib3.exceptions import HTTPError
 
     metadata = pod["metadata"]
+    call: Callable[..., Any] = api.call_api
     sent: Any = api.param_serialize(
         "GET",
         f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log",
@@ -82,7 +83,7 @@ def read(api: ApiClient, pod: Object, container: str, lines: int) -> str:
         auth_settings=["BearerToken"],
     )
     try:
-        response: Any = api.call_api(*sent, _request_timeout=SECONDS)
+        response = call(*sent, _request_timeout=SECONDS)
         text: str = response.read().decode(errors="replace")
     except HTTPError as error:
         raise Stop(f"the cluster does not answer ({type(error).__name__})") from None

@@ -217,7 +217,9 @@ def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
 
 def of_record(change: Change) -> Iterator[Interruption]:
     """Yields the move of a training job, whose nodes are in its record."""
-    before, after = (mapping(side.inputs if side else {}, "data") for side in (change.before, change.after))
+    before, after = (
+        mapping(side.inputs if side else {}, "metadata", "annotations") for side in (change.before, change.after)
+    )
     if change.operation == UPDATE and RECORDED_NODES in before and before != after:
         text = f"Run {change.resource.name} moves to other nodes. Its pods end, and it resumes there from its newest "
         yield Interruption(WORK, f"{text}checkpoint. A run that has ended stays as it is.")

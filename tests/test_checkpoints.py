@@ -28,6 +28,7 @@ from checkpoints import (
     SecondWriter,
     StopSignal,
     is_complete,
+    is_unfinished,
     newest_first,
     read_marker,
     step_of,
@@ -99,6 +100,11 @@ def folder_of(directory: Path, step: int) -> Path:
     return next(folder for folder in newest_first(directory) if step_of(folder) == step)
 
 
+def no_marker_is_wrong(directory: Path) -> bool:
+    """Whether every checkpoint whose marker can be read is complete."""
+    return all(is_complete(folder) or is_unfinished(folder) for folder in newest_first(directory))
+
+
 def count_changes(monkeypatch: pytest.MonkeyPatch, directory: Path) -> int:
     """How many changes of the directory a resumed run with one save makes."""
     calls: list[str] = []
@@ -139,6 +145,7 @@ def test_a_failure_at_any_call_leaves_a_complete_checkpoint(monkeypatch: pytest.
             step_saved = 20
         monkeypatch.undo()
         assert number > failing
+        assert no_marker_is_wrong(directory), failing
         resumed = intact(Checkpoints(directory).resume())
         assert resumed in (step_saved, 30), failing
         # The next save works, and nothing unfinished stays.
@@ -188,6 +195,7 @@ def test_a_process_killed_at_any_call_leaves_a_complete_checkpoint(
         command = [sys.executable, "-c", KILLED, str(directory), str(kill_at), *CHANGES]
         killed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert no_marker_is_wrong(directory), kill_at
         assert intact(Checkpoints(directory).resume()) in (20, 30), kill_at
         start(directory).save(40, content(40))
         assert intact(Checkpoints(directory).resume()) == 40
@@ -228,6 +236,25 @@ def test_a_marker_of_another_checkpoint_makes_no_checkpoint(tmp_path: Path) -> N
     saved(tmp_path, 10, 20, 30)
     shutil.copy(folder_of(tmp_path, 20) / MARKER, folder_of(tmp_path, 30) / MARKER)
     assert intact(Checkpoints(tmp_path).resume()) == 20
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_none(tmp_path: Path) -> None:
+    saved(tmp_path, 10, 20)
+    folder = folder_of(tmp_path, 20)
+    shutil.copytree(folder, tmp_path / folder.name.replace("step-00000020", "step-00000030"))
+    assert intact(Checkpoints(tmp_path).resume()) == 20
+
+
+def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    run = saved(tmp_path, 10, 20)
+    write_file(run.begin(30), "model", content(30)["model"])
+    later = tmp_path / "step-00000031-000009-ffffffff"  # by a writer that started since
+    later.mkdir()
+    assert steps(tmp_path) == [31, 30, 20, 10]
+    assert intact(Checkpoints(tmp_path).resume()) == 20
+    assert later.exists()
+    assert steps(tmp_path)[-2:] == [20, 10]
+    assert 30 not in steps(tmp_path)
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_silently_begin_again(tmp_path: Path) -> None:
@@ -374,6 +401,19 @@ def test_removing_old_checkpoints_never_removes_the_newest_complete_one(seed: in
     assert intact(Checkpoints(tmp_path).resume()) == newest
 
 
+def test_a_damaged_checkpoint_counts_as_none_and_is_removed_in_its_turn(tmp_path: Path) -> None:
+    run = saved(tmp_path, 10, 20, 30)
+    os.truncate(folder_of(tmp_path, 20) / "model", 1)
+    run.keep = 2
+    run.save(40, content(40))
+    assert steps(tmp_path) == [40, 30]
+    os.truncate(folder_of(tmp_path, 40) / "model", 1)
+    run.save(50, content(50))
+    assert steps(tmp_path) == [50, 40, 30]
+    run.save(60, content(60))
+    assert steps(tmp_path) == [60, 50]
+
+
 def test_at_least_one_checkpoint_is_kept(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="CHECKPOINT_KEEP is 0"):
         Checkpoints(tmp_path, keep=0)
@@ -388,6 +428,7 @@ def test_a_run_that_continues_another_one_leaves_it_as_it_is(tmp_path: Path) -> 
     assert before == sorted(path for path in tmp_path.rglob("*") if "new" not in path.parts)
     # From then on it continues its own.
     assert intact(Checkpoints(tmp_path / "new", keep=1, resume_from=tmp_path / "old").resume()) == 30
+    assert before == sorted(path for path in tmp_path.rglob("*") if "new" not in path.parts)
 
 
 def test_a_run_does_not_begin_at_step_0_because_there_is_nothing_to_continue(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespace
 
 
 def test_state_of_a_run_is_that_of_its_object() -> None:
-    ended = {"conditions": [{"type": "Complete", "status": "True"}]}
-    failed = {"conditions": [{"type": "Failed", "status": "True"}], "failed": 4}
+    ended: dict[str, Any] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    failed: dict[str, Any] = {"conditions": [{"type": "Failed", "status": "True"}], "failed": 4}
 
     def state(kind: str, item: dict[str, Any]) -> str:
         return Run("r", "llm", kind, item=item).state

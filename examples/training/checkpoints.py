@@ -120,7 +120,9 @@ class Checkpoints:
             for folder in newest_first(self.directory):
                 if folder == newest.folder:
                     break
-                remove(folder)
+                self._require_claim()
+                if not is_unfinished(folder):
+                    remove(folder)
         return newest
 
     def start_writing(self) -> None:
@@ -202,11 +204,14 @@ class Checkpoints:
         return Checkpoint(folder, step, world_size, files)
 
     def _prune(self) -> None:
-        """Removes the oldest complete checkpoints down to the number to keep."""
-        complete = [folder for folder in newest_first(self.directory) if is_complete(folder)]
-        for folder in complete[self.keep :]:
-            self._require_claim()
-            remove(folder)
+        """Removes what is older than the complete checkpoints to keep."""
+        kept = 0
+        for folder in newest_first(self.directory):
+            if kept == self.keep:
+                self._require_claim()
+                remove(folder)
+            elif is_complete(folder):
+                kept += 1
 
     def _claims(self) -> list[str]:
         """The names of the run's writers, the newest last."""

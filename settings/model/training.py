@@ -18,8 +18,8 @@ from settings.model.workloads import GpuWorkload, Resources, TokenSecret
 _VARIABLES: Mapping[str, str] = {
     **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "pods"),
     **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), "rendezvousPort"),
-    **dict.fromkeys(("NNODES", "PET_NNODES", "JAX_NUM_PROCESSES", "WORLD_SIZE"), "pods"),
-    **dict.fromkeys(("NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID", "RANK"), "pods"),
+    **dict.fromkeys(("WORLD_SIZE", "PET_NNODES", "JAX_NUM_PROCESSES"), "pods"),
+    **dict.fromkeys(("RANK", "NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID"), "pods"),
     "PET_NPROC_PER_NODE": "gpusPerPod",
     checkpoints.DIRECTORY: "checkpoints",
     checkpoints.KEEP: "checkpoints.keep",

@@ -13,7 +13,7 @@ from settings.model import (
     Run,
     Server,
     Settings,
-    TpuRun,
+    TpuBatch,
     TpuWorkload,
     TrainingRun,
     Workload,
@@ -33,9 +33,9 @@ def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
     return [workload for workload in workloads(settings) if isinstance(workload, TpuWorkload)]
 
 
-def tpu_runs(settings: Settings) -> list[TpuRun]:
+def tpu_runs(settings: Settings) -> list[Multislice | TpuBatch]:
     """Runs on TPUs: Multislice runs and batch Jobs."""
-    return [run for run in tpu_workloads(settings) if isinstance(run, TpuRun)]
+    return [run for run in tpu_workloads(settings) if isinstance(run, Multislice | TpuBatch)]
 
 
 def jetstreams(settings: Settings) -> list[JetStream]:
@@ -43,7 +43,7 @@ def jetstreams(settings: Settings) -> list[JetStream]:
     return [server for server in settings.serving if isinstance(server, JetStream)]
 
 
-def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun]:
     """Workloads that run on GPUs."""
     return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune | TrainingRun)]
 

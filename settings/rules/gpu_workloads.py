@@ -58,7 +58,8 @@ def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Probl
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
-    for run in [*fine_tunes(settings), *training_jobs(settings)]:
+    runs: list[FineTune | TrainingRun] = [*fine_tunes(settings), *training_jobs(settings)]
+    for run in runs:
         for machine_type in _machines_of(run, settings):
             if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
                 yield Problem(

@@ -168,6 +168,8 @@ def test_finished_run_stays_until_it_is_removed_and_never_runs_again(example: Em
     settled(example)
 
 
-def test_down_leaves_nothing(example: Emulator) -> None:
+def test_down_leaves_nothing_but_the_training_data(example: Emulator) -> None:
+    kept = {bucket["name"] for bucket in example.outputs()["buckets"] if bucket["onDestroy"] == "keep"}
+    assert len(kept) == 1
     example.make("down")
-    gone(example, Found(frozenset(), frozenset()))
+    gone(example, Found(frozenset(kept), frozenset()))
