@@ -929,6 +929,7 @@ def test_objects_are_put_only_into_existing_buckets(
         run("ls", "none")
     with pytest.raises(SystemExit, match="can't be read"):
         run("put", id, "o", str(tmp_path / "missing"))
+    cloud.store.create_identity_pool("my-project")
     cloud.create(MEMBER, GRANT)
     run("rm", id)
     assert cloud.store.all(BUCKET) == cloud.store.all(MEMBER) == []
