@@ -66,7 +66,7 @@ class MonitoredServer:
     name: str
     """Name of its Deployment."""
     engine: str | None = None
-    """`tgi`, `vllm` or `jetstream`, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
+    """Name of the engine, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
 
 
 def selector(cluster: str, **labels: str) -> str:

@@ -174,8 +174,14 @@ def allocatable(shape: NodeShape) -> dict[str, str]:
 
 def free(shape: NodeShape) -> dict[str, str]:
     """Returns what such a node has for pods of workloads: its allocatable less the requests of GKE's DaemonSets."""
-    amounts = {resource: parse_quantity(text) for resource, text in allocatable(shape).items()}
-    agents = agent_requests(gpu=shape.gpu is not None, tpu=machine(shape.machine_type).tpu is not None)
+    return dict(_free(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
+
+
+@cache
+def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, str]:
+    texts = _allocatable(machine_type, gpu, gpus, disk_gb)
+    amounts = {resource: parse_quantity(text) for resource, text in texts.items()}
+    agents = agent_requests(gpu=gpu is not None, tpu=machine(machine_type).tpu is not None)
     return _written(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
 
 

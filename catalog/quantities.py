@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -24,6 +25,11 @@ def parse_quantity(text: str) -> Fraction:
 
     Raises ValueError, with a message for the user, for text that Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, no text).
     """
+    return _parsed(text)
+
+
+@lru_cache(4096)  # a configuration has few distinct quantities, and its rules read each many times
+def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(

@@ -1,7 +1,6 @@
 """An existing cluster: looks it up, and refuses one that lacks a feature that the stack needs."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -87,7 +86,9 @@ def look_up_cluster(
     return existing
 
 
-def dns_names(existing: "gcp.container.GetClusterResult") -> list[Any]:
+def dns_names(
+    existing: "gcp.container.GetClusterResult",
+) -> "list[gcp.container.outputs.GetClusterControlPlaneEndpointsConfigDnsEndpointConfigResult]":
     """DNS endpoints of the control plane."""
     return [name for config in existing.control_plane_endpoints_configs for name in config.dns_endpoint_configs]
 

@@ -15,7 +15,7 @@ from catalog.zones import node_zones
 from components.base import Component
 from components.cluster import NODE_SCOPES
 from components.draining import drain_old_pool
-from settings.model import FlexStart, GpuPool, QueuedFlexStart, Reservation, Spot, TpuPool
+from settings.model import FlexStart, GpuPool, Pool, QueuedFlexStart, Reservation, Spot
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
@@ -167,7 +167,7 @@ def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
 
 
-def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | None:
+def autoscaling(spec: Pool) -> gcp.container.NodePoolAutoscalingArgsDict | None:
     """Limits of the whole pool. The API does not accept limits per zone and of the whole pool together."""
     if spec.autoscaling is None:
         return None
@@ -178,7 +178,7 @@ def autoscaling(spec: GpuPool) -> gcp.container.NodePoolAutoscalingArgsDict | No
     }
 
 
-def first_size(spec: GpuPool | TpuPool, min_nodes: int, max_nodes: int, location: str) -> int:
+def first_size(spec: Pool, min_nodes: int, max_nodes: int, location: str) -> int:
     """Initial nodes per zone of an autoscaled pool: its minimum, rounded up if the maximum allows.
 
     Flex-start begins with zero nodes.
@@ -190,7 +190,7 @@ def first_size(spec: GpuPool | TpuPool, min_nodes: int, max_nodes: int, location
     return rounded_up if rounded_up * zones <= max_nodes else min_nodes // zones
 
 
-def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
+def upgrades(spec: Pool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
     """Upgrade nodes in place, one by one, if the capacity mode has no extra nodes. Otherwise GKE's default.
 
     GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says.
@@ -198,7 +198,7 @@ def upgrades(spec: GpuPool | TpuPool) -> gcp.container.NodePoolUpgradeSettingsAr
     return None if spec.is_one_slice or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
 
 
-def capacity(spec: GpuPool | TpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def capacity(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
     """Node settings of the capacity mode."""
     match spec.capacity:
         case Spot():

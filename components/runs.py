@@ -18,7 +18,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Run, TpuRun
+from settings.model import FuseVolume, Multislice, Run, TpuBatch
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -137,7 +137,7 @@ def queued_tolerations(seconds: int | None) -> list[Any]:
     return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
-def tpu_pod(run: TpuRun, nodes: SliceNodes) -> dict[str, Any]:
+def tpu_pod(run: Multislice | TpuBatch, nodes: SliceNodes) -> dict[str, Any]:
     """Spec of a TPU run's pods, with the API's field names: the SDK has no types for a JobSet."""
     container: dict[str, Any] = {
         "name": run.container,
@@ -182,7 +182,7 @@ def tpu_pod(run: TpuRun, nodes: SliceNodes) -> dict[str, Any]:
     return pod
 
 
-def template_metadata(run: TpuRun) -> dict[str, Any]:
+def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
     """Metadata of the pod template of a TPU run. Empty without labels and annotations."""
     optional = {"labels": run.labels, "annotations": fuse_annotations(run.volume) if run.volume else {}}
     known = {key: value for key, value in optional.items() if value}

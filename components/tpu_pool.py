@@ -114,6 +114,9 @@ class TpuNodePool(TpuPoolComponent):
     https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
     """
 
+    # Whether its pools start from zero, and only the autoscaler sizes them.
+    elastic = False
+
     @staticmethod
     def checked(name: str, pool: TpuPool) -> TpuPool:
         if MODES[pool.capacity.mode].elastic:
@@ -136,6 +139,9 @@ class FlexStartTpuPool(TpuPoolComponent):
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws,
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
+
+    # Whether its pools start from zero, and only the autoscaler sizes them.
+    elastic = True
 
     @staticmethod
     def checked(name: str, pool: TpuPool) -> TpuPool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pulumi import ResourceOptions
 
+import components
 from catalog.apis import STORAGE
-from catalog.capacity import MODES
 from catalog.zones import region_of
-from components import ComputeClass, FlexStartTpuPool, GkeCluster, GpuNodePool, ModelBucket, TpuNodePool
+from components import ComputeClass, GkeCluster, ModelBucket
+from components.base import Component, section_of
 from composition.cluster import Apis, in_cluster
 from settings import Settings, model, plan, tenancy
-
-NodePool = GpuNodePool | TpuNodePool | FlexStartTpuPool
 
 
 def create_buckets(stack: Settings, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, ModelBucket]:
@@ -31,33 +32,19 @@ def create_buckets(stack: Settings, project: str, cluster: GkeCluster, apis: Api
     }
 
 
-def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str, NodePool]:
+def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str, Component]:
     """The node pools by name."""
     return {pool.name: create_pool(pool, stack, project, cluster) for pool in stack.pools}
 
 
-def create_pool(pool: model.GpuPool | model.TpuPool, stack: Settings, project: str, cluster: GkeCluster) -> NodePool:
+def create_pool(pool: model.Pool, stack: Settings, project: str, cluster: GkeCluster) -> Component:
     """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
     opts = ResourceOptions(depends_on=[cluster.node_account] if cluster.node_account else [])
-    zones = {"zones": pool.zones or stack.cluster.system_pool.zones}
-    if isinstance(pool, model.GpuPool):
-        return GpuNodePool(
-            pool.name,
-            pool.model_copy(update=zones),
-            opts,
-            project=project,
-            cluster=cluster.cluster_name,
-            location=stack.cluster.location,
-            cluster_zones=cluster.node_zones,
-            node_service_account=cluster.node_service_account,
-            private_nodes=stack.cluster.private_nodes,
-            kubeconfig=cluster.kubeconfig,
-        )
-    component = FlexStartTpuPool if MODES[pool.capacity.mode].elastic else TpuNodePool
-    return component(
+    drain = {"kubeconfig": cluster.kubeconfig} if pool.drains_old_nodes else {}
+    return component_of(pool)(
         pool.name,
-        pool.model_copy(update=zones),
+        pool.model_copy(update={"zones": pool.zones or stack.cluster.system_pool.zones}),
         opts,
         project=project,
         cluster=cluster.cluster_name,
@@ -65,7 +52,15 @@ def create_pool(pool: model.GpuPool | model.TpuPool, stack: Settings, project: s
         cluster_zones=cluster.node_zones,
         node_service_account=cluster.node_service_account,
         private_nodes=stack.cluster.private_nodes,
+        **drain,
     )
+
+
+def component_of(pool: model.Pool) -> Callable[..., Component]:
+    """The component of a pool: the one that takes its section, and has its kind of capacity if there are two."""
+    exported = [member for member in vars(components).values() if isinstance(member, type)]
+    own = [member for member in exported if issubclass(member, Component) and section_of(member) is type(pool)]
+    return next(component for component in own if getattr(component, "elastic", pool.elastic) == pool.elastic)
 
 
 def create_compute_classes(stack: Settings, cluster: GkeCluster) -> dict[str, ComputeClass]:

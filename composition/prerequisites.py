@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pulumi
 
 from components import ComputeClass, Tenant, WorkloadNamespace
-from composition.pools import NodePool
+from components.base import Component
 from settings import Settings, model, plan
 
 
@@ -16,7 +16,7 @@ class Prerequisites:
     """The components that workloads wait for, by name."""
 
     stack: Settings
-    pools: dict[str, NodePool]
+    pools: dict[str, Component]
     classes: dict[str, ComputeClass]
     namespaces: dict[str, WorkloadNamespace]
     tenants: dict[str, Tenant]

@@ -12,7 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from components.base import Component
 from package.__main__ import Package, every_component
-from package.inputs import REQUIRED, ComponentInputs, Input, fields_of, is_section, type_of_output, without_metadata
+from package.inputs import ComponentInputs
+from package.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
 
 HEAD = """# Components
 

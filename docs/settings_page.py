@@ -55,7 +55,7 @@ def sections() -> list[type[Section]]:
             visit(argument)
 
     visit(Settings)
-    return [section for section in order if section is not Section]
+    return [section for section in order if own_keys(section)]
 
 
 def own_keys(section: type[Section]) -> list[str]:
@@ -102,7 +102,7 @@ def _as_yaml(value: object) -> str:
 
 def _section(section: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
     keys = own_keys(section)
-    parents = [base for base in section.__bases__ if issubclass(base, Section) and base is not Section]
+    parents = [base for base in section.__bases__ if issubclass(base, Section) and own_keys(base)]
     schema = plain(section.model_json_schema(by_alias=True))
     lines = [f"\n## {_title(section)}\n", _doc(section)]
     if parents:

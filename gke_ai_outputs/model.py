@@ -155,7 +155,7 @@ class Server(Item):
     service: str = since("1.0", "name of its Service")
     port: int = since("1.0", "port of its Service")
     url: str = since("1.0", "`http://…` address of its Service inside the cluster")
-    engine: str = since("1.0", "`tgi`, `vllm` or `jetstream`, which determines its API")
+    engine: str = since("1.0", "value of the key `engine`, which determines its API")
     model: str = since("1.0", "model that it serves, as the engine names it")
 
 

@@ -14,7 +14,7 @@ from resources.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-# Name and namespace of the release of `KueueStack`, and what Helm never deletes of it: the chart's `crds/`, see
+# Name and namespace of JobSet's release, and its CRD in the chart's `crds/`, which Helm never deletes:
 # https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
 JOBSET = ("jobset", "jobset-system")
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
@@ -63,7 +63,7 @@ def jobset_release(resources: list[dict[str, Any]]) -> bool:
 
 
 def delete_crd(api: ApiClient) -> None:
-    """Deletes JobSet's CRD from an existing cluster, where Helm leaves it, unless others use it."""
+    """Deletes JobSet's CRD, which Helm leaves in an existing cluster, unless others use it."""
     from kubernetes.client import ApiextensionsV1Api
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -74,7 +74,7 @@ def delete_crd(api: ApiClient) -> None:
             console.print(f"Kept the CRD {JOBSET_CRD}: the cluster has JobSets that are not of this stack.")
             return
         crds.delete_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
-        for _ in range(GONE_SECONDS):  # else the next install finds it while it is deleted
+        for _ in range(GONE_SECONDS):  # otherwise the next install could find it during its deletion
             time.sleep(1)
             crds.read_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
         raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion, but still exists. Everything else is deleted.")

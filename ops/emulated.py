@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -166,13 +167,12 @@ def preview_json(stack: Stack) -> None:
 
 def make_report(stack: Stack, prices: Path | None) -> None:
     """Writes the report of a preview, and its graph. The exit code is 1 if the configuration cannot be deployed."""
-    from report import __main__ as reports  # a slow import that the other commands do not need
-
     ensure(stack)
     output = Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{stack.name}.md"
-    options = ["--stack", stack.name, "--config-file", str(stack.config_file), "--output", str(output)]
-    options += ["--prices", str(prices)] if prices else []
-    raise SystemExit(reports.report(reports.parser().parse_args(options)))
+    command = [sys.executable, "-m", "report", "--stack", stack.name, "--config-file", str(stack.config_file)]
+    command += ["--output", str(output)]
+    command += ["--prices", str(prices.absolute())] if prices else []
+    raise SystemExit(subprocess.run(command, cwd=ROOT, check=False).returncode)
 
 
 def check_servers(stack: Stack) -> None:

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-# What a stack installs for a part of its configuration: the functions of composition/ decide.
+# Tools for each part of a configuration, by what composition/ installs for it.
 NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),
@@ -22,7 +22,7 @@ NEEDED_FOR = {
 
 
 def needed_tools(configuration: str) -> list[str]:
-    """The tools for the text of a stack's configuration file."""
+    """Returns the tools for a configuration, from the text of its file."""
     needed = {tool for words, tools in NEEDED_FOR.items() if re.search(words, configuration, re.M) for tool in tools}
     return ["stack", *sorted(needed)]
 

@@ -26,12 +26,12 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Frees the lock, adopts what was being created, settles Helm releases, and refreshes the stack."""
+    """Removes the lock, adopts pending creations, repairs Helm releases, and refreshes the stack."""
     recover(arguments(main.__doc__ or ""))
 
 
 def recover(stack: Stack) -> None:
-    """Recovers `stack`; refuses while an `up` of it is still running on this machine."""
+    """Recovers `stack`. Refuses while an `up` of it runs on this machine."""
     refuse_if_running(stack)
     mend_sidecars(stack.name)
     stack.pulumi("cancel", "--yes", quiet=True)
@@ -61,7 +61,7 @@ def write(stack: Stack, exported: Mapping[str, Any]) -> None:
 
 
 def refuse_if_running(stack: Stack) -> None:
-    """Stops if the holder of the lock still runs; else two updates could write the same state."""
+    """Stops if the process that holds the lock runs. Otherwise two updates could write the same state."""
     for lock in local_locks(stack.name):
         holder = json.loads(lock.read_text())
         if holder["hostname"] == socket.gethostname() and alive(holder["pid"]):
@@ -72,12 +72,12 @@ def refuse_if_running(stack: Stack) -> None:
 
 
 def local_locks(stack: str) -> list[Path]:
-    """The lock files of a stack."""
+    """Returns the lock files of a stack."""
     return in_local_state(f"locks/**/{stack}/*.json")
 
 
 def mend_sidecars(stack: str) -> None:
-    """Removes sidecars (checksums beside a state file) whose writing was cut off: Pulumi can't read such a state."""
+    """Removes incomplete sidecars (checksums beside a state file). Pulumi cannot read a state with such a sidecar."""
     for sidecar in in_local_state(f"stacks/**/{stack}.json*.attrs"):
         if not sidecar.stat().st_size:
             sidecar.unlink()
@@ -100,10 +100,10 @@ def alive(pid: int) -> bool:
 
 
 def adopt_pending(deployment: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Turns pending creations of `deployment` into resources under their plan-time ids, in place.
+    """Turns pending creations of `deployment` into resources with their planned ids, in place.
 
-    Returns the URNs that a refresh will look up, and those that have no id by plan or need none. Operations on what is
-    recorded already (updates, deletions) are dropped: the refresh reads what became of them.
+    Returns the URNs of the new resources, which the refresh looks up, and of creations without a planned id. Drops
+    operations on recorded resources (updates, deletions), because the refresh reads their result.
     """
     resources = deployment.setdefault("resources", [])
     known = {resource["urn"] for resource in resources}
@@ -121,10 +121,10 @@ def adopt_pending(deployment: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> str | None:
-    """The id that the cloud gives to a resource, from its inputs alone; None where a second create does no harm."""
+    """Returns the id of a resource, derived from its inputs; None if creating it twice does no harm."""
     type_token, inputs = resource["type"], resource.get("inputs", {})
     if type_token == RELEASE:
-        return None  # settle_releases has adopted it if it is installed; else a new install takes its objects over
+        return None  # settle_releases adopts an installed release; otherwise a new install adopts its objects
     if type_token.startswith("kubernetes:"):
         metadata = inputs.get("metadata", {})
         return "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
@@ -144,16 +144,16 @@ def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> 
 
 
 def project_of(inputs: Mapping[str, Any], resources: list[dict[str, Any]]) -> str:
-    """The project of a Google Cloud resource: its own, else its provider's."""
+    """Returns the project of a Google Cloud resource: its own, else that of its provider."""
     providers = (r["inputs"]["project"] for r in resources if r["type"] == "pulumi:providers:gcp")
     return str(inputs.get("project") or next(providers))
 
 
 def settle_releases(stack: Stack, deployment: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Settles Helm's records of the stack's releases, so that the next `up` may install or upgrade each of them.
+    """Repairs Helm's records of the stack's releases, so that the next `up` can install or upgrade each of them.
 
-    Returns the URNs of releases that were installed and not recorded, which are now in `deployment`, and of recorded
-    ones that the next `up` must upgrade although nothing in the configuration changes.
+    Returns the URNs of installed releases that it added to `deployment`, and of recorded releases that the next `up`
+    must upgrade even if the configuration does not change.
     """
     resources = deployment.setdefault("resources", [])
     known = {resource["urn"] for resource in resources}
@@ -188,14 +188,14 @@ def settle_releases(stack: Stack, deployment: dict[str, Any]) -> tuple[list[str]
         elif plan.outcome == "foreign":
             console.print(
                 f"  leaving     Helm release {release_name(resource)}: it has another chart, version or values than "
-                "this stack's, so it is not this stack's. The next up can't install over it. Remove it with helm "
+                "this stack's, so it is not this stack's. The next up cannot install over it. Remove it with helm "
                 "uninstall if nobody needs it."
             )
     return installed, unfinished
 
 
 def require_update(stack: Stack, urns: list[str]) -> None:
-    """Makes the next `up` update these resources: the official plugin takes a release for whole whatever its status."""
+    """Marks resources so that the next `up` updates them: the official plugin ignores the status of a release."""
     exported = stack.read("stack", "export")
     for resource in exported["deployment"].get("resources") or []:
         if resource["urn"] in urns:

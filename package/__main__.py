@@ -25,7 +25,8 @@ from pulumi.provider.server import ComponentInitError
 import components
 from catalog.tpus import NoSuchSlice
 from components.base import Component
-from package.inputs import ComponentInputs, Types
+from package.inputs import ComponentInputs
+from package.schema import Types
 
 NAME = "gke-ai"
 VERSION = "0.0.0"  # the version of a package from source is its commit

@@ -21,10 +21,11 @@ from catalog.nodes import NodeShape, allocatable, free
 from catalog.quantities import GI, format_quantity, parse_quantity
 
 # Resources of which GKE and its DaemonSets reserve a part.
-MEASURED = ("cpu", "memory", "ephemeral-storage")
+Measured = Literal["cpu", "memory", "ephemeral-storage"]
+MEASURED: tuple[Measured, ...] = ("cpu", "memory", "ephemeral-storage")
 Step = Literal["clusterReady", "poolReady", "nodeReady", "admission", "imagePull", "containerStart", "modelLoad"]
 Text = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
-Amounts = dict[Literal["cpu", "memory", "ephemeral-storage"], Text]
+Amounts = dict[Measured, Text]
 HEADING = "# Measured by python -m ops.verify; gke-ai:calibration names this file. Commit it with the stack.\n"
 
 
@@ -115,7 +116,7 @@ class Calibration(Figures):
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return HEADING + yaml.safe_dump(data, sort_keys=False, width=120)
 
-    def _of(self, shape: NodeShape) -> Iterator[tuple[NodeFigures, Literal["cpu", "memory", "ephemeral-storage"]]]:
+    def _of(self, shape: NodeShape) -> Iterator[tuple[NodeFigures, Measured]]:
         """The figures that apply to a node, by resource. Ephemeral storage needs a disk of the same size."""
         same = [
             figures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,16 @@ import pytest
 
 from components.base import Component
 from tests.recorder import Record, construct, record
+
+
+def pytest_collection_finish() -> None:
+    """Excludes what collection loaded, above all the SDKs' classes, from garbage collection.
+
+    Every collection went through them: 40 % of the CPU time of the tests that run the program.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Plans with the emulated gcp plugin what an update does to the cloud when a program registers other inputs."""
+"""Plans the changes of an update in the cloud, with the emulated gcp plugin, for a program with other inputs."""
 
 from __future__ import annotations
 

@@ -37,12 +37,17 @@ def lines_of_code(file: Path) -> int:
     return len(code)
 
 
-def size(*places: str) -> tuple[int, int]:
-    """Returns the number of files and lines of code in these files and folders, without tests."""
+def files_of(*places: str) -> list[Path]:
+    """Returns the Python files in these files and folders, without tests."""
     files = [
         file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
     ]
-    files = [file for file in files if "tests" not in file.relative_to(ROOT).parts]
+    return [file for file in files if "tests" not in file.relative_to(ROOT).parts]
+
+
+def size(*places: str) -> tuple[int, int]:
+    """Returns the number of files and lines of code in these files and folders, without tests."""
+    files = files_of(*places)
     return len(files), sum(lines_of_code(file) for file in files)
 
 

@@ -1,4 +1,4 @@
-"""What scales a JetStream server: HPA's arithmetic, names through each adapter, objects and the order they come in."""
+"""Autoscaling of a JetStream server: the HPA's arithmetic, metric names in each adapter, objects and their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from catalog.metrics import METRICS, TOLERANCE, in_bytes, query, range_of, repli
 from catalog.quantities import GI
 from components import JetStreamAutoscaling, MetricsAdapter
 from components.metrics_adapter import explain
-from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, run_program
+from settings import model
+from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server
 from tests.test_bad_configuration import problems_of
 
@@ -60,7 +61,7 @@ def program(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, preview: bo
         (8, "1", "0.95", 8),
     ],
 )
-def test_replicas_are_those_that_the_controller_asks_for(now: int, value: str, target: str, wanted: int) -> None:
+def test_replicas_are_those_of_the_controller(now: int, value: str, target: str, wanted: int) -> None:
     assert replicas(now, Fraction(value), Fraction(target)) == wanted
 
 
@@ -137,7 +138,7 @@ def test_namespace_of_the_autoscaler_is_matched_by_the_label_that_each_metric_ha
     assert labels["jetstream_prefill_backlog_size"] == {"template": "<<.Resource>>"}
 
 
-def test_adapter_asks_where_the_frontend_is_and_soon(build: Build) -> None:
+def test_adapter_queries_the_frontend_at_short_intervals(build: Build) -> None:
     built = build(MetricsAdapter, ADAPTER, adapter="prometheus")
     (container,) = built.one("Deployment", "example-release-prometheus-adapter").inputs["spec"]["template"]["spec"][
         "containers"
@@ -160,7 +161,7 @@ def test_changed_rules_restart_the_adapter(build: Build) -> None:
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_apis_come_after_what_serves_them_and_tpu_metrics_on_request(build: Build, adapter: str) -> None:
+def test_apis_are_registered_after_their_servers_and_tpu_metrics_on_request(build: Build, adapter: str) -> None:
     built = build(MetricsAdapter, ADAPTER, adapter=adapter)
     name = {"stackdriver": "custom-metrics-stackdriver-adapter", "prometheus": "example-release-prometheus-adapter"}
     apis = built.all("APIService")
@@ -197,7 +198,7 @@ def test_unknown_adapter_is_refused(build: Build) -> None:
         ("kubernetes:apps/v1:Deployment", "connection refused", ""),
     ],
 )
-def test_what_is_there_already_is_explained_once_and_not_tried_again(
+def test_existing_object_is_explained_once_and_not_retried(
     kind: str, error: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts: list[str] = []
@@ -280,6 +281,14 @@ def test_memory_is_selected_by_a_container_that_is_named(build: Build) -> None:
     }
 
 
+def test_autoscaler_without_a_deployment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The component does not know the stack's servers, so the name of one is not enough."""
+    metrics = [model.ScaledMetric(metric="slotsUsed", target="0.8")]
+    scaler = model.Autoscaler(name="a", server="s", adapter="prometheus", max_replicas=2, metrics=metrics)
+    with pytest.raises(ValueError, match="autoscaler a: a JetStreamAutoscaling needs the deployment to scale"):
+        record(lambda: JetStreamAutoscaling("a", scaler, cluster="c"), False, monkeypatch)
+
+
 # --- the program ------------------------------------------------------------------------------------------------------
 
 
@@ -321,7 +330,7 @@ def test_one_adapter_serves_every_autoscaler(monkeypatch: pytest.MonkeyPatch) ->
     }
 
 
-def test_existing_deployment_is_scaled_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_deployment_is_scaled_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
     values = existing()
     values["autoscaling"][0]["metrics"].append({"metric": "prefillBacklog", "target": 10})
     built = program(values, monkeypatch)

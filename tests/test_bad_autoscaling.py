@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
 SCALER = "autoscaling.0"
 TARGET = "autoscaling.0.metrics.0.target"
@@ -290,16 +290,16 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("base", [good, existing, two])
-def test_what_is_right_is_taken(base: Any) -> None:
+def test_valid_autoscaling_is_accepted(base: Any) -> None:
     assert problems_of(base()) == []
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.id for mistake in MISTAKES])
 def test_mistake_is_the_one_problem(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base() if mistake.base.__module__ == __name__ else good())
+    is_reported_alone(mistake, mistake.base() if mistake.base.__module__ == __name__ else good())
 
 
-def test_names_that_clash_are_told_beside_the_namespace_that_they_share() -> None:
+def test_repeated_names_are_reported_with_their_namespace() -> None:
     values = two()
     values["serving"][1]["namespace"] = "llm"
     values["autoscaling"][1]["name"] = "jetstream-hpa"

@@ -1289,8 +1289,8 @@ MISTAKES = [
 ]
 
 
-def is_told_alone(mistake: Mistake, values: Configuration) -> None:
-    """Makes the mistake in good values: it is the one problem found, with its path, its cause and its remedy."""
+def is_reported_alone(mistake: Mistake, values: Configuration) -> None:
+    """Asserts that the mistake is the only problem, and has its path, cause and remedy."""
     mistake.change(values)
     problems = problems_of(values)
     assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
@@ -1300,7 +1300,7 @@ def is_told_alone(mistake: Mistake, values: Configuration) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+    is_reported_alone(mistake, mistake.base())
 
 
 def test_names_of_the_mistakes_are_unique() -> None:
@@ -1319,7 +1319,7 @@ def test_example_loads(path: Path) -> None:
     assert isinstance(load(values, PROJECT), Settings)
 
 
-def test_missing_token_names_both_ways_to_give_it() -> None:
+def test_missing_token_names_both_ways_to_set_it() -> None:
     (problem,) = problems_of(good(), token_given=False)
     assert problem.path == "gke-ai:hfToken"
     assert "pulumi config set --secret gke-ai:hfToken" in problem.remedy
@@ -1338,7 +1338,7 @@ def test_missing_project_is_no_bad_bucket_name() -> None:
     assert "pulumi config set gcp:project" in problem.remedy
 
 
-def test_every_mistake_of_a_file_is_told_at_once() -> None:
+def test_every_mistake_of_a_file_is_reported_at_once() -> None:
     values = good()
     values["gpuPool"] = []
     values["cluster"]["location"] = "us-centrall1"
@@ -1380,7 +1380,7 @@ def test_reference_to_an_item_without_a_name_is_no_second_mistake(item: object) 
     assert {problem.path.split(".")[0] for problem in problems_of(values)} == {"gke-ai:gpuPools[0]"}
 
 
-def test_several_mistakes_of_one_item_are_all_told() -> None:
+def test_several_mistakes_of_one_item_are_all_reported() -> None:
     values = good()
     values["serving"][0] |= {"replicas": -1, "engine": "triton", "sevice": "x"}
     assert {problem.path for problem in problems_of(values)} == {
@@ -1418,7 +1418,7 @@ def test_no_message_ever_holds_a_token(change: Callable[[Configuration], None]) 
         assert "canary value" not in text
 
 
-def test_message_says_how_many_and_what_to_do_next() -> None:
+def test_message_has_the_number_of_mistakes_and_the_next_step() -> None:
     values = good()
     values["gpuPools"][0]["gpusPerNode"] = 3
     with pytest.raises(BadConfiguration) as caught:

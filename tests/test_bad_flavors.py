@@ -9,7 +9,7 @@ from tests.test_bad_configuration import (
     Mistake,
     both,
     drop,
-    is_told_alone,
+    is_reported_alone,
     on_autopilot,
     problems_of,
     put,
@@ -19,7 +19,7 @@ FLAVOR = "queues.flavors.0"
 
 
 def good() -> Configuration:
-    """Servers and runs on L4 GPUs of an Autopilot cluster, under a flavor that says so; nothing is wrong."""
+    """A valid stack with servers and runs on L4 GPUs of an Autopilot cluster, under a flavor of L4."""
     values = on_autopilot()
     values["queues"]["flavors"][0]["accelerator"] = "nvidia-l4"
     return values
@@ -58,8 +58,8 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_in_a_flavor_is_told_once(mistake: Mistake) -> None:
-    is_told_alone(mistake, good())
+def test_mistake_in_a_flavor_is_reported_once(mistake: Mistake) -> None:
+    is_reported_alone(mistake, good())
 
 
 def test_flavor_of_a_gpu_type_is_no_mistake() -> None:

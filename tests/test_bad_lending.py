@@ -1,4 +1,4 @@
-"""Mistakes in what cluster queues lend and borrow: each is found, alone, at its path, with its cause and a remedy."""
+"""Mistakes in borrowing and lending limits: each is reported alone, with path, cause and remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 from tests.test_bad_configuration import good as one_queue
 
 QUEUES = "queues.clusterQueues"
@@ -115,10 +115,10 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, good())
+    is_reported_alone(mistake, good())
 
 
-def test_each_run_that_serving_can_not_take_its_quota_back_from_is_told_at_once() -> None:
+def test_each_run_that_serving_cannot_reclaim_quota_from_is_reported() -> None:
     values = good()
     put("training.0.priorityClass", "high")(values)
     values["training"].append({**values["training"][0], "name": "another"})

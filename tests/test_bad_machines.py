@@ -1,4 +1,4 @@
-"""Machines that Google does not offer as asked, or that need what this program does not make: each is found, alone."""
+"""Machines in modes that Google does not offer, or that need more than this program creates: each is reported alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.test_bad_configuration import (
     Mistake,
     both,
     drop,
-    is_told_alone,
+    is_reported_alone,
     on_autopilot,
     problems_of,
     put,
@@ -34,7 +34,7 @@ def good() -> Configuration:
 
 
 def run(**keys: object) -> dict[str, object]:
-    """A fine-tuning run on the eight-GPU machine, one pod of eight GPUs unless `keys` says otherwise."""
+    """A fine-tuning run on the eight-GPU machine. Default: one pod with eight GPUs."""
     return {
         "name": "finetune",
         "pool": "b200",
@@ -173,7 +173,7 @@ EXCLUSION = {"name": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "202
         ({"exclusions": [{**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}]}, "exclusions[0].endTime", "31 days"),
     ],
 )
-def test_maintenance_that_gke_would_refuse_is_told_once(maintenance: Configuration, key: str, cause: str) -> None:
+def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configuration, key: str, cause: str) -> None:
     values = good()
     values["cluster"]["maintenance"] = {"window": WINDOW, "exclusions": [EXCLUSION]}
     assert problems_of(values) == []
@@ -192,17 +192,17 @@ def _a_vllm_server() -> Configuration:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_machine_that_cannot_be_had_is_told_once(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+def test_unavailable_machine_is_reported_once(mistake: Mistake) -> None:
+    is_reported_alone(mistake, mistake.base())
 
 
-def test_machines_that_google_offers_as_asked_are_no_mistake() -> None:
+def test_machines_that_google_offers_are_no_mistake() -> None:
     assert problems_of(good()) == []
 
 
 @pytest.mark.parametrize("mode", ["spot", "flexStart", "queuedFlexStart"])
 @pytest.mark.parametrize("pool", [0, 1])
-def test_machines_without_on_demand_are_had_by_spot_and_flex_start(pool: int, mode: str) -> None:
+def test_machines_without_on_demand_are_available_as_spot_and_flex_start(pool: int, mode: str) -> None:
     values = good()
     changes = (put(f"gpuPools.{pool}.capacity", {"mode": mode}),) if mode == "spot" else elastic(pool, mode)
     for change in changes:
@@ -224,6 +224,6 @@ def test_a_run_over_several_nodes_may_have_machines_without_a_fabric() -> None:
     assert problems_of(values) == []
 
 
-def test_modes_of_every_machine_are_modes_that_there_are() -> None:
+def test_capacity_modes_of_every_machine_exist() -> None:
     assert all(machine.modes and machine.modes <= set(MODES) for machine in MACHINES.values())
     assert set(MACHINES) >= NOT_BUILT

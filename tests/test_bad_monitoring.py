@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 from tests.test_bad_configuration import good as mixed
 
 CHANNEL = "projects/my-project/notificationChannels/1234567890"
@@ -124,14 +124,14 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_in_monitoring_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+    is_reported_alone(mistake, mistake.base())
 
 
 def test_a_monitored_stack_is_good() -> None:
     assert problems_of(good()) == []
 
 
-def test_what_could_not_be_read_is_not_called_missing() -> None:
+def test_unparsed_section_is_not_reported_as_missing() -> None:
     values = bare()
     values["serving"] = [{"name": "gemma", "model": "google/gemma-2-9b-it", "modell": ""}]
     assert "gke-ai:monitoring" not in [problem.path for problem in problems_of(values)]

@@ -11,7 +11,7 @@ from tests.test_bad_configuration import (
     Mistake,
     both,
     drop,
-    is_told_alone,
+    is_reported_alone,
     on_autopilot,
     problems_of,
     put,
@@ -332,7 +332,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+    is_reported_alone(mistake, mistake.base())
 
 
 def test_names_of_the_mistakes_are_unique() -> None:
@@ -369,7 +369,7 @@ def test_account_of_an_existing_autopilot_clusters_nodes_is_refused() -> None:
         ("an existing cluster by its DNS name", put("cluster.dnsEndpoint", True)),
     ],
 )
-def test_what_an_existing_cluster_takes_is_no_mistake(what: str, change: Any) -> None:
+def test_valid_settings_of_an_existing_cluster_are_no_mistake(what: str, change: Any) -> None:
     values = existing()
     change(values)
     assert problems_of(values) == [], what
@@ -387,13 +387,13 @@ def test_what_an_existing_cluster_takes_is_no_mistake(what: str, change: Any) ->
         ("next to each other", put("cluster.vpc.servicesCidr", "10.0.1.0/24")),
     ],
 )
-def test_what_only_looks_like_a_mistake_is_none(what: str, change: Any) -> None:
+def test_valid_settings_are_no_mistake(what: str, change: Any) -> None:
     values = good()
     change(values)
     assert problems_of(values) == [], what
 
 
-def test_without_nat_private_nodes_may_run_what_is_in_googles_registries() -> None:
+def test_without_nat_private_nodes_may_run_images_of_googles_registries() -> None:
     values = {
         "cluster": {
             "name": "tpus",

@@ -62,7 +62,7 @@ def test_project_of_a_domain_is_refused_as_its_identities_are_not_known(project:
     assert "a project without a domain" in problem.remedy
 
 
-def test_number_of_a_project_is_told_from_its_id() -> None:
+def test_number_of_a_project_is_distinguished_from_its_id() -> None:
     (problem,) = problems(project="123456789012")
     assert "the number of a project" in problem.cause
     assert "gcloud projects describe 123456789012" in problem.remedy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_bad_configuration import TOKEN, Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import TOKEN, Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
 CLASS = "computeClasses.0"
 SECOND_CHOICE = f"{CLASS}.priorities.1"
@@ -369,7 +369,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, good())
+    is_reported_alone(mistake, good())
 
 
 def test_good_configuration_has_no_problem() -> None:
@@ -383,7 +383,7 @@ def test_good_configuration_has_no_problem() -> None:
         ("a method that a newer vLLM has", {"serving.1.image": "vllm/vllm-openai:v9", "serving.1.quantize": "new"}),
     ],
 )
-def test_what_only_looks_like_a_mistake_is_none(what: str, values: dict[str, Any]) -> None:
+def test_valid_settings_are_no_mistake(what: str, values: dict[str, Any]) -> None:
     configuration = good()
     for path, value in values.items():
         put(path, value)(configuration)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from settings import load
-from tests.test_bad_configuration import PROJECT, Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import (
+    PROJECT,
+    Configuration,
+    Mistake,
+    both,
+    drop,
+    is_reported_alone,
+    problems_of,
+    put,
+)
 from tests.test_bad_configuration import good as stack
 
 TENANT = "tenants.0"
@@ -371,8 +380,8 @@ def test_the_good_configurations_are_good() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_alone(mistake: Mistake) -> None:
-    is_told_alone(mistake, with_slices() if mistake.base is with_slices else good())
+def test_mistake_is_reported_alone(mistake: Mistake) -> None:
+    is_reported_alone(mistake, with_slices() if mistake.base is with_slices else good())
 
 
 def test_a_privileged_run_has_its_place_where_the_tenant_may_have_it() -> None:

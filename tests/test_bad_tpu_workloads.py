@@ -14,7 +14,7 @@ from tests.test_bad_configuration import (
     both,
     drop,
     good,
-    is_told_alone,
+    is_reported_alone,
     problems_of,
     put,
 )
@@ -25,7 +25,7 @@ QUOTA = "queues.clusterQueues.0.flavors.0.quota"
 
 
 def slices() -> Configuration:
-    """Three slices shared by three runs that together want more than there is, and a Job on a slice by itself."""
+    """Three slices for three runs that together need more, and a Job on a separate slice."""
     pool = {**V5E, **OF_4_CHIPS, "zones": ["us-west4-a"]}
     run = {"kind": "multislice", "namespace": "team", "queue": "lq", "pools": ["one", "two", "three"]}
     return {
@@ -83,7 +83,7 @@ def growing() -> Configuration:
 
 
 def on_autopilot() -> Configuration:
-    """The same where Google makes the nodes."""
+    """The same on an Autopilot cluster, where GKE creates the nodes."""
     values = slices()
     values["cluster"] = {"mode": "autopilot", "location": "us-west4"}
     del values["tpuPools"]
@@ -440,7 +440,7 @@ def test_good_configuration_has_no_problem(base: Any) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_found_alone_with_its_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+    is_reported_alone(mistake, mistake.base())
 
 
 def test_fine_tune_on_a_queued_pool_waits_in_a_queue() -> None:

@@ -14,7 +14,7 @@ from tests.test_bad_configuration import (
     both,
     drop,
     good,
-    is_told_alone,
+    is_reported_alone,
     problems_of,
     put,
 )
@@ -436,16 +436,16 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("base", [tpus, tpus_on_autopilot, ironwood], ids=lambda base: base.__name__)
-def test_what_the_mistakes_are_made_in_is_good(base: Any) -> None:
+def test_base_configuration_has_no_mistake(base: Any) -> None:
     load(base(), PROJECT)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_found_alone_with_its_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+    is_reported_alone(mistake, mistake.base())
 
 
-def test_what_refers_to_a_pool_that_is_no_slice_is_not_blamed() -> None:
+def test_reference_to_a_pool_with_an_unknown_slice_is_not_reported() -> None:
     values = tpus()
     values["tpuPools"][0]["topology"] = "3x3"
     values["tpuPools"][1]["zones"] = ["us-west4-a"]
@@ -457,13 +457,13 @@ def test_what_refers_to_a_pool_that_is_no_slice_is_not_blamed() -> None:
     ]
 
 
-def test_what_refers_to_a_pool_without_a_name_is_not_blamed() -> None:
+def test_reference_to_a_pool_without_a_name_is_not_reported() -> None:
     values = tpus()
     del values["tpuPools"][1]["name"]
     assert [problem.path for problem in problems_of(values)] == ["gke-ai:tpuPools[1].name"]
 
 
-def test_what_refers_to_a_flavor_that_is_no_slice_is_not_blamed() -> None:
+def test_reference_to_a_flavor_with_an_unknown_slice_is_not_reported() -> None:
     values = tpus_on_autopilot()
     values["queues"]["flavors"][0]["tpu"]["version"] = "v2"
     values["training"][0]["tpu"]["topology"] = "4x"
@@ -483,7 +483,7 @@ def test_pools_of_gpus_and_of_tpus_go_together() -> None:
 
 @pytest.mark.parametrize("mode", ["flexStart", "queuedFlexStart"])
 def test_flex_start_of_tpu7x_is_left_to_google(mode: str) -> None:
-    """Google names no zones of it: https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111"""
+    """Google documents no zones for it: https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111"""
     values = ironwood()
     values["tpuPools"][0]["capacity"] = {"mode": mode}
     assert problems_of(values) == []

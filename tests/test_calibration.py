@@ -1,4 +1,4 @@
-"""The calibration file: what is wrong with one is a problem with its path, and plans rest on what it holds."""
+"""Mistakes of a calibration file have a path, and plans use its figures."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
     assert problem.remedy
 
 
-def test_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_missing_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"none\.yaml does not exist") as bad:
         load(calibrated(tmp_path / "none.yaml"), "my-project")
     assert "python -m ops.verify" in str(bad.value)
@@ -100,7 +100,7 @@ def test_file_reads_as_it_was_written(tmp_path: Path) -> None:
     assert duration.max_seconds == 240
 
 
-def test_room_of_a_node_is_what_was_measured_less_its_daemon_sets(tmp_path: Path) -> None:
+def test_room_of_a_node_is_its_measured_allocatable_less_daemon_sets(tmp_path: Path) -> None:
     measured = read(written(tmp_path, {"nodes": [NODE]}))
     room = measured.room(L4)
     assert (room["cpu"], room["memory"], room["ephemeral-storage"]) == ("21500m", "80Gi", "40Gi")
@@ -108,7 +108,7 @@ def test_room_of_a_node_is_what_was_measured_less_its_daemon_sets(tmp_path: Path
     assert measured.allocatable(L4)["cpu"] == "22"
 
 
-def test_figures_of_another_disk_say_nothing_about_ephemeral_storage(tmp_path: Path) -> None:
+def test_figures_of_another_disk_do_not_apply_to_ephemeral_storage(tmp_path: Path) -> None:
     measured = read(written(tmp_path, {"nodes": [{**NODE, "diskSizeGb": 500}]}))
     room = measured.room(L4)
     assert room["cpu"] == "21500m"
@@ -130,7 +130,7 @@ def test_pod_that_fits_a_computed_node_is_refused_on_a_measured_one(tmp_path: Pa
     assert any("requests" in problem.cause and "2.5 CPU" in problem.cause for problem in bad.value.problems)
 
 
-def test_derived_quota_and_the_policy_on_it_rest_on_what_was_measured(tmp_path: Path) -> None:
+def test_derived_quota_and_its_policy_use_measured_figures(tmp_path: Path) -> None:
     values = good()
     values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = "derive"
     figures = {**NODE, "allocatable": {"cpu": "23950m"}, "daemonSets": {}}

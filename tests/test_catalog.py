@@ -102,7 +102,7 @@ def test_quantity_is_read_as_kubernetes_reads_it(text: str, value: Fraction | in
     "text",
     ["", " ", "4GB", "4 Gi", "4gi", "4ki", "4K", "m", ".", "1.2.3", "1e", "--1", "1ee3", "1Kim", "4Gi ", "four", "٤"],
 )
-def test_what_kubernetes_refuses_is_no_quantity(text: str) -> None:
+def test_text_that_kubernetes_refuses_is_no_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         parse_quantity(text)
 
@@ -142,7 +142,7 @@ def test_every_machine_is_found_under_its_own_name_and_family() -> None:
         assert (machine_type.gpu is None) == (machine_type.gpus == 0)
 
 
-def test_unknown_machine_tells_the_nearest() -> None:
+def test_unknown_machine_lists_similar_names() -> None:
     with pytest.raises(
         UnknownMachine, match=r"g2-standart-24 is not a machine type .* nearest: g2-standard-24"
     ) as caught:
@@ -209,7 +209,7 @@ def test_no_node_gives_pods_more_than_it_has(machine_type: object) -> None:
     assert have.get(NVIDIA_GPU, "0") == free.get(NVIDIA_GPU, "0") == str(gpus)
 
 
-def test_a_disk_of_100_gb_gives_what_nodes_of_gke_show() -> None:
+def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes"""
     shape = shape_of("e2-standard-4", disk_gb=100)
     assert capacity_of(shape)["ephemeral-storage"] == "98831908Ki"
@@ -220,7 +220,7 @@ def test_a_disk_of_100_gb_gives_what_nodes_of_gke_show() -> None:
 def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted_one(
     disk_gb: int, reserved_gi: int
 ) -> None:
-    """Reserved: the least of 50 %, 6 GiB + 35 % and 100 GiB of the disk; evicted: 10 % of what the file system has."""
+    """Reserved: the minimum of 50 %, 6 GiB + 35 % and 100 GiB of the disk. Evicted: 10 % of the file system."""
     shape = shape_of("e2-standard-4", disk_gb=disk_gb)
     have, free = (parse_quantity(amounts["ephemeral-storage"]) for amounts in (capacity_of(shape), allocatable(shape)))
     assert have < disk_gb * GI
@@ -234,10 +234,8 @@ def test_memory_of_a_small_node_is_that_of_googles_example() -> None:
 
 
 def autoscalers_estimate(memory: float) -> float:
-    """What Cluster Autoscaler takes off a node's memory for the kernel, in bytes.
-
-    https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go
-    """
+    """Memory that Cluster Autoscaler deducts for the kernel, in bytes.
+    https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go"""
     low = 8 * MI if memory <= 8 * GI else 0
     return memory / 64 + (16 + 64) * MI + low + min(0.00175 * memory, 248 * MI)
 
@@ -309,7 +307,7 @@ def test_node_carries_the_labels_that_every_node_of_gke_has() -> None:
         ),
     ],
 )
-def test_way_of_getting_capacity_shows_on_the_node(
+def test_capacity_mode_shows_in_the_labels_and_taints_of_the_node(
     capacity: str, provisioning: str, label: str | None, taints: list[Taint]
 ) -> None:
     shape = shape_of("g2-standard-24", "nvidia-l4", 2, capacity=capacity)
@@ -367,7 +365,7 @@ def test_autopilot_refuses_more_than_googles_maximum() -> None:
         ("nvidia-h100-80gb", 8, "200", "1700Gi", ""),
     ],
 )
-def test_autopilots_maximum_is_less_than_what_is_free_on_the_largest_node(
+def test_autopilots_maximum_is_below_the_free_resources_of_the_largest_node(
     gpu: str, gpus: int, cpu: str, memory: str, text: str
 ) -> None:
     """https://github.com/GoogleCloudPlatform/autopilot-cost-calculator/blob/main/config.ini"""
@@ -423,7 +421,7 @@ def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
     ("machine_type", "agents"),
     [("e2-standard-4", "all"), ("g2-standard-24", "gpu"), ("ct5lp-hightpu-4t", "tpu")],
 )
-def test_workloads_get_what_the_agents_of_gke_leave_of_a_node(machine_type: str, agents: str) -> None:
+def test_workloads_get_the_rest_of_a_node_after_gkes_agents(machine_type: str, agents: str) -> None:
     spec = machine(machine_type)
     shape = shape_of(machine_type, spec.gpu, spec.gpus)
     there = [agent for agent in NODE_AGENTS if agent.nodes in ("all", agents)]

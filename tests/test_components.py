@@ -1,4 +1,4 @@
-"""What each component creates from its arguments, what it omits, and what it refuses."""
+"""Each component: the resources that it creates, the fields that it omits, and the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_component_type_is_the_token_of_the_package(build: Build) -> None:
 def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What `settings.load` read, or what a Python program builds."""
+    """The sections of a stack, as `settings.load` reads them or as a Python program builds them."""
     loaded = load(
         {"serving": [{"name": "s", "engine": "vllm", "model": "m", "gpus": 2, "accelerator": "nvidia-l4"}]}, PROJECT
     )
@@ -85,7 +85,7 @@ def test_misspelled_field_of_a_section_is_refused_with_its_name() -> None:
 
 def test_wrong_field_of_a_section_is_refused_with_its_name() -> None:
     with pytest.raises(ValidationError, match=r"(?s)Autoscaling\nmaxNodes\n  Field required"):
-        model.Autoscaling(min_nodes=1)  # type: ignore[call-arg]
+        model.Autoscaling(min_nodes=1)
     with pytest.raises(
         ValidationError, match=r"(?s)GpuPool\ndriver\n  Input should be 'default', 'latest' or 'disabled'"
     ):
@@ -614,7 +614,7 @@ def test_run_has_one_process_per_gpu(build: Build) -> None:
     assert "--num_processes 12 \\\n--num_machines 3 \\\n" in command
 
 
-def test_run_outside_kueue_starts_by_itself(build: Build) -> None:
+def test_run_outside_kueue_starts_without_a_queue(build: Build) -> None:
     job = build(FinetuneJob, {**RUN, "queue": None}).one("Job")
     assert job.inputs["spec"]["suspend"] is False
     assert "labels" not in job.inputs["metadata"] or not job.inputs["metadata"]["labels"]
@@ -703,7 +703,7 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
         ((deployment(), [replica_set()], [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
     ],
 )
-def test_server_says_what_it_waits_for(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
+def test_server_reports_why_it_waits(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
     message = readiness.waits_for(*found)
     assert message is None if reason is None else message is not None and message.startswith(reason)
 

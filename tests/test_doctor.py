@@ -1,4 +1,5 @@
-"""`make doctor` on recorded answers, written after Google's reference: all good, and each thing missing in turn."""
+"""`make doctor` on recorded answers in the form of Google's reference: a complete project, and each missing
+requirement."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def changed(**sections: Any) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------------------ all good
-def test_where_nothing_is_missing_nothing_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_complete_project_has_no_findings(capsys: pytest.CaptureFixture[str]) -> None:
     findings = visit(recorded())
     assert {finding.state for finding in findings} == {GOOD}
     assert len(findings) >= 20
@@ -232,7 +233,7 @@ def channel(name: str, version: str) -> Change:
 
 
 class Lack(NamedTuple):
-    """One thing that is missing: what is answered then, and the one finding that must follow."""
+    """A missing requirement: the changed answers, and the only finding."""
 
     id: str
     change: Change
@@ -423,7 +424,7 @@ LACKS = [
 
 
 @pytest.mark.parametrize("lack", LACKS, ids=lambda lack: lack.id)
-def test_what_is_missing_is_found_alone_with_the_command_that_fixes_it(
+def test_each_missing_requirement_is_the_only_finding_and_has_a_command(
     lack: Lack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = recorded()
@@ -439,7 +440,7 @@ def test_what_is_missing_is_found_alone_with_the_command_that_fixes_it(
     assert "not-a-token" not in output
 
 
-def test_a_person_is_told_of_as_a_person_and_asks_for_the_project_s_account() -> None:
+def test_a_user_is_named_as_user_and_has_a_quota_project() -> None:
     every = recorded()
     every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"][0]["account"] = PERSON
     not_granted("storage.buckets.create")(every)
@@ -462,7 +463,7 @@ def test_everything_is_found_at_once() -> None:
     assert sum(finding.state == MISSING for finding in visit(every)) == 6
 
 
-def test_a_machine_without_gcloud_gets_that_finding_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_gcloud_is_the_only_finding(capsys: pytest.CaptureFixture[str]) -> None:
     every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud version --format=json"] = NO_COMMAND
     findings = visit(every)
@@ -475,7 +476,7 @@ def test_a_machine_without_gcloud_gets_that_finding_only(capsys: pytest.CaptureF
     assert "not checked: Google Cloud" in capsys.readouterr().out
 
 
-def test_without_credentials_google_is_not_asked() -> None:
+def test_without_credentials_no_api_of_google_is_called() -> None:
     every = {request: answer for request, answer in recorded().items() if not request.startswith(("GET", "POST"))}
     every["gcloud auth application-default print-access-token"] = {"code": 1, "error": "no credentials"}
     findings = visit(every)
@@ -496,7 +497,7 @@ def test_without_credentials_google_is_not_asked() -> None:
         ),
     ],
 )
-def test_in_a_project_that_is_not_there_nothing_is_looked_for(answer: Any, text: str, command: str) -> None:
+def test_a_missing_project_is_the_only_finding(answer: Any, text: str, command: str) -> None:
     every = recorded()
     every[PROJECT_IS] = answer
     findings = visit(every)
@@ -513,7 +514,7 @@ DISABLED = {
 }
 
 
-def test_what_an_api_that_is_off_would_say_is_not_checked_and_said_so() -> None:
+def test_checks_of_a_disabled_api_are_reported_as_not_checked() -> None:
     every = recorded()
     switched_off("compute.googleapis.com")(every)
     for request in every:
@@ -526,7 +527,7 @@ def test_what_an_api_that_is_off_would_say_is_not_checked_and_said_so() -> None:
     assert set(unchecked.values()) == {"compute.googleapis.com is disabled in the project"}
 
 
-def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
+def test_refused_request_is_not_checked_and_reported() -> None:
     every = recorded()
     every[VERSIONS] = {"code": 403, "body": {"error": {"code": 403}}, "error": "Required permission is missing."}
     every[BUCKET] = DISABLED
@@ -539,7 +540,7 @@ def test_an_answer_that_is_a_refusal_is_no_finding_but_said() -> None:
     }
 
 
-def test_accelerators_in_use_are_a_hint_alone() -> None:
+def test_quota_in_use_is_only_advice() -> None:
     every = recorded()
     limit("NVIDIA_L4_GPUS", 10, used=2)(every)
     findings = visit(every)
@@ -555,7 +556,7 @@ def test_kubectl_is_advice_alone() -> None:
     assert [finding.subject for finding in visit(every) if finding.state == ADVICE] == ["kubectl"]
 
 
-def test_a_bucket_that_the_stack_has_made_is_no_finding() -> None:
+def test_a_bucket_of_the_stack_is_no_finding() -> None:
     every = recorded()
     every[BUCKET] = {"code": 200, "body": {"name": "models-my-project"}}
     resource = {"type": "gcp:storage/bucket:Bucket", "id": "models-my-project"}
@@ -563,13 +564,13 @@ def test_a_bucket_that_the_stack_has_made_is_no_finding() -> None:
     assert {finding.state for finding in visit(every)} == {GOOD}
 
 
-def test_a_bucket_to_adopt_must_be_there() -> None:
+def test_a_bucket_to_adopt_must_exist() -> None:
     bucket = {**STACK["buckets"][0], "adopt": True}
     (missing,) = (finding for finding in visit(recorded(), changed(buckets=[bucket])) if finding.state == MISSING)
     assert "no bucket models-my-project to adopt" in missing.text
 
 
-def test_a_token_that_nobody_gave_is_found() -> None:
+def test_a_missing_token_is_a_finding() -> None:
     stack = {key: value for key, value in STACK.items() if key != "hfTokenSecret"}
     every = recorded()
     (key,) = (key for key in every if "services:batchGet" in key)
@@ -614,7 +615,7 @@ TRAINING = {
 }
 
 
-def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
+def test_an_existing_cluster_must_exist_and_be_new_enough() -> None:
     assert {
         finding.state
         for finding in visit(with_cluster({"code": 200, "body": {"currentMasterVersion": "1.34.1-gke.1"}}), existing())
@@ -640,7 +641,7 @@ def test_an_existing_cluster_must_be_there_and_new_enough() -> None:
         (TRAINING, {"workloadIdentityConfig": {}, "addonsConfig": {}, "autopilot": {"enabled": True}}, []),
     ],
 )
-def test_an_existing_cluster_must_have_what_pods_reach_buckets_by(
+def test_an_existing_cluster_needs_the_features_for_buckets(
     more: dict[str, Any], lacks: dict[str, Any], found: list[str]
 ) -> None:
     body = {
@@ -683,7 +684,7 @@ def test_pools_in_an_existing_cluster_take_the_right_to_run_nodes_as_their_accou
     assert ["roles/iam.serviceAccountUser" in roles for roles in wanted] == [True, False]
 
 
-def test_a_network_and_an_account_that_are_named_must_be_there() -> None:
+def test_a_configured_network_and_account_must_exist() -> None:
     every = recorded()
     every[f"{G}compute.googleapis.com/compute/v1/projects/host/global/networks/shared"] = NOT_FOUND
     account = "nodes@my-project.iam.gserviceaccount.com"
@@ -712,7 +713,7 @@ def on_the_default_network(every: Answers, **cluster: Any) -> dict[str, Any]:
     return changed(cluster=own | {"privateNodes": False} | cluster)
 
 
-def test_the_default_network_and_account_must_be_there_where_none_is_named() -> None:
+def test_the_default_network_and_account_must_exist_if_none_is_configured() -> None:
     every = recorded()
     stack = on_the_default_network(every)
     assert not [finding for finding in visit(every, stack) if finding.state == MISSING]
@@ -724,7 +725,7 @@ def test_the_default_network_and_account_must_be_there_where_none_is_named() -> 
     assert "gke-ai:cluster.nodeServiceAccount gke-nodes" in findings[1].command
 
 
-def test_private_nodes_in_a_network_of_others_must_have_nat() -> None:
+def test_private_nodes_in_an_existing_network_need_nat() -> None:
     every = recorded()
     stack = on_the_default_network(every, privateNodes=True)
     router = {"network": f"{NETWORKS}/default".removeprefix("GET "), "nats": [{"name": "nat"}]}
@@ -753,14 +754,14 @@ def load(**stack: Any) -> settings.Settings:
     return settings.load({"cluster": {"mode": "standard", "location": "us-central1"}, **stack}, PROJECT)
 
 
-def test_quota_that_a_region_does_not_tell_is_not_made_up() -> None:
+def test_quota_that_a_region_does_not_report_is_not_checked() -> None:
     pool = {"name": "v6e", "version": "v6e", "topology": "2x4", "zones": ["us-east5-b"], "nodesPerZone": 2}
     stack = settings.load({"cluster": {"mode": "standard", "location": "us-east5"}, "tpuPools": [pool]}, PROJECT)
     (need,) = needs.quotas(stack)
     assert (need.metric, need.count, need.region) == (None, 24, "us-east5")
 
 
-def test_what_google_makes_nodes_for_takes_quota_too() -> None:
+def test_workloads_on_nodes_that_gke_creates_need_quota() -> None:
     server = {"name": "gemma", "model": "google/gemma-2-9b-it", "accelerator": "nvidia-l4", "gpus": 2, "replicas": 3}
     stack = settings.load({"cluster": {"location": "us-central1"}, "serving": [server]}, PROJECT)
     assert [(need.metric, need.count) for need in needs.quotas(stack)] == [("NVIDIA_L4_GPUS", 6)]
@@ -800,7 +801,7 @@ def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
-def test_a_command_that_is_not_there_is_told_as_a_shell_would() -> None:
+def test_a_missing_command_has_the_exit_code_of_a_shell() -> None:
     assert requests.call("no-such-command-anywhere --version").code == requests.NOT_FOUND
     assert requests.call("python3 --version").body.startswith("Python 3")
 
@@ -836,7 +837,7 @@ def google() -> Iterator[str]:
     server.server_close()
 
 
-def test_google_is_asked_with_the_credential(google: str) -> None:
+def test_requests_to_google_carry_the_credential(google: str) -> None:
     assert requests.call(f"GET {google}", token="t") == Answer(200, {"name": "x"})
     assert requests.call(f"GET {google}", token="t", payer=PROJECT) == Answer(200, {"name": "x", "payer": PROJECT})
     refused = requests.call(f"GET {google}", token="other")
@@ -847,7 +848,7 @@ def test_google_is_asked_with_the_credential(google: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- the command
-def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -> None:
+def test_mistakes_of_the_configuration_are_reported_first(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, "gke-ai:cluster": {"mode": "huge"}}}))
     with pytest.raises(Stop, match=r"gke-ai:cluster\.mode"):
@@ -868,9 +869,7 @@ def test_a_configuration_that_is_wrong_in_itself_is_told_first(tmp_path: Path) -
         doctor.doctor_for("x", tmp_path / "none.yaml")
 
 
-def test_the_command_ends_with_one_where_something_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exit_code_is_1_if_something_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prod.yaml"
     config = {f"gke-ai:{key}": value for key, value in STACK.items()}
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **config}}))

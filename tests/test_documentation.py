@@ -1,4 +1,4 @@
-"""Pages that are made from code are as the code is now, and the schema takes what the program takes, and no more."""
+"""Generated pages are up to date, and the schema accepts exactly the configurations that the program accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on one stack of the emulator: copies of configurations, and what is asked of the emulator."""
+"""The commands on one stack of the emulator: copies of configurations, and calls of the emulator's commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ops.stack import Stack, Stop
 
 @pytest.fixture(autouse=True)
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands that are asked of the emulator, which has nothing; it answers in this process."""
+    """Records the calls of the emulator's commands, and answers as an emulator without resources."""
     commands: list[str] = []
 
     def answer(verb: str, file: str) -> str:
@@ -73,7 +73,7 @@ def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
     assert yaml.safe_load(stack.config_file.read_text())["encryptionsalt"] == "v1:salt"
 
 
-def test_project_of_the_configuration_goes_before_that_of_the_emulator(tmp_path: Path) -> None:
+def test_project_of_the_configuration_precedes_that_of_the_emulator(tmp_path: Path) -> None:
     emulated.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
     assert copied("mine")["gcp:project"] == "acme"
     emulated.prepare("other", write(tmp_path / "other.yaml", size=1))
@@ -95,7 +95,7 @@ def run(command: str, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(emulated.DEPLOYING))
-def test_missing_existing_cluster_stops_before_pulumi_is_run(
+def test_missing_existing_cluster_stops_before_pulumi_runs(
     command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
@@ -105,7 +105,7 @@ def test_missing_existing_cluster_stops_before_pulumi_is_run(
     assert asked == ["ready"]
 
 
-def test_stack_whose_existing_cluster_was_deleted_is_taken_down(
+def test_stack_without_its_existing_cluster_can_be_deleted(
     asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     no_stack: subprocess.CompletedProcess[str] = subprocess.CompletedProcess((), 1)

@@ -1,4 +1,4 @@
-"""What `recover` does about a Helm release that a killed update left pending, failed, half removed or unrecorded."""
+"""`recover` repairs Helm releases that a killed update left pending, failed, partly deleted or unrecorded."""
 
 from __future__ import annotations
 
@@ -92,14 +92,12 @@ def test_a_release_with_a_history_is_not_one_that_was_being_created(status: str)
     [([], "absent"), ([DEPLOYED], "whole"), ([SUPERSEDED, revision(2, "deployed")], "whole")],
     ids=["gone", "installed", "upgraded"],
 )
-def test_a_recorded_release_that_is_whole_or_gone_is_left_to_the_refresh(
-    revisions: list[Revision], outcome: str
-) -> None:
+def test_a_complete_or_missing_release_is_left_to_the_refresh(revisions: list[Revision], outcome: str) -> None:
     assert plan_recorded(revisions) == helm_releases.Plan(outcome)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("status", ["pending-upgrade", "pending-rollback"])
-def test_a_pending_revision_goes_and_the_next_up_upgrades_the_one_before(status: str) -> None:
+def test_a_pending_revision_is_deleted_and_the_next_up_upgrades_the_previous(status: str) -> None:
     pending = revision(2, status)
     plan = plan_recorded([DEPLOYED, pending])
     assert (plan.outcome, plan.delete, plan.fail) == ("unfinished", [pending], ())
@@ -195,7 +193,7 @@ def test_a_recorded_release_that_is_unfinished_is_updated_by_the_next_up(monkeyp
     assert exported["deployment"]["resources"][0]["initErrors"]
 
 
-def test_a_helm_that_is_still_at_work_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_waits_for_a_plugin_that_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = [[revision(1, "pending-install").secret], [DEPLOYED.secret]]
     monkeypatch.setattr(helm_releases, "list_objects", lambda *_, **__: looks.pop(0))
     monkeypatch.setattr("time.sleep", lambda _: None)
@@ -203,6 +201,6 @@ def test_a_helm_that_is_still_at_work_is_waited_for(monkeypatch: pytest.MonkeyPa
     assert only.status == "deployed"
 
 
-def test_a_stack_without_releases_asks_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_without_releases_calls_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stack, "api", lambda _: pytest.fail("nothing to ask"))
     assert recover.settle_releases(Stack("dev"), {"resources": []}) == ([], [])

@@ -1,19 +1,35 @@
-"""Imports go one way: the emulator imports only the program's catalog, and the program never imports the emulator."""
+"""Imports go one way: each folder imports only the folders below it, and the program never imports the emulator."""
 
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from graphlib import TopologicalSorter
 
 import pytest
 
 from docs.repository import ROOT, tracked
 
-FILES = tracked("**/*.py")
-# The project's own packages and modules: those in the root of the repository.
-OWN = {file.relative_to(ROOT).parts[0].removesuffix(".py") for file in FILES}
-EMULATOR = [file for file in FILES if file.is_relative_to(ROOT / "emulator")]
-PROGRAM = [file for file in FILES if file.relative_to(ROOT).parts[0] not in ("emulator", "tests")]
+# What each folder of the root may import, besides itself.
+MAY_IMPORT = {
+    "catalog": set[str](),
+    "settings": {"catalog"},
+    "components": {"catalog", "settings"},
+    "gke_ai_outputs": set[str](),  # other teams install it alone
+    "composition": {"catalog", "components", "gke_ai_outputs", "settings"},
+    "__main__": {"composition", "settings"},
+    "package": {"catalog", "components", "settings"},
+    "resources": {"catalog"},
+    "policy": {"catalog", "resources", "settings"},
+    "ops": {"catalog", "resources", "settings"},
+    "report": {"catalog", "ops", "resources", "settings"},
+    # Programs of users: Python programs that compose components, and a program of another team.
+    "examples": {"components", "gke_ai_outputs", "settings"},
+    "emulator": {"catalog"},
+    # Writes pages and pictures from the product, and runs examples with the recorder of the tests.
+    "docs": {"catalog", "components", "gke_ai_outputs", "ops", "package", "policy", "report", "settings", "tests"},
+}
+# The tests may import everything, and nothing of the product imports them.
+FILES = {file: file.relative_to(ROOT).parts[0].removesuffix(".py") for file in tracked("**/*.py")}
 
 
 def imported(source: str) -> set[str]:
@@ -28,22 +44,32 @@ def imported(source: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def name(file: Path) -> str:
-    """The path of a file in the repository."""
-    return str(file.relative_to(ROOT))
+def imports_of(folder: str) -> dict[str, set[str]]:
+    """The folders of the project that each file of a folder imports, without the folder itself."""
+    return {
+        str(file.relative_to(ROOT)): imported(file.read_text()) & {*FILES.values()} - {folder}
+        for file, own in FILES.items()
+        if own == folder
+    }
 
 
-@pytest.mark.parametrize("file", EMULATOR, ids=name)
-def test_emulator_imports_nothing_of_the_project_but_the_catalog(file: Path) -> None:
-    assert imported(file.read_text()) & OWN <= {"catalog", "emulator"}
+def test_every_folder_states_what_it_may_import() -> None:
+    assert MAY_IMPORT.keys() == {*FILES.values()} - {"tests"}
 
 
-@pytest.mark.parametrize("file", PROGRAM, ids=name)
-def test_program_does_not_import_the_emulator(file: Path) -> None:
-    assert "emulator" not in imported(file.read_text())
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_folder_imports_only_what_it_may(folder: str) -> None:
+    imports = imports_of(folder)
+    assert {file: more for file, names in imports.items() if (more := names - MAY_IMPORT[folder])} == {}
+    assert MAY_IMPORT[folder] == set().union(*imports.values()), "remove what no file imports any more"
+
+
+def test_imports_go_one_way() -> None:
+    product = {folder: names - {"tests"} for folder, names in MAY_IMPORT.items()}
+    order = list(TopologicalSorter(product).static_order())  # raises CycleError
+    assert order.index("catalog") < order.index("settings") < order.index("components") < order.index("composition")
 
 
 def test_every_form_of_import_is_found() -> None:
-    assert {"catalog", "components", "emulator", "ops", "settings"} <= OWN
     source = "import ops.stack\nfrom report import page\ndef late():\n    from settings.model import Vpc\n"
     assert imported(source) == {"ops", "report", "settings"}

@@ -1,4 +1,4 @@
-"""What queues of a cohort lend each other: how much a queue may ever use, and what Kueue is told of it."""
+"""Cohorts: how much quota a queue can use, and the limits of the ClusterQueue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GPU = "nvidia.com/gpu"
     ],
     ids=["no limit", "borrows less", "is lent less", "borrows least", "is lent least", "limit above all", "of another"],
 )
-def test_queue_may_use_its_quota_and_what_it_can_borrow(
+def test_maximum_of_a_queue_is_its_quota_and_what_it_can_borrow(
     borrowing: dict[str, str], lending: dict[str, str], max_gpus: int
 ) -> None:
     values = good()
@@ -55,7 +55,7 @@ def test_queue_without_a_cohort_borrows_nothing() -> None:
         assert amounts[GPU] == own
 
 
-def test_kueue_is_told_the_limits_that_are_stated_and_no_others() -> None:
+def test_cluster_queue_has_only_the_configured_limits() -> None:
     quota = model.FlavorQuota(
         flavor="l4",
         quota={"cpu": "20", GPU: "2", "memory": "80Gi"},
@@ -74,7 +74,7 @@ def test_kueue_is_told_the_limits_that_are_stated_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("total", "borrowed", "shown"), [("8", "4", "8, 4 borrowed"), ("4", "0", "4"), ("4", None, "4")]
 )
-def test_status_says_what_is_borrowed(total: str, borrowed: str | None, shown: str) -> None:
+def test_status_shows_borrowed_quota(total: str, borrowed: str | None, shown: str) -> None:
     taken = {"name": GPU, "total": total} | ({"borrowed": borrowed} if borrowed else {})
     queue = {
         "metadata": {"name": "training"},

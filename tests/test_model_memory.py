@@ -1,4 +1,4 @@
-"""Whether a model fits its accelerators: figures worked by hand, what is refused, and what is not checked."""
+"""Whether a model fits its accelerators: figures computed by hand, refused models, and unchecked models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from settings import load, model_memory
 from settings.model import Vllm
 from settings.model_memory import Load, Unchecked, load_of, unchecked
 from tests.recorder import PROJECT, run_program
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_told_alone, problems_of, put
+from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGEST = "meta-llama/Llama-3.1-405B-Instruct"
@@ -153,7 +153,7 @@ def test_weights_are_parameters_times_their_size_shared(name: str, shards: int, 
         ("deepseek-ai/DeepSeek-V3", 1000, 8, 70_272_000),
     ],
 )
-def test_kv_cache_is_what_the_layers_keep_of_a_sequence(name: str, tokens: int, shards: int, cache: int) -> None:
+def test_kv_cache_is_the_sum_over_the_layers(name: str, tokens: int, shards: int, cache: int) -> None:
     assert kv_cache_bytes(known(name), tokens, shards) == cache
 
 
@@ -472,12 +472,12 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_told_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
+    is_reported_alone(mistake, mistake.base())
 
 
 @pytest.mark.parametrize("base", [on_l4, described, tgi_on_h100, jetstream])
-def test_what_the_mistakes_start_from_has_none(base: Callable[[], Configuration]) -> None:
+def test_base_configuration_has_no_mistake(base: Callable[[], Configuration]) -> None:
     assert problems_of(base()) == []
 
 
@@ -508,11 +508,11 @@ H100 = {"accelerator": "nvidia-h100-80gb"}
         ("a model that nobody knows", vllm(**L4, model="acme/unknown")),
     ],
 )
-def test_what_can_start_is_not_refused(what: str, values: Configuration) -> None:
+def test_model_that_can_start_is_not_refused(what: str, values: Configuration) -> None:
     assert problems_of(values) == [], what
 
 
-def test_settings_that_are_told_otherwise_do_not_hide_what_cannot_fit() -> None:
+def test_other_settings_do_not_hide_that_a_model_cannot_fit() -> None:
     (problem,) = problems_of(vllm(**L4, maxModelLen=59_433, arguments=["--kv-cache-dtype=fp8"]))
     assert problem.path == "gke-ai:serving[0].maxModelLen"
     (problem,) = problems_of(vllm(**L4, maxModelLen=30_720, arguments=["--gpu-memory-utilization=0.8"]))
@@ -529,7 +529,7 @@ def test_tgi_caches_every_layer_in_full_where_vllm_keeps_a_window() -> None:
     assert problems_of(vllm(**gemma)) == []
 
 
-def test_a_description_of_a_model_goes_before_the_catalog() -> None:
+def test_the_shape_of_a_model_precedes_the_catalog() -> None:
     values = vllm(**L4, modelShape={**SHAPE, "contextLength": 8192})
     assert problems_of(values) == []
     assert load_of(load(values, PROJECT).serving[0], load(values, PROJECT)).tokens == 8192  # type: ignore[union-attr]
@@ -571,7 +571,7 @@ UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the m
         (jetstream(model="olmo3-7b"), "the catalog does not have the model olmo3-7b"),
     ],
 )
-def test_what_cannot_be_told_is_listed_and_not_refused(values: Configuration, text: str) -> None:
+def test_unknown_model_is_listed_and_not_refused(values: Configuration, text: str) -> None:
     assert problems_of(values) == []
     (gap,) = unchecked(load(values, PROJECT))
     assert text in str(gap)

@@ -1,4 +1,4 @@
-"""Dashboards and alerts: what Google accepts, what they show, and when an alert fires in a real Prometheus."""
+"""Dashboards and alerts: Google accepts them, and alerts fire in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(monitored: Record) -> Non
         ),
     ],
 )
-def test_what_google_refuses_of_an_alert_does_not_pass(monitored: Record, change: dict[str, Any], message: str) -> None:
+def test_invalid_alert_is_refused_as_google_does(monitored: Record, change: dict[str, Any], message: str) -> None:
     good = inputs_of(monitored, "AlertPolicy")[0]
     assert message in " ".join(text for _, text in problems(ALERT_POLICY, good | change))
 
@@ -160,7 +160,7 @@ def test_what_google_refuses_of_an_alert_does_not_pass(monitored: Record, change
         ),
     ],
 )
-def test_what_google_refuses_of_a_dashboard_does_not_pass(text: str, message: str) -> None:
+def test_invalid_dashboard_is_refused_as_google_does(text: str, message: str) -> None:
     assert message in " ".join(problem for _, problem in problems(DASHBOARD, {"dashboardJson": text}))
 
 
@@ -285,7 +285,7 @@ def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], que
     ]
 
 
-def test_a_query_that_needs_so_much_asks_for_so_long(monitored: Record) -> None:
+def test_alerts_wait_for_a_fixed_time(monitored: Record) -> None:
     durations = {name.partition(": ")[2]: condition["duration"] for name, condition in conditions(monitored).items()}
     assert durations["a queue is stuck: Workloads wait and Kueue admits none"] == "3600s"
     assert durations["server llm/gemma has no ready replica: No ready replica"] == "300s"
@@ -376,7 +376,7 @@ def mixed(**watch: Any) -> dict[str, Any]:
     return {**configuration("examples/mixed-training-inference.yaml"), "gke-ai:monitoring": watch}
 
 
-def test_an_unmonitored_stack_collects_what_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmonitored_stack_collects_only_free_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     built = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
     assert not [resource for resource in built.resources.values() if "monitoring" in resource.type.lower()]
     assert "enableClusterQueueResources" not in json.dumps(decode(encode(built.one("Release", "kueue").inputs)))
@@ -387,7 +387,7 @@ def test_an_unmonitored_stack_collects_what_costs_nothing(monkeypatch: pytest.Mo
     }
 
 
-def test_a_monitored_stack_sends_what_its_dashboards_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitored_stack_collects_the_metrics_of_its_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
     built = run_program(mixed(channels=[CHANNEL]), True, monkeypatch)
     assert set(boards(built)) == {f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")}
     config_text = built.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
@@ -398,7 +398,7 @@ def test_a_monitored_stack_sends_what_its_dashboards_show(monkeypatch: pytest.Mo
     }
 
 
-def test_alerts_are_created_after_and_deleted_before_what_they_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alerts_are_created_after_and_deleted_before_their_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     built = run_program(mixed(), False, monkeypatch)
     for alert in built.all("AlertPolicy"):
         waits = built.waits_for(alert)
@@ -408,7 +408,7 @@ def test_alerts_are_created_after_and_deleted_before_what_they_monitor(monkeypat
     )
 
 
-def test_kueue_s_metrics_are_read_by_their_collector_and_by_nobody_else(monitored: Record) -> None:
+def test_only_the_collector_may_read_kueues_metrics(monitored: Record) -> None:
     (rule,) = monitored.one("Role", "metrics-reader-token").inputs["rules"]
     assert rule["resourceNames"] == ["metrics-reader-token"]
     subjects = monitored.one("RoleBinding", "metrics-reader-token").inputs["subjects"]
@@ -456,7 +456,7 @@ def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
     assert [server.engine for server in monitored_servers("examples/mixed-training-inference.yaml")] == [None]
 
 
-def test_of_two_servers_of_one_name_each_is_monitored_by_what_it_says_itself() -> None:
+def test_two_servers_of_one_name_are_monitored_separately() -> None:
     (server,) = configuration("Pulumi.dev.yaml")["gke-ai:serving"]
     alone = {key: value for key, value in server.items() if key not in ("queue", "priorityClass")}
     servers = monitored_servers(

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.paths import ROOT
 from ops.needed_tools import needed_tools
-from tests.recorder import configuration, run_program
+from tests.recorder import configuration, shared_record
 from tests.test_outputs import CONFIGURATIONS
 
 
@@ -23,8 +23,8 @@ def images(value: object) -> set[str]:
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
-def test_a_stack_needs_the_tools_of_what_it_installs(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(configuration(path), True, monkeypatch)
+def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
+    record = shared_record(configuration(path), True)
     needed: set[str] = {"stack"}
     for release in record.all("Release"):
         needed |= {"helm", release.name}
@@ -34,12 +34,12 @@ def test_a_stack_needs_the_tools_of_what_it_installs(path: str, monkeypatch: pyt
     assert set(needed_tools((ROOT / path).read_text())) == needed
 
 
-def test_it_runs_before_there_is_a_python_environment() -> None:
+def test_it_runs_without_a_python_environment() -> None:
     command = [sys.executable, "-I", "-S", "ops/needed_tools.py", "Pulumi.dev.yaml"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "stack,helm,jobset,kueue\n"
 
 
-def test_a_configuration_that_is_not_there_needs_what_every_stack_needs() -> None:
+def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
     command = [sys.executable, "ops/needed_tools.py", "Pulumi.nowhere.yaml"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "stack\n"

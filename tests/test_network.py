@@ -21,7 +21,7 @@ from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
 from settings import Settings, load, plan
 from settings.model import Tenant, Vpc
-from tests.recorder import PROJECT, Record, Registration, configuration, run_program
+from tests.recorder import PROJECT, Record, Registration, configuration, run_program, shared_record
 from tests.recorder import Cloud as Mocks
 
 STANDARD = "examples/mixed-training-inference.yaml"
@@ -42,13 +42,11 @@ both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 Build = Callable[..., Record]
 
 
-def recorded(
-    path: str, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], preview: bool = False, **sections: Any
-) -> Record:
+def recorded(path: str, cluster: dict[str, Any], preview: bool = False, **sections: Any) -> Record:
     """The record of an example with some keys of its cluster and some sections replaced."""
     config = configuration(path)
     config["gke-ai:cluster"] = {**config["gke-ai:cluster"], **cluster}
-    return run_program(config | {f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
+    return shared_record(config | {f"gke-ai:{name}": value for name, value in sections.items()}, preview)
 
 
 def settings_of(path: str, **sections: Any) -> Settings:
@@ -65,8 +63,8 @@ def settings_of(path: str, **sections: Any) -> Settings:
 
 
 @both
-def test_cluster_uses_the_created_network(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(STANDARD, monkeypatch, PRIVATE, preview)
+def test_cluster_uses_the_created_network(preview: bool) -> None:
+    record = recorded(STANDARD, PRIVATE, preview)
     network, subnetwork = record.one("Network").inputs, record.one("Subnetwork").inputs
     assert network["autoCreateSubnetworks"] is False
     assert subnetwork["privateIpGoogleAccess"] is True
@@ -82,8 +80,8 @@ def test_cluster_uses_the_created_network(preview: bool, monkeypatch: pytest.Mon
     )
 
 
-def test_network_of_a_zonal_cluster_is_in_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(TPUS, monkeypatch, {"location": "us-west4-a", **PRIVATE})
+def test_network_of_a_zonal_cluster_is_in_its_region() -> None:
+    record = recorded(TPUS, {"location": "us-west4-a", **PRIVATE})
     assert {record.one(kind).inputs["region"] for kind in ("Subnetwork", "Router", "RouterNat")} == {"us-west4"}
 
 
@@ -99,17 +97,17 @@ def test_network_without_nat_has_no_router(build: Build) -> None:
     assert record.all("Router") == record.all("RouterNat") == []
 
 
-def test_changed_range_replaces_subnetwork_and_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = recorded(STANDARD, monkeypatch, PRIVATE)
-    after = recorded(STANDARD, monkeypatch, PRIVATE | {"vpc": {"podsCidr": "10.16.0.0/14"}})
+def test_changed_range_replaces_subnetwork_and_cluster() -> None:
+    before = recorded(STANDARD, PRIVATE)
+    after = recorded(STANDARD, PRIVATE | {"vpc": {"podsCidr": "10.16.0.0/14"}})
     identifiers = [record.one("kubernetes").inputs["clusterIdentifier"] for record in (before, after)]
     assert identifiers[0] != identifiers[1]
 
 
 @both
-def test_every_node_is_private_and_runs_as_the_created_account(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_node_is_private_and_runs_as_the_created_account(preview: bool) -> None:
     for path in (STANDARD, TPUS):
-        record = recorded(path, monkeypatch, PRIVATE, preview)
+        record = recorded(path, PRIVATE, preview)
         assert record.one("Cluster").inputs["privateClusterConfig"] == {"enablePrivateNodes": True}
         pools = record.all("NodePool")
         assert len(pools) > 1
@@ -124,26 +122,26 @@ def test_every_node_is_private_and_runs_as_the_created_account(preview: bool, mo
     assert record.one("Cluster").inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
 
 
-def test_node_account_has_only_the_roles_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(STANDARD, monkeypatch, PRIVATE)
+def test_node_account_has_only_the_roles_of_nodes() -> None:
+    record = recorded(STANDARD, PRIVATE)
     assert record.one("Account").inputs["accountId"] == "gke-nodes"
     granted = {member.inputs["role"] for member in record.all("IAMMember") if ACCOUNT in member.inputs["member"]}
     assert granted == {"roles/container.defaultNodeServiceAccount"}
 
 
-def test_nodes_read_the_projects_registry_if_the_stack_has_images_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_read_the_projects_registry_if_the_stack_has_images_there() -> None:
     serving = configuration(STANDARD)["gke-ai:serving"]
     own = [{**serving[0], "image": f"us-central1-docker.pkg.dev/{PROJECT}/models/tgi:3.3.5"}]
-    record = recorded(STANDARD, monkeypatch, PRIVATE, serving=own)
+    record = recorded(STANDARD, PRIVATE, serving=own)
     assert "roles/artifactregistry.reader" in {member.inputs["role"] for member in record.all("IAMMember")}
     others = [{**serving[0], "image": "us-central1-docker.pkg.dev/another-project/models/tgi:3.3.5"}]
-    record = recorded(STANDARD, monkeypatch, PRIVATE, serving=others)
+    record = recorded(STANDARD, PRIVATE, serving=others)
     assert "roles/artifactregistry.reader" not in {member.inputs["role"] for member in record.all("IAMMember")}
 
 
-def test_existing_account_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_account_is_used_unchanged() -> None:
     there = "nodes@other-project.iam.gserviceaccount.com"
-    record = recorded(STANDARD, monkeypatch, {"nodeServiceAccount": there})
+    record = recorded(STANDARD, {"nodeServiceAccount": there})
     assert record.all("Account") == []
     assert {pool.inputs["nodeConfig"]["serviceAccount"] for pool in record.all("NodePool")} == {there}
 
@@ -159,15 +157,15 @@ def test_pools_of_an_existing_cluster_run_as_the_account_and_wait_for_its_roles(
     assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool)
 
 
-def test_pools_of_a_compute_class_run_as_the_account_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(CLASSES, monkeypatch, {"nodeServiceAccount": "gke-nodes"})
+def test_pools_of_a_compute_class_run_as_the_account_too() -> None:
+    record = recorded(CLASSES, {"nodeServiceAccount": "gke-nodes"})
     classes = [resource for resource in record.resources.values() if resource.inputs.get("kind") == "ComputeClass"]
     assert [resource.inputs["spec"]["nodePoolConfig"] for resource in classes] == [{"serviceAccount": ACCOUNT}]
 
 
 @both
-def test_autopilot_sets_the_node_account_once(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = recorded(AUTOPILOT, monkeypatch, PRIVATE, preview).one("Cluster").inputs
+def test_autopilot_sets_the_node_account_once(preview: bool) -> None:
+    cluster = recorded(AUTOPILOT, PRIVATE, preview).one("Cluster").inputs
     defaults = cluster["clusterAutoscaling"]["autoProvisioningDefaults"]
     assert defaults == {"serviceAccount": ACCOUNT, "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"]}
     # Google's own API refuses these of an Autopilot cluster, which has them.
@@ -193,9 +191,9 @@ def test_autopilot_sets_the_node_account_once(preview: bool, monkeypatch: pytest
     ids=["GKE's own", "also by name", "by name alone", "for some"],
 )
 def test_control_plane_states_each_endpoint_as_on_or_off(
-    cluster: dict[str, Any], endpoints: tuple[bool, bool], authorized: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: dict[str, Any], endpoints: tuple[bool, bool], authorized: Any
 ) -> None:
-    control_plane = recorded(STANDARD, monkeypatch, cluster).one("Cluster").inputs
+    control_plane = recorded(STANDARD, cluster).one("Cluster").inputs
     by_name, by_address = endpoints
     assert control_plane["controlPlaneEndpointsConfig"] == {
         "dnsEndpointConfig": {"allowExternalTraffic": by_name},
@@ -214,11 +212,9 @@ PUBLIC = {"vpc": {"nat": False}, "authorizedNetworks": ["8.8.8.0/24"]}
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 @pytest.mark.parametrize("cluster", [PRIVATE, PUBLIC], ids=["private", "public"])
-def test_google_accepts_every_resource_of_the_cluster(
-    path: str, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_google_accepts_every_resource_of_the_cluster(path: str, cluster: dict[str, Any]) -> None:
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
-    record = recorded(path, monkeypatch, cluster, enableApis=True)
+    record = recorded(path, cluster, enableApis=True)
     resources = [resource for resource in record.resources.values() if resource.type in RESOURCES]
     assert {"Network", "Subnetwork", "Cluster", "Service"} <= {
         resource.type.rpartition(":")[2] for resource in resources
@@ -271,20 +267,20 @@ def test_existing_cluster_without_network_policy_is_refused_before_anything_is_c
 
 
 @pytest.mark.parametrize(
-    ("attribute", "lacking", "told"),
+    ("attribute", "lacking", "message"),
     [
         ("workload_pool", "", r"has no Workload Identity.*--workload-pool=.*svc\.id\.goog"),
         ("fuse", False, r"has no Cloud Storage FUSE driver.*--update-addons=GcsFuseCsiDriver=ENABLED"),
     ],
 )
 def test_existing_cluster_without_a_feature_for_pods_is_refused_before_anything_is_created(
-    attribute: str, lacking: object, told: str, monkeypatch: pytest.MonkeyPatch
+    attribute: str, lacking: object, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configuration(STANDARD)
     config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     run_program(config, True, monkeypatch)
     monkeypatch.setattr(Mocks, attribute, lacking)
-    with pytest.raises(pulumi.RunError, match=told):
+    with pytest.raises(pulumi.RunError, match=message):
         run_program(config, True, monkeypatch)
 
 
@@ -320,8 +316,8 @@ def test_changed_dataplane_replaces_the_cluster_and_calico_does_not(build: Build
 
 
 @both
-def test_resources_wait_until_their_api_is_enabled(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(STANDARD, monkeypatch, PRIVATE, preview, enableApis=True)
+def test_resources_wait_until_their_api_is_enabled(preview: bool) -> None:
+    record = recorded(STANDARD, PRIVATE, preview, enableApis=True)
 
     def waits(kind: str, name: str | None = None) -> set[str]:
         waited_for = record.waits_for(record.one(kind, name))
@@ -338,12 +334,12 @@ def test_apis_stay_enabled_after_a_destroy(build: Build) -> None:
     assert record.one("Service", apis.CONTAINER).inputs["disableOnDestroy"] is False
 
 
-def test_apis_are_not_enabled_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(STANDARD, monkeypatch, {})
+def test_apis_are_not_enabled_by_default() -> None:
+    record = recorded(STANDARD, {})
     assert [service for service in record.resources.values() if service.type == "gcp:projects/service:Service"] == []
 
 
-def test_stack_needs_the_apis_of_what_it_has_and_no_others() -> None:
+def test_stack_needs_only_the_apis_of_its_resources() -> None:
     smallest_stack = settings_of(STANDARD, buckets=[], training=[])
     assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(plan.apis(smallest_stack))
     assert apis.STORAGE in plan.apis(settings_of(STANDARD))
@@ -364,10 +360,10 @@ def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
-def test_stack_of_an_earlier_release_stays_as_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A property that replaces a cluster is never stated for a key that nobody set; off forms change in place at most:
+def test_stack_of_an_earlier_release_stays_as_it_is(path: str) -> None:
+    """The program never states a property that replaces a cluster, unless its key is set. Off forms change in place:
     see tests/test_changes_of_settings.py."""
-    record = recorded(path, monkeypatch, {})
+    record = recorded(path, {})
     new = {
         *("ipAllocationPolicy", "nodeConfig", "networkPolicy"),
         *("masterAuthorizedNetworksConfig", "datapathProvider"),
@@ -396,9 +392,9 @@ def test_stack_of_an_earlier_release_stays_as_it_is(path: str, monkeypatch: pyte
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_changes_in_place_keep_the_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    before = recorded(STANDARD, monkeypatch, {}).one("kubernetes").inputs["clusterIdentifier"]
-    assert recorded(STANDARD, monkeypatch, change).one("kubernetes").inputs["clusterIdentifier"] == before
+def test_changes_in_place_keep_the_identifier(change: dict[str, Any]) -> None:
+    before = recorded(STANDARD, {}).one("kubernetes").inputs["clusterIdentifier"]
+    assert recorded(STANDARD, change).one("kubernetes").inputs["clusterIdentifier"] == before
 
 
 @pytest.mark.parametrize(
@@ -412,18 +408,15 @@ def test_changes_in_place_keep_the_identifier(change: dict[str, Any], monkeypatc
     ],
     ids=str,
 )
-def test_replacements_change_the_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_change_the_identifier(change: dict[str, Any]) -> None:
     others: list[dict[str, Any]] = [{}, {"vpc": {}}, {"network": "shared", "subnetwork": "ai"}]
-    seen = {
-        recorded(STANDARD, monkeypatch, cluster).one("kubernetes").inputs["clusterIdentifier"]
-        for cluster in (*others, change)
-    }
+    seen = {recorded(STANDARD, cluster).one("kubernetes").inputs["clusterIdentifier"] for cluster in (*others, change)}
     assert len(seen) == 3 + (change != {"vpc": {}})
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
-def test_a_changed_identifier_replaces_the_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(path, monkeypatch, {"network": "shared", "subnetwork": "ai", "podsRange": "pods"})
+def test_a_changed_identifier_replaces_the_cluster(path: str) -> None:
+    record = recorded(path, {"network": "shared", "subnetwork": "ai", "podsRange": "pods"})
     assert record.one("Cluster").replacement_trigger == record.one("kubernetes").inputs["clusterIdentifier"]
 
 
@@ -448,7 +441,8 @@ def test_warning_about_kept_authorized_networks_has_the_command_that_removes_the
     monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
     blocks = None if kept is None else {"cidrBlocks": [{"cidrBlock": cidr} for cidr in kept]}
     monkeypatch.setattr(Mocks, "kept", {"masterAuthorizedNetworksConfig": blocks})
-    recorded(STANDARD, monkeypatch, cluster)
+    config = configuration(STANDARD)
+    run_program(config | {"gke-ai:cluster": {**config["gke-ai:cluster"], **cluster}}, False, monkeypatch)
     assert bool(messages) == warned
     for text in messages:
         assert text.startswith("gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach")
@@ -491,7 +485,7 @@ def test_a_pool_of_an_existing_zonal_cluster_states_the_cluster_s_own_zone(monke
     # https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing_secondary_range_pods
     [("10.4.0.0/14", False, 1024), ("10.4.0.0/21", False, 8), ("10.4.0.0/24", False, 1), ("10.4.0.0/21", True, 32)],
 )
-def test_range_for_pods_holds_as_many_nodes_as_google_says(cidr: str, autopilot: bool, nodes: int) -> None:
+def test_range_for_pods_has_the_number_of_nodes_that_google_documents(cidr: str, autopilot: bool, nodes: int) -> None:
     assert nodes_by_pods(cidr, autopilot) == nodes
 
 

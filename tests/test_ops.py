@@ -1,4 +1,4 @@
-"""Status, recover and down on recorded objects: what would mislead a person, or lose something."""
+"""Status, recover and down on recorded objects."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs:
     assert "pending_operations" not in state
 
 
-def test_release_and_grant_are_made_again_rather_than_adopted() -> None:
+def test_release_and_grant_are_created_again_and_not_adopted() -> None:
     state = deployment(
         pending("kubernetes:helm.sh/v3:Release", "kueue", {"name": "kueue"}),
         pending("gcp:storage/bucketIAMMember:BucketIAMMember", "grant", {"bucket": "models"}),
@@ -176,7 +176,7 @@ class Crds:
             raise ApiException(status=404)
 
 
-def test_crd_of_jobset_goes_unless_others_have_jobsets(
+def test_crd_of_jobset_is_deleted_unless_others_have_jobsets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     free = Crds(0, monkeypatch)
@@ -231,7 +231,7 @@ def printed(snapshot: status.Snapshot) -> str:
     return out.getvalue()
 
 
-def test_status_says_what_waits_and_why() -> None:
+def test_status_shows_what_waits_and_why() -> None:
     evicted = {
         "type": "Evicted",
         "status": "True",
@@ -280,7 +280,7 @@ def rows(text: str, first: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.split()[:1] == [first]]
 
 
-def test_pod_that_waits_says_what_the_autoscaler_said_last_of_it() -> None:
+def test_waiting_pod_shows_the_last_event_of_the_autoscaler() -> None:
     why = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
     waits = {**pod("mixtral", None, **why), "metadata": {"name": "mixtral", "namespace": "llm", "uid": "1"}}
 
@@ -312,7 +312,7 @@ def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
     }
 
 
-def test_jobset_says_what_it_waits_for_and_how_often_it_was_restarted() -> None:
+def test_jobset_shows_what_it_waits_for_and_its_restarts() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for google.com/tpu"}
     held = {
         "metadata": {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]},
@@ -371,7 +371,7 @@ def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scal
     assert "fine" not in text
 
 
-def test_status_reads_only_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     paths: list[str] = []
     waits = pod("waits", None, reason="Unschedulable")
 
@@ -398,7 +398,7 @@ def test_status_reads_only_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -
     assert "/api/v1/events" not in paths
 
 
-def test_status_of_an_empty_cluster_still_says_what_to_do() -> None:
+def test_status_of_an_empty_cluster_has_next_steps() -> None:
     assert "make status STACK=dev" in printed(status.Snapshot())
 
 

@@ -20,7 +20,7 @@ from docs import repository
 from docs.repository import ROOT
 from gke_ai_outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
 from gke_ai_outputs.stack_outputs import StackOutputs
-from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, strings
+from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, shared_record, strings
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
 CONFIGURATIONS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", *EXAMPLES]
@@ -131,8 +131,8 @@ def test_stack_writes_every_key_and_no_other(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
-def test_outputs_of_every_configuration_match_the_contract(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = run_program(configuration(path), False, monkeypatch).outputs
+def test_outputs_of_every_configuration_match_the_contract(path: str) -> None:
+    outputs = shared_record(configuration(path)).outputs
     assert Contract.model_validate(outputs).model_dump(by_alias=True) == outputs
 
 
@@ -149,8 +149,8 @@ def test_no_output_holds_a_secret(preview: bool, monkeypatch: pytest.MonkeyPatch
         assert user["user"].keys() == {"exec"}, "the kubeconfig holds a credential"
 
 
-def test_outputs_are_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = run_program(configuration(MIXED), False, monkeypatch).outputs
+def test_outputs_are_the_contract() -> None:
+    outputs = dict(shared_record(configuration(MIXED)).outputs)
     kubeconfig = yaml.safe_load(outputs.pop("kubeconfig"))
     assert kubeconfig["clusters"][0]["cluster"]["server"] == "https://192.0.2.1"
     taint = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
@@ -379,7 +379,7 @@ def test_one_of_several_queues_must_be_named() -> None:
     assert seen(lambda dev: dev.queue("llm", "other").local_queue, several)[0] == "other"
 
 
-def test_secret_output_stays_secret_and_makes_no_other_one_secret() -> None:
+def test_secret_output_stays_secret_and_no_other_becomes_secret() -> None:
     outputs = {**NEW, "theirs": TOKEN}
     assert seen(lambda dev: dev.kubeconfig, outputs, ("kubeconfig", "theirs"))[2]
     assert seen(lambda dev: dev.queue("llm").local_queue, outputs, ("kubeconfig", "theirs")) == ("team", True, False)

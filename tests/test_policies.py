@@ -1,4 +1,4 @@
-"""Each policy on what it must let pass and on what it must find; then waivers, levels and what rules must not see."""
+"""Each policy on valid stacks and on violations; then waivers, levels and hidden values."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def k8s(kind: str, name: str = "x", namespace: str | None = "llm", **props: Any)
 
 
 def container(**more: Any) -> dict[str, Any]:
-    """A container with which nothing is wrong."""
+    """A container without a violation."""
     amounts = {"cpu": "1", "memory": "1Gi"}
     resources = {"requests": amounts, "limits": amounts}
     return {"name": "main", "image": "example.com/server:1.2", "resources": resources, "readinessProbe": {}, **more}
 
 
 def asking(**resources: str) -> dict[str, Any]:
-    """A container that asks for these on top."""
+    """A container with these additional requests."""
     base = container()["resources"]["limits"]
     return container(resources={"limits": {**base, **resources}})
 
@@ -161,7 +161,7 @@ COMPUTE_CLASS = k8s("ComputeClass", "cheap", None, spec={})
 
 # ------------------------------------------------------------------------------------------------- what policies say
 class Case(NamedTuple):
-    """A stack, and what a policy finds in it: parts of its messages, none for a stack that it lets pass."""
+    """A stack, and parts of the messages of a policy about it; no parts if the policy passes."""
 
     policy: str
     name: str
@@ -673,7 +673,7 @@ BY_NAME = {policy.name: policy for policy in POLICIES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.policy}: {case.name}")
-def test_policy_finds_what_is_wrong_and_nothing_else(case: Case) -> None:
+def test_policy_finds_only_the_violation(case: Case) -> None:
     policy = BY_NAME[case.policy]
     messages = [policy.message(violation) for violation in policy.violations(Stack(case.stack))]
     assert len(messages) == len(case.finds), messages
@@ -681,7 +681,7 @@ def test_policy_finds_what_is_wrong_and_nothing_else(case: Case) -> None:
         assert part in message
 
 
-def test_configuration_with_a_token_in_plain_text_is_told_without_it() -> None:
+def test_message_about_a_token_in_plain_text_does_not_contain_it() -> None:
     policy = BY_NAME["no-secrets-in-configuration"]
     violations = policy.violations(
         Stack([], {"a:token": TOKEN, "a:hidden": SECRET, "a:name": "token", "a:b": f'{{"c":"{TOKEN}"}}'})
@@ -696,7 +696,7 @@ def test_every_policy_has_a_case_that_passes_and_one_that_does_not(policy: Polic
         assert {bool(case.finds) for case in CASES if case.policy == policy.name} == {True, False}
 
 
-def test_names_of_policies_are_told_apart() -> None:
+def test_names_of_policies_are_distinct() -> None:
     assert len(BY_NAME) == len(POLICIES)
 
 
@@ -746,14 +746,14 @@ def test_waiver_without_a_reason_is_none() -> None:
     assert list(waivers("[")) == list(waivers("7")) == list(waivers(None)) == []
 
 
-def test_waiver_that_lets_nothing_pass_says_how_to_mend_it() -> None:
+def test_unused_waiver_has_a_remedy() -> None:
     assert "there is no policy no-such" in unused_waiver(Waiver("no-such", "*", "why"))
     assert "Job llm/a* matches violates images-are-pinned" in unused_waiver(
         Waiver("images-are-pinned", "Job llm/a*", "why")
     )
 
 
-def test_waiver_of_a_policy_that_a_stack_is_not_asked_for_counts_as_one_too_many() -> None:
+def test_waiver_of_a_policy_that_does_not_apply_is_unused() -> None:
     waiver = '[{"policy": "what-matters-is-protected", "resource": "*", "reason": "r"}]'
     for level, unused in (("advisory", 0), ("mandatory", 1)):
         context = Context()
@@ -765,7 +765,7 @@ def test_waiver_of_a_policy_that_a_stack_is_not_asked_for_counts_as_one_too_many
 @pytest.mark.parametrize(
     ("stated", "level"), [("mandatory", "MANDATORY"), ("advisory", "ADVISORY"), (None, "ADVISORY")]
 )
-def test_configuration_says_whether_a_violation_stops_a_deployment(stated: str | None, level: str) -> None:
+def test_configuration_decides_whether_a_violation_stops_a_deployment(stated: str | None, level: str) -> None:
     context = Context()
     context.read("acme", {"acme:policies": stated, "gke-ai:policies": "mandatory"} if stated else {}, [])
     assert context.level(BY_NAME["images-are-pinned"]) == EnforcementLevel[level]
@@ -784,7 +784,9 @@ def test_configuration_says_whether_a_violation_stops_a_deployment(stated: str |
         ({}, None),
     ],
 )
-def test_what_the_pack_does_not_understand_lets_nothing_pass(stated: dict[str, Any], message: str | None) -> None:
+def test_invalid_configuration_of_the_pack_is_mandatory_and_waives_nothing(
+    stated: dict[str, Any], message: str | None
+) -> None:
     context = Context()
     context.read("a", stated, [])
     assert context.waivers == ()

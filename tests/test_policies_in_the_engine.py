@@ -1,5 +1,5 @@
-"""The policy pack under the real engine, on a program that is not this one's: what is mandatory stops an `up` before
-anything is made, what is advisory is told, and what is waived is told with its reason."""
+"""The policy pack under the real engine, on a program of another project: mandatory violations stop an `up` before
+anything is created, advisory ones are reported, and waivers are listed with their reason."""
 
 from __future__ import annotations
 
@@ -43,11 +43,8 @@ def violations(said: str, level: str) -> set[str]:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A program with a bucket, and a stack for it."""
-    created = Project(tmp_path / "sample", tmp_path / "state")
-    created.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    created = Project.create(tmp_path / "sample", tmp_path / "state")
     created.write("__main__.py", PROGRAM)
-    status, output = created.pulumi("stack", "init", "dev")
-    assert status == 0, output
     return created
 
 
@@ -61,11 +58,11 @@ def up(project: Project, **config: Any) -> tuple[int, str]:
 
 
 def made(project: Project) -> list[str]:
-    """Identities of what there is in the emulated cloud."""
+    """Identities of the resources in the emulated cloud."""
     return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
 
 
-def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -> None:
+def test_mandatory_violation_stops_an_up_and_nothing_is_created(project: Project) -> None:
     status, output = up(project, **{"sample:policies": "mandatory"})
     assert status != 0
     assert NOT_UNIFORM in output
@@ -86,7 +83,7 @@ def test_mandatory_violation_stops_an_up_and_nothing_is_made(project: Project) -
     assert len(made(project)) == 1
 
 
-def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
+def test_advisory_violation_is_reported_and_stops_nothing(project: Project) -> None:
     unused = {"policy": OPEN, "resource": "Bucket other", "reason": "none"}
     status, output = up(project, **{"sample:token": TOKEN, "sample:waivers": [unused]})
     assert status == 0, output
@@ -101,9 +98,7 @@ def test_advisory_violation_is_told_and_stops_nothing(project: Project) -> None:
 
 
 @pytest.mark.parametrize("level", ["mandatory", "advisory"])
-def test_make_up_asks_the_policies_first_where_they_are_mandatory(
-    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_make_up_runs_mandatory_policies_first(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments_seen: list[str] = []
 
     def refuse(_: Stack, *arguments: str, **_more: object) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,16 @@ from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
 from components import GpuNodePool, draining
 from settings import load, plan
 from tests.recorder import Record, Registration
-from tests.test_bad_configuration import PROJECT, SECOND_POOL, Configuration, Mistake, both, good, is_told_alone, put
+from tests.test_bad_configuration import (
+    PROJECT,
+    SECOND_POOL,
+    Configuration,
+    Mistake,
+    both,
+    good,
+    is_reported_alone,
+    put,
+)
 
 Build = Callable[..., Record]
 ARGUMENTS: dict[str, Any] = {
@@ -57,7 +66,7 @@ def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: 
 @pytest.mark.parametrize(
     "change", [{"nodes_per_zone": 2}, {"labels": {"team": "ml"}}, {"zones": ["us-central1-a"]}], ids=str
 )
-def test_what_changes_in_place_keeps_the_name(build: Build, change: Any) -> None:
+def test_change_in_place_keeps_the_name(build: Build, change: Any) -> None:
     assert made(build, **change).inputs["name"] == made(build).inputs["name"]
 
 
@@ -106,7 +115,7 @@ class Nodes:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The messages that a drain logs. It takes no time here."""
+    """The messages that a drain logs, with a fake clock."""
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)
@@ -194,4 +203,4 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_with_create_before_delete_is_reported_alone(mistake: Mistake) -> None:
-    is_told_alone(mistake, first())
+    is_reported_alone(mistake, first())

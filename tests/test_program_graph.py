@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs
 
-from tests.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, strings
+from tests.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, shared_record, strings
 
 STANDARD = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
@@ -17,10 +17,10 @@ ENVIRONMENTS = [STANDARD, AUTOPILOT, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 
-def recorded(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> Record:
+def recorded(path: str, preview: bool, **sections: Any) -> Record:
     """The record of a configuration with some sections replaced."""
     config = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
-    return run_program(config, preview, monkeypatch)
+    return shared_record(config, preview)
 
 
 @both
@@ -53,10 +53,8 @@ def recorded(path: str, preview: bool, monkeypatch: pytest.MonkeyPatch, **sectio
         ("Job", "NodePool gpupool"),
     ],
 )
-def test_resources_wait_for_their_dependencies(
-    waiting: str, first: str, preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = recorded(STANDARD, preview, monkeypatch)
+def test_resources_wait_for_their_dependencies(waiting: str, first: str, preview: bool) -> None:
+    record = recorded(STANDARD, preview)
     assert first in record.waits_for(record.one(waiting))
 
 
@@ -72,15 +70,15 @@ def test_resources_wait_for_their_dependencies(
         ("NodePool", "NodePool default-pool"),
     ],
 )
-def test_nothing_waits_without_a_reason(free: str, other: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(STANDARD, preview, monkeypatch)
+def test_nothing_waits_without_a_reason(free: str, other: str, preview: bool) -> None:
+    record = recorded(STANDARD, preview)
     name = "gpupool" if free == "NodePool" else None
     assert other not in record.waits_for(record.one(free, name))
 
 
 @both
-def test_namespace_is_deleted_before_kueue_and_buckets(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(STANDARD, preview, monkeypatch)
+def test_namespace_is_deleted_before_kueue_and_buckets(preview: bool) -> None:
+    record = recorded(STANDARD, preview)
     before = record.waits_for(record.one("Namespace", "llm"))
     # A namespace that outlived Kueue would hang on the finalizers of its pods and workloads, and a cluster queue that
     # went first on the quota that they hold.
@@ -88,13 +86,12 @@ def test_namespace_is_deleted_before_kueue_and_buckets(preview: bool, monkeypatc
 
 
 @both
-def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_created_in_the_order_of_the_list(preview: bool) -> None:
     (run,) = configuration(STANDARD)["gke-ai:training"]
     names = ["third", "first", "second"]
     record = recorded(
         STANDARD,
         preview,
-        monkeypatch,
         training=[{**run, "name": n, "service": n, "modelPath": f"/model-data/{n}"} for n in names],
     )
     assert "Job third" in record.waits_for(record.one("Job", "first"))
@@ -103,7 +100,7 @@ def test_jobs_are_created_in_the_order_of_the_list(preview: bool, monkeypatch: p
 
 
 @both
-def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool) -> None:
     config = configuration(STANDARD)
     (run,), queues = config["gke-ai:training"], config["gke-ai:queues"]
     (queue,), (local,) = queues["clusterQueues"], queues["localQueues"]
@@ -111,17 +108,15 @@ def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool, monkeypa
     queues["localQueues"].append({**local, "name": "lq2", "clusterQueue": "other"})
     names = (("a", "lq"), ("b", "lq2"), ("c", "lq"))
     runs = [{**run, "name": n, "service": n, "queue": q, "modelPath": f"/model-data/{n}"} for n, q in names]
-    record = recorded(STANDARD, preview, monkeypatch, queues=queues, training=runs)
+    record = recorded(STANDARD, preview, queues=queues, training=runs)
     assert not {"Job a", "Job c"} & record.waits_for(record.one("Job", "b"))
     assert "Job a" in record.waits_for(record.one("Job", "c"))
 
 
 @both
 @pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_object_is_registered_before_a_cluster_exists(
-    path: str, preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = recorded(path, preview, monkeypatch)
+def test_every_object_is_registered_before_a_cluster_exists(path: str, preview: bool) -> None:
+    record = recorded(path, preview)
     kinds = {resource.type.rpartition(":")[2].rpartition("/")[2] for resource in record.resources.values()}
     assert kinds >= {
         *("Cluster", "Bucket", "BucketIAMMember", "Namespace", "Secret", "Release", "ResourceFlavor", "ClusterQueue"),
@@ -130,8 +125,8 @@ def test_every_object_is_registered_before_a_cluster_exists(
 
 
 @pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(path, False, monkeypatch)
+def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str) -> None:
+    record = recorded(path, False)
     provider = record.one("kubernetes")
     for resource in record.resources.values():
         if resource.type.startswith("kubernetes:"):
@@ -139,10 +134,8 @@ def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str, mon
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
-def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = recorded(path, False, monkeypatch)
+def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(path: str) -> None:
+    record = recorded(path, False)
     for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "Deployment", "Job"):
         assert record.one(kind).hooked, kind
 
@@ -150,33 +143,33 @@ def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(
 @pytest.mark.parametrize(
     "change", [{"labels": {"team": "research"}}, {"releaseChannel": "stable"}, {"systemPool": {"nodesPerZone": 2}}]
 )
-def test_change_in_place_keeps_the_cluster_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_in_place_keeps_the_cluster_identifier(change: dict[str, Any]) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
-    before = recorded(STANDARD, True, monkeypatch).one("kubernetes").inputs["clusterIdentifier"]
-    after = recorded(STANDARD, True, monkeypatch, cluster={**section, **change}).one("kubernetes")
+    before = recorded(STANDARD, True).one("kubernetes").inputs["clusterIdentifier"]
+    after = recorded(STANDARD, True, cluster={**section, **change}).one("kubernetes")
     assert after.inputs["clusterIdentifier"] == before
 
 
 @pytest.mark.parametrize("change", [{"location": "us-central1-a"}, {"network": "research"}, {"name": "other"}])
-def test_replacement_changes_the_cluster_identifier(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_changes_the_cluster_identifier(change: dict[str, Any]) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
-    before = recorded(STANDARD, True, monkeypatch).one("kubernetes").inputs["clusterIdentifier"]
-    after = recorded(STANDARD, True, monkeypatch, cluster={**section, **change}).one("kubernetes")
+    before = recorded(STANDARD, True).one("kubernetes").inputs["clusterIdentifier"]
+    after = recorded(STANDARD, True, cluster={**section, **change}).one("kubernetes")
     assert after.inputs["clusterIdentifier"] != before
 
 
-def test_existing_cluster_is_looked_up_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_cluster_is_looked_up_and_not_created() -> None:
     cluster = {"name": "llm-cluster", "location": "us-central1", "mode": "existing", "existingMode": "autopilot"}
-    record = recorded(AUTOPILOT, False, monkeypatch, cluster=cluster)
+    record = recorded(AUTOPILOT, False, cluster=cluster)
     assert not record.all("Cluster")
     assert not record.all("NodePool")
     assert record.outputs["clusterEndpoint"] == "192.0.2.1"
 
 
 @both
-def test_no_output_is_masked(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_output_is_masked(preview: bool) -> None:
     # Others read them through a StackReference; that the provider masks the cluster's certificate must not mask them.
-    assert recorded(STANDARD, preview, monkeypatch).secret_outputs == set()
+    assert recorded(STANDARD, preview).secret_outputs == set()
 
 
 @both
@@ -223,7 +216,7 @@ def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pyte
         assert part in message
 
 
-def test_missing_token_names_both_ways_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_token_names_both_ways_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused(configuration(STANDARD), monkeypatch, token=None)
     assert "gke-ai:hfToken" in message
     assert "HF_TOKEN" in message

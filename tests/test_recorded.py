@@ -1,4 +1,4 @@
-"""What earlier versions left in their stacks, as it is given to this version."""
+"""The recorded configurations and states of earlier versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = [(version, system) for version in recorded.versions() for system in re
 
 @pytest.mark.parametrize(("version", "system"), RECORDS)
 def test_record_is_previewed_in_the_project_that_it_was_deployed_in(version: str, system: str) -> None:
-    """In another, such as today's default of the emulator, everything would be replaced."""
+    """In another project, such as the emulator's current default, everything would be replaced."""
     config, resources = recorded.read(version, system, "x")
     kinds = ("gcp:", "pulumi:providers:gcp")
     inputs = [resource.get("inputs", {}) for resource in resources if resource["type"].startswith(kinds)]
@@ -23,7 +23,7 @@ def test_record_is_previewed_in_the_project_that_it_was_deployed_in(version: str
 
 
 def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:
-    """Names of the runs that the record's stack has, and those that today's program gives them."""
+    """Names of the runs in the record's stack, and their names in the current program."""
     config, resources = recorded.read(version, system, "x")
     kept = {resource["inputs"]["metadata"]["name"] for resource in resources if resource["type"] in RUNS}
     sections = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
@@ -38,7 +38,7 @@ def test_upgrade_starts_no_run(version: str, system: str) -> None:
 
 
 def test_new_default_starts_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a later version would have it: another image, and a key that there was not."""
+    """A run as a later version would register it: with another image and a new key."""
     for key, default in (("image", "example.com/newer:2"), ("epochs", 3), ("model_path", "/model-data/elsewhere")):
         monkeypatch.setattr(FineTune.model_fields[key], "default", default)
     FineTune.model_rebuild(force=True)

@@ -1,4 +1,4 @@
-"""The page for reviewers: what it says of recorded previews, and that it says the same twice, and no secret."""
+"""The page for reviewers, from recorded previews: its contents, the same on each run, and without secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from report.layout import WIDEST, box_height, laid_out
 from report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from report.policies import Verdict, Violation, verdict
 from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
-from tests.recorder import ROOT, configuration, run_program
+from tests.recorder import ROOT, configuration, shared_record
 
 FOLDER = Path(__file__).parent / "recorded_reports"
 RECORDED = ["creation", "change", "deletion"]
@@ -57,7 +57,7 @@ def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_order_of_the_engine_s_events_makes_no_difference(name: str) -> None:
+def test_order_of_events_does_not_matter(name: str) -> None:
     recorded_preview = preview(name)
     mixed = random.Random(5)
     events = [event for event in recorded_preview.events if "replacing" not in event]
@@ -93,7 +93,7 @@ def test_secrets_of_the_recorded_state_are_masked() -> None:
     assert "hf_canary" not in trimmed_preview.written()
 
 
-def test_what_is_made_through_a_provider_waits_for_its_cluster() -> None:
+def test_objects_of_a_provider_wait_for_its_cluster() -> None:
     provider = "urn:pulumi:dev::gke-ai::pulumi:providers:kubernetes::main"
     state = {"urn": "u", "type": "t", "provider": f"{provider}::9b2f0c1e-0000-4000-8000-000000000000"}
     trimmed_preview = trimmed("dev", [{"urn": "u", "type": "t", "delete": True}, state], [], [])
@@ -108,7 +108,7 @@ def test_page_holds_no_time_no_address_and_no_id(name: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [COMMENT_LIMIT, 9_000, 4_000, 1_200, 400])
-def test_page_is_no_longer_than_a_comment_may_be_and_says_what_it_leaves_out(limit: int) -> None:
+def test_page_fits_in_a_comment_and_lists_omitted_sections(limit: int) -> None:
     whole = written(preview("change"), picture="mermaid", limit=0)
     text = written(preview("change"), picture="mermaid", limit=limit)
     assert len(text) <= limit
@@ -147,7 +147,7 @@ def test_words_of_a_policy_can_not_break_the_page() -> None:
     assert "@someone" not in row
 
 
-def test_same_violation_told_twice_is_one() -> None:
+def test_repeated_violation_is_reported_once() -> None:
     result = {"policyEvent": {"message": "What for.\nWhy.\n", "policyName": "p", "enforcementLevel": "advisory"}}
     result_verdict = verdict(Preview("dev", events=(result, result)))
     assert [violation.message for violation in result_verdict.violations] == ["Why."]
@@ -285,8 +285,8 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_accelerators_of_each_example_are_counted_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(configuration(f"examples/{name}.yaml"), True, monkeypatch)
+def test_accelerators_of_each_example_are_counted_once(name: str) -> None:
+    record = shared_record(configuration(f"examples/{name}.yaml"), True)
     assert sorted(found_in(*resources(record.resources.values()))) == sorted(EXAMPLES[name])
 
 
@@ -315,21 +315,21 @@ def priced(**per_hour: Any) -> prices.Prices:
     return prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": per_hour})
 
 
-def test_cost_is_that_of_the_machines_at_least_and_at_most() -> None:
+def test_cost_is_a_range_of_the_minimum_and_maximum_machines() -> None:
     pool = row("a", "g2-standard-24", nodeConfig={"spot": True}, autoscaling={"totalMaxNodeCount": 3})
     (supply,) = supplies({pool.urn: pool})
     assert supply.cost(priced(**{"g2-standard-24/spot": 1.25})) == (Decimal(0), Decimal("3.75"))
 
 
-def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(configuration("examples/cost-optimized-serving.yaml"), True, monkeypatch)
+def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice() -> None:
+    record = shared_record(configuration("examples/cost-optimized-serving.yaml"), True)
     (supply,) = supplies({resource.urn: resource for resource in resources(record.resources.values())})
     table = priced(**{"g2-standard-24/spot": 1, "g2-standard-24/flexStart": 2})
     assert supply.cost(table) == (Decimal(1), Decimal(2))
     assert supply.cost(priced(**{"g2-standard-24/spot": 1})) is None
 
 
-def test_what_has_no_price_is_named_and_not_taken_for_free() -> None:
+def test_machine_without_a_price_is_named_and_not_free() -> None:
     text = written(preview("change"), prices=priced(**{"g2-standard-24/onDemand": 2}))
     assert "Not in the sums, because they have no price:** `g2-standard-48/onDemand`" in text
     assert "| onDemand | `nvidia-l4` | 6 | **8** | 6.00 | ? |" in text
@@ -410,7 +410,7 @@ MACHINE = Difference("nodeConfig.machineType", "a", "b", replaces=True)
 
 
 def messages(*changes: Change) -> list[str]:
-    """What a plan of these changes interrupts, of a stack with a pool, a server and a run."""
+    """The interruptions of these changes, in a stack with a pool, a server and a run."""
     before = {resource.urn: resource for resource in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
     after = {**before, **{change.after.urn: change.after for change in changes if change.after}}
     return [interruption.text for interruption in interruptions(Plan("dev", before, after, changes))]
@@ -521,7 +521,7 @@ def test_boxes_do_not_overlap_and_lines_go_forward(name: str, drawn: graph.Graph
     assert layout.width <= WIDEST, name
 
 
-def test_what_changes_is_marked_by_a_symbol_and_not_by_colour_alone() -> None:
+def test_changes_have_a_symbol_besides_the_color() -> None:
     drawn = graph.of_plan(plan(preview("change")))
     marks = {box.name: box.operation for box in drawn.boxes.values()}
     assert marks["gpupool"] == REPLACE
@@ -556,7 +556,7 @@ def test_warnings_of_the_program_are_on_the_page_and_those_of_plugins_are_not() 
     assert "## Warnings" not in written(trimmed("dev", [], [], []))
 
 
-def test_account_that_goes_is_reported_where_gke_created_nodes_itself() -> None:
+def test_removed_account_is_reported_if_gke_created_nodes() -> None:
     change = changed(DELETE, ACCOUNT)
     assert messages(change) == [], "node pools of the stack are replaced before their account goes"
     autopilot = resource("gcp:container/cluster:Cluster", "main", {"name": "main", "enableAutopilot": True})
@@ -573,7 +573,7 @@ def test_zones_that_only_the_cluster_knows_count_as_those_that_gke_takes() -> No
     assert found_in(pool) == [("onDemand", "nvidia-l4", 3, 3)]
 
 
-def test_pool_that_leaves_a_zone_loses_its_nodes_there() -> None:
+def test_pool_that_leaves_a_zone_loses_its_nodes_in_it() -> None:
     after = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["y"])
     (text,) = (message for message in messages(changed(UPDATE, POOL, after=after)) if "leaves" in message)
     assert text == (

@@ -11,8 +11,14 @@ import yaml
 
 from docs import repository
 from docs.repository import ROOT
+from tests.sizes import EMULATOR, PRODUCT, files_of
 
 SELF = Path(__file__)
+MAX_LINES = 400
+# Files with more lines, each with the reason.
+LONG_FILES = {
+    "emulator/cluster/local_pods.py": "The life of a local pod, from its claim to its last status.",
+}
 
 
 @pytest.fixture
@@ -74,3 +80,10 @@ def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous
     modules = {f"/{file.parent.relative_to(ROOT)}" for file in repository.tracked("**/go.mod")}
     assert folders.keys() == {"github-actions", "pip", "gomod"}
     assert {*folders["gomod"], "/emulator/tools/previous"} == modules
+
+
+def test_no_file_has_more_than_400_lines_without_a_reason() -> None:
+    lines = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in files_of(*PRODUCT, *EMULATOR)}
+    assert len(lines) > 150
+    too_long = {file: count for file, count in lines.items() if count > MAX_LINES}
+    assert too_long.keys() == LONG_FILES.keys(), "split a file by subject, or remove the reason of one that is shorter"

@@ -10,7 +10,7 @@ import yaml
 
 from components.jetstream_autoscaling import metric
 from settings.model import Autoscaler, ScaledMetric
-from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, run_program
+from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
 
 SOURCE: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text())
 EXAMPLES = {
@@ -134,8 +134,8 @@ OF_THE_CHART = {
 
 
 @pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
-    return {adapter: run_program(configuration(path), False, monkeypatch) for adapter, path in EXAMPLES.items()}
+def records() -> dict[str, Record]:
+    return {adapter: shared_record(configuration(path)) for adapter, path in EXAMPLES.items()}
 
 
 def test_kubernetes_objects_are_those_of_the_source(records: dict[str, Record]) -> None:

@@ -72,7 +72,7 @@ def test_policy_report_and_status_agree_on_the_size_of_a_pool(pool: dict[str, An
 
 
 def stack_with(props: dict[str, Any], gpus: int) -> Stack:
-    """A stack with a pool, and a queue that has quota for so many of its GPUs."""
+    """A stack with a pool, and a queue with quota for this number of its GPUs."""
     flavor = {"kind": "ResourceFlavor", "metadata": {"name": "l4"}, "spec": {"nodeLabels": LABELS}}
     quota = {"name": "l4", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}
     queue = {

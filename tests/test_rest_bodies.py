@@ -13,7 +13,7 @@ from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.resource import Cloud, Resource
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
-from tests.recorder import PROJECT, configuration, run_program
+from tests.recorder import PROJECT, configuration, shared_record
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
@@ -21,7 +21,7 @@ CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
 
 
 def includes(whole: Any, part: Any) -> bool:
-    """Whether all of `part` is in `whole`, which may say more."""
+    """Whether `whole` contains everything in `part`."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(name in whole and includes(whole[name], part[name]) for name in part)
     if isinstance(part, list):
@@ -29,22 +29,20 @@ def includes(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-def cloud_requests(path: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Resource, str, dict[str, Any]]]:
-    """Each cloud resource of the program on a configuration: how the emulator treats it, its name and its inputs."""
+def cloud_requests(path: str) -> list[tuple[Resource, str, dict[str, Any]]]:
+    """Each cloud resource of a configuration: its class in the emulator, its name and its inputs."""
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     return [
         (RESOURCES[resource.type](cloud), resource.object_name, decode(encode(resource.inputs)))
-        for resource in run_program(configuration(path), False, monkeypatch).resources.values()
+        for resource in shared_record(configuration(path)).resources.values()
         if resource.type in RESOURCES
     ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_sends_google_the_request_of_the_tutorials_commands(path: str) -> None:
     expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
-    requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path, monkeypatch)]
+    requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path)]
     bodies = {name: body.content for name, body in requests if body is not None}
     assert bodies.keys() == expected.keys()
     for name, wanted in expected.items():
@@ -52,8 +50,8 @@ def test_the_program_asks_google_for_what_the_tutorial_s_commands_ask(
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
-def test_google_refuses_nothing_of_the_program(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = cloud_requests(path, monkeypatch)
+def test_google_refuses_nothing_of_the_program(path: str) -> None:
+    requests = cloud_requests(path)
     assert requests
     for resource, name, inputs in requests:
         assert list(resource.problems(inputs)) == [], name

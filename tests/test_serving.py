@@ -1,24 +1,35 @@
-"""What the servers of every engine, compute classes and the default namespace register."""
+"""The resources of every engine's servers, of compute classes and of the default namespace."""
 
 from __future__ import annotations
 
 import ast
 import copy
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from catalog.engines import ENGINES
-from components import ComputeClass, JetStreamServer, TgiServer, VllmServer, WorkloadNamespace
+from components import ComputeClass, JetStreamServer, WorkloadNamespace
+from components.base import section_of
+from components.server import ModelServer
 from tests.recorder import ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
 TPU: dict[str, Any] = {"name": "s", "model": "gemma-7b", "engine": "jetstream", "checkpoint": "gs://b/m", "chips": 8}
+
+
+def engine_of(component: Any) -> str:
+    """The only value of the key `engine` in the component's section."""
+    section: Any = section_of(component)
+    (engine,) = get_args(section.model_fields["engine"].annotation)
+    return str(engine)
+
+
+# The component of each engine, and arguments that suffice.
 SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "tgi": (TgiServer, GPU),
-    "vllm": (VllmServer, {**GPU, "engine": "vllm"}),
-    "jetstream": (JetStreamServer, TPU),
+    engine_of(component): (component, TPU if component is JetStreamServer else {**GPU, "engine": engine_of(component)})
+    for component in ModelServer.__subclasses__()
 }
 every_engine = pytest.mark.parametrize("engine", SERVERS)
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
@@ -314,7 +325,7 @@ def test_priority_without_gpus_states_none(build: Any) -> None:
     assert built.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
 
 
-def test_what_happens_without_capacity_is_always_written(build: Any) -> None:
+def test_when_unsatisfiable_is_always_set(build: Any) -> None:
     values = {"name": "cheap", "priorities": [{"machine_type": "g2-standard-24", "driver": "latest"}]}
     spec = build(ComputeClass, values).one("ComputeClass", "cheap").inputs["spec"]
     assert spec["whenUnsatisfiable"] == "DoNotScaleUp"
@@ -359,7 +370,7 @@ def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, mo
         assert built.outputs["namespaces"] == ["default"]
 
 
-def test_namespace_default_alone_is_there_already(build: Any) -> None:
+def test_only_namespace_default_exists_already(build: Any) -> None:
     assert not build(WorkloadNamespace, {"name": "default"}).all("Namespace")
     assert build(WorkloadNamespace, {"name": "llm"}).one("Namespace").object_name == "llm"
 

@@ -1,4 +1,4 @@
-"""What follows from good settings: selectors, labels, quotas, names; and that reading never stumbles."""
+"""Selectors, labels, quotas and names of valid settings; and reading never fails with an exception of Python."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_selector_on_autopilot_is_the_accelerator() -> None:
     assert plan.node_selector(settings.training[0], settings) == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
-def test_flavor_labels_tell_its_pools_from_others() -> None:
+def test_flavor_labels_distinguish_its_pools_from_others() -> None:
     settings = loaded(with_second_pool())
     assert plan.flavor_labels(Flavor(name="any"), settings) == {}
     assert plan.flavor_labels(Flavor(name="one", pools=["l4-big"]), settings) == {
@@ -153,7 +153,7 @@ def test_pools_without_zones_follow_the_system_pool() -> None:
     assert settings.gpu_pools[0].zones_in(settings.cluster) == ("us-central1-f",)
 
 
-def test_pool_takes_gpus_from_its_machine_unless_told() -> None:
+def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
     assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
     attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
     assert attached.gpus == ("nvidia-tesla-t4", 2)

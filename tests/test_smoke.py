@@ -27,7 +27,7 @@ COMPLETION = {"choices": [{"text": "Jupiter, of hydrogen."}], "usage": {"complet
 
 @dataclass
 class Cluster:
-    """An API server with one Deployment and what stands behind its Service."""
+    """An API server with one Deployment, and the servers behind its Service."""
 
     answer: Callable[[dict[str, Any]], Answer] = lambda _: (200, COMPLETION)
     replicas: int = 1
@@ -41,7 +41,7 @@ class Cluster:
         self.lock = threading.Lock()
 
     def respond(self, method: str, path: str, body: dict[str, Any], credential: str | None) -> Answer:
-        """What an API server would say."""
+        """Answers as an API server does."""
         assert credential == f"Bearer {CREDENTIAL}"
         if path.startswith("/apis/apps/v1/namespaces/llm/deployments"):
             spec = {"replicas": self.replicas, "selector": {"matchLabels": {"app": "gemma"}}}
@@ -63,13 +63,13 @@ class Cluster:
 
 
 class Server(ThreadingHTTPServer):
-    """Takes a burst at once."""
+    """Accepts a burst at once."""
 
     request_queue_size = 200
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: a client that waits no longer hangs up."""
+        """Logs nothing if a client hangs up after its timeout."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def serving(cluster: Cluster) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Deployed(Stack):
-    """A stack that is up, in a cluster at an address."""
+    """A deployed stack whose cluster has this address."""
 
     address: str = ""
     servers: tuple[dict[str, Any], ...] = ()
@@ -132,7 +132,7 @@ def output(engine: str | None = "tgi") -> dict[str, Any]:
 
 
 def run(cluster: Cluster, capsys: pytest.CaptureFixture[str], engine: str | None = "tgi") -> tuple[int, str]:
-    """The exit code and the output of a check; the credential is never in it."""
+    """The exit code and the output of a check. Asserts that the output does not contain the credential."""
     with serving(cluster) as address:
         code = smoke.smoke(Deployed("dev", address=address, servers=(output(engine),)))
     captured = capsys.readouterr()
@@ -200,7 +200,7 @@ def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
         ((0, None), "the connection to the cluster failed", "check the network path to the cluster"),
     ],
 )
-def test_wrong_answer_fails_with_what_was_said_and_the_next_step(
+def test_wrong_answer_fails_with_its_text_and_the_next_step(
     answer: Answer, problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, printed = run(Cluster(lambda _: answer), capsys)
@@ -224,7 +224,7 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
     assert "720 characters" in printed
 
 
-def test_slow_answer_is_an_error_that_says_how_long_was_waited(
+def test_slow_answer_is_an_error_with_the_time_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(smoke.send_burst, "__defaults__", (0.2,))
@@ -287,7 +287,7 @@ def test_slow_answer_is_an_error_that_says_how_long_was_waited(
         ),
     ],
 )
-def test_server_without_a_ready_replica_is_not_asked(
+def test_server_without_a_ready_replica_gets_no_request(
     cluster: Cluster, problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, printed = run(cluster, capsys)
@@ -297,7 +297,7 @@ def test_server_without_a_ready_replica_is_not_asked(
     assert cluster.requests == []
 
 
-def test_outputs_of_an_earlier_release_ask_for_an_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_of_an_earlier_release_suggest_an_up(capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = run(Cluster(), capsys, None)
     assert code == 1
     assert "do not name its engine" in printed
@@ -312,7 +312,7 @@ def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
     assert CREDENTIAL not in str(stopped.value)
 
 
-def test_stack_without_servers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_without_servers_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert smoke.smoke(Deployed("dev")) == 0
     assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 

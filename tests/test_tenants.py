@@ -14,7 +14,7 @@ import yaml
 from components import Tenant, WorkloadNamespace
 from components.tenant import rules
 from settings import load, tenancy
-from tests.recorder import PROJECT, Record, run_program
+from tests.recorder import PROJECT, Record, shared_record
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
 
@@ -31,8 +31,8 @@ TENANT: dict[str, Any] = {
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 
-def recorded(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPatch) -> Record:
-    return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+def recorded(values: Configuration, preview: bool) -> Record:
+    return shared_record({f"gke-ai:{key}": value for key, value in values.items()}, preview)
 
 
 def checks(record: Record) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def checks(record: Record) -> list[dict[str, Any]]:
         ("workload", "service account"),
     ],
 )
-def test_a_refusal_says_what_to_write_instead(named: str, expected: str, build: Build) -> None:
+def test_a_refusal_has_a_remedy(named: str, expected: str, build: Build) -> None:
     (check,) = (
         check for check in checks(build(Tenant, TENANT)) if re.search(rf"(set|to|mount) {named}\b", check["message"])
     )
@@ -76,7 +76,7 @@ def test_a_tenant_without_grants_gets_none(build: Build) -> None:
     assert "because it has none" in "".join(check["message"] for check in checks(record))
 
 
-def test_the_policy_is_of_the_tenants_namespace_alone_and_refuses_what_it_can_not_judge(build: Build) -> None:
+def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Build) -> None:
     record = build(Tenant, TENANT)
     spec = record.one("ValidatingAdmissionPolicy").inputs["spec"]
     assert spec["failurePolicy"] == "Fail"
@@ -186,10 +186,8 @@ def test_a_namespace_has_its_labels_and_no_empty_ones(build: Build) -> None:
 
 
 @both
-def test_a_tenant_is_created_after_its_namespace_and_before_its_workloads(
-    preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = recorded(good(), preview, monkeypatch)
+def test_a_tenant_is_created_after_its_namespace_and_before_its_workloads(preview: bool) -> None:
+    record = recorded(good(), preview)
     (binding,) = (
         binding for binding in record.all("RoleBinding") if binding.inputs["metadata"].get("namespace") == "team-a"
     )
@@ -201,52 +199,50 @@ def test_a_tenant_is_created_after_its_namespace_and_before_its_workloads(
 
 
 @both
-def test_a_namespace_of_a_tenant_has_its_pod_security_level(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(good(), preview, monkeypatch)
+def test_a_namespace_of_a_tenant_has_its_pod_security_level(preview: bool) -> None:
+    record = recorded(good(), preview)
     labels = record.one("Namespace", "team-a").inputs["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
     assert "labels" not in record.one("Namespace", "llm").inputs["metadata"]
 
 
-def test_a_service_account_of_a_tenant_is_created_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(good(), True, monkeypatch)
+def test_a_service_account_of_a_tenant_is_created_once() -> None:
+    record = recorded(good(), True)
     accounts = [account.inputs["metadata"] for account in record.all("ServiceAccount")]
     inside = sorted(account["name"] for account in accounts if account.get("namespace") == "team-a")
     assert inside == ["deployer", "workload"]
 
 
-def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(good(), True, monkeypatch)
+def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it() -> None:
+    record = recorded(good(), True)
     granted = {member.name.split("/")[1] for member in record.all("BucketIAMMember") if member.name.startswith("team-")}
     assert granted == {"team-a", "team-c"}
     assert f"Bucket team-{PROJECT}" in record.waits_for(record.one("Namespace", "team-c"))
 
 
-def test_a_cluster_knows_the_groups_among_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = recorded(good(), True, monkeypatch).one("Cluster")
+def test_a_cluster_knows_the_groups_among_members() -> None:
+    cluster = recorded(good(), True).one("Cluster")
     assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
     values = good()
     values["tenants"][0]["members"] = ["user:ada@example.com"]
     # Stated, so that it is turned off where the last group has gone.
-    cluster = recorded(values, True, monkeypatch).one("Cluster")
+    cluster = recorded(values, True).one("Cluster")
     assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": ""}
 
 
-def test_an_existing_cluster_without_google_groups_is_refused_before_anything_is_created(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_existing_cluster_without_google_groups_is_refused_before_anything_is_created() -> None:
     values = good()
     values["cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     with pytest.raises(pulumi.RunError, match=r"--security-group=gke-security-groups@example\.com"):
-        recorded(values, True, monkeypatch)
+        recorded(values, True)
 
 
-def test_a_tenant_may_submit_a_jobset(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert recorded(good(), True, monkeypatch).one("Release", "jobset")
+def test_a_tenant_may_submit_a_jobset() -> None:
+    assert recorded(good(), True).one("Release", "jobset")
 
 
-def test_each_tenant_is_limited_to_its_own_resources(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = recorded(good(), True, monkeypatch)
+def test_each_tenant_is_limited_to_its_own_resources() -> None:
+    record = recorded(good(), True)
     for name, queues in (("team-a", '["", "lq"]'), ("team-c", '[""]')):
         policy = record.one("ValidatingAdmissionPolicy", f"tenant-{name}").inputs["spec"]
         (check,) = (validation for validation in policy["validations"] if "queue that" in validation["message"])
@@ -268,7 +264,7 @@ def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> Non
 # --- what follows from settings ---------------------------------------------------------------------------------------
 
 
-def test_what_a_pod_gets_that_names_no_priority_is_not_refused() -> None:
+def test_pod_without_a_priority_class_is_not_refused() -> None:
     values = good()
     values["queues"]["priorityClasses"].append({"name": "usual", "value": 1, "globalDefault": True})
     stack = load(values, PROJECT)

@@ -13,7 +13,7 @@ from settings import load, model
 from tests import recorder
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded
-from tests.test_bad_configuration import Mistake, both, good, is_told_alone, problems_of, put
+from tests.test_bad_configuration import Mistake, both, good, is_reported_alone, problems_of, put
 
 PROJECT = recorder.PROJECT
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
@@ -52,7 +52,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, good())
+    is_reported_alone(mistake, good())
 
 
 @pytest.mark.parametrize("named", ["hf-token", SECRET, "projects/123/secrets/hf_token", "projects/{project}/secrets/a"])

@@ -1,4 +1,4 @@
-"""Batch Jobs and Multislice runs: where their pods go, what makes a run one, and what queued provisioning adds."""
+"""Batch Jobs and Multislice runs: where their pods run, how slices form one run, and queued provisioning."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def test_disruption_of_a_pod_is_no_failure_of_its_job(hosts: int, build: Build) 
     assert "podFailurePolicy" not in counted
 
 
-def test_job_of_a_fixed_name_stays_as_an_earlier_version_made_it(build: Build) -> None:
-    """It can't be changed, so that any difference would be an error at the first up after an upgrade."""
+def test_job_of_a_fixed_name_stays_as_an_earlier_version_created_it(build: Build) -> None:
+    """The spec of a Job is immutable, so any difference would fail the first `up` after an upgrade."""
     single_host = build(TpuBatchJob, JOB, hosts=1, fixed_name=True).one("Job").inputs["spec"]
     assert single_host.keys() == {"template"}
     assert single_host["template"]["spec"]["restartPolicy"] == "OnFailure"
@@ -171,7 +171,7 @@ def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
         assert built.one("Job").delete_before_replace is False
 
 
-def test_job_in_the_default_namespace_goes_with_its_stack(build: Build) -> None:
+def test_job_in_the_default_namespace_is_deleted_with_its_stack(build: Build) -> None:
     built = build(TpuBatchJob, JOB, namespace="default", fixed_name=True)
     assert not built.one("Job").retained
     assert not built.one("Service").retained
@@ -300,7 +300,7 @@ def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build)
 
 
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
-    """Counted by the Jobs of its replicated Job, each slice would be the only one of a run of its own."""
+    """The variables count all slices of the JobSet. Counted by replicated Job, each slice would be a run by itself."""
     built = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
     name = built.one("JobSet").object_name
     for index in (0, 1):
@@ -356,7 +356,7 @@ def test_jobset_is_one_run(build: Build) -> None:
 # --- JobSet and queued provisioning in KueueStack ---------------------------------------------------------------------
 
 
-def test_jobset_is_there_before_kueue_and_goes_after_it(build: Build) -> None:
+def test_jobset_is_installed_before_kueue_and_deleted_after_it(build: Build) -> None:
     built = build(KueueStack, {"namespaces": []}, jobset=True)
     assert {"Release jobset", "Namespace jobset-system"} <= built.waits_for(built.one("Release", "kueue"))
     image = built.one("Release", "jobset").inputs["values"]["image"]
@@ -373,7 +373,7 @@ def test_jobset_is_installed_for_a_run_under_no_queue(deploy: Callable[[dict[str
     assert "Release jobset" in built.waits_for(built.all("JobSet")[0])
 
 
-def test_order_of_a_queue_is_written_where_it_is_said(build: Build) -> None:
+def test_order_of_a_queue_is_set_if_it_is_configured(build: Build) -> None:
     queue: dict[str, Any] = {"name": "q", "flavors": [{"flavor": "f", "quota": {"cpu": "1"}}]}
     base = {"namespaces": [], "flavors": [{"name": "f"}]}
     spec = build(KueueStack, base, cluster_queues=[queue]).one("ClusterQueue").inputs["spec"]
@@ -383,7 +383,7 @@ def test_order_of_a_queue_is_written_where_it_is_said(build: Build) -> None:
     assert strict.one("ClusterQueue").inputs["spec"]["queueingStrategy"] == "StrictFIFO"
 
 
-def test_queued_provisioning_is_asked_for_by_kueue(deploy: Callable[[dict[str, Any]], Record]) -> None:
+def test_kueue_requests_queued_provisioning(deploy: Callable[[dict[str, Any]], Record]) -> None:
     built = deploy(queued())
     configuration, check = built.one("ProvisioningRequestConfig"), built.one("AdmissionCheck")
     assert configuration.inputs["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
@@ -442,7 +442,7 @@ def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later_un
     assert not answers
 
 
-def test_run_without_a_workload_in_time_goes_on_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_a_workload_in_time_continues_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     warnings: list[str] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))

@@ -1,4 +1,4 @@
-"""TPU slices: what the catalog says of them, the pools that are built of them, and what Google gets to see."""
+"""TPU slices: the catalog, the pools of slices, and the requests to Google."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL_3D = ["2x2x2", "2x2x4", "2x4x4"]
 
 
 class Row(NamedTuple):
-    """A machine of Google's tables, with the slices that it makes alone and together with others of its kind."""
+    """A machine type of Google's tables, with its single-host slice and its multi-host slices."""
 
     version: str
     accelerator: str
@@ -140,16 +140,14 @@ def test_machine_follows_from_version_and_topology(version: str, topology: str, 
         (lambda: slice_on("e2-standard-4"), "machine_type", [row.machine_type for row in ROWS]),
     ],
 )
-def test_a_slice_that_is_not_there_names_those_that_are(
-    call: Callable[[], Slice], argument: str, choices: list[str]
-) -> None:
+def test_missing_slice_lists_the_existing_ones(call: Callable[[], Slice], argument: str, choices: list[str]) -> None:
     with pytest.raises(NoSuchSlice) as caught:
         call()
     assert caught.value.argument == argument
     assert sorted(caught.value.choices) == sorted(choices)
 
 
-def test_node_says_which_slice_it_is_part_of() -> None:
+def test_node_has_the_labels_of_its_slice() -> None:
     node = NodeShape(
         pool="p",
         machine_type="ct6e-standard-4t",
@@ -187,7 +185,7 @@ def stack_of(*pools: dict[str, Any], zone: str = "us-east5-b") -> dict[str, Any]
 
 
 def pool_of(candidate: Slice) -> dict[str, Any]:
-    """The least that a configuration says of a pool of that slice."""
+    """The minimal configuration of a pool with this slice."""
     pool: dict[str, Any] = {
         "version": candidate.version,
         "topology": candidate.topology,
@@ -222,7 +220,7 @@ def refused(pool: dict[str, Any], zone: str = "us-east5-b") -> Problem:
 
 
 def near_misses(version: str) -> list[str]:
-    """Topologies that look like those of the version and are none."""
+    """Topologies that look like those of the version and are not."""
     sides = [1, 2, 4, 8, 12, 16] if version in THREE_SIDES else [1, 2, 3, 4, 8, 16, 32]
     legal = {candidate.topology for candidate in slices(version)}
     several = product(sides, repeat=3 if version in THREE_SIDES else 2)
@@ -230,7 +228,7 @@ def near_misses(version: str) -> list[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_near_miss_is_refused_with_what_there_is_instead(version: str) -> None:
+def test_every_near_miss_is_refused_with_the_valid_topologies(version: str) -> None:
     legal = [candidate.topology for candidate in slices(version)]
     for topology in near_misses(version):
         problem = refused({"version": version, "topology": topology, "nodesPerZone": 1}, ZONE[version])
@@ -242,7 +240,7 @@ def test_every_near_miss_is_refused_with_what_there_is_instead(version: str) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_machine_that_has_no_such_slice_is_refused_with_those_that_have(version: str) -> None:
+def test_machine_type_without_the_slice_is_refused_with_those_that_have_it(version: str) -> None:
     for candidate in {candidate.topology: candidate for candidate in slices(version)}.values():
         fitting = [other.machine_type for other in slices(version) if other.topology == candidate.topology]
         for machine_type in {row.machine_type for row in ROWS} - set(fitting):
@@ -315,7 +313,7 @@ Build = Callable[..., Registration]
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Build:
-    """Builds one pool and gives what was registered of it."""
+    """Builds one pool and returns its registration."""
 
     def run(component: Any, version: str, topology: str, **more: Any) -> Registration:
         args = {**BASE, "version": version, "topology": topology, "zones": ["us-east5-b"], **more}
@@ -325,14 +323,14 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
 
 
 def problems_at_google(pool: Registration, location: str) -> list[tuple[str, str]]:
-    """What the emulator, in Google's words, has against a pool."""
+    """The emulator's errors about a pool, in Google's words."""
     inputs = sent(pool)
     body = rest.node_pool(inputs)
     return body.problems("node_pool") + list(rules.node_pool(inputs, body.content, location))
 
 
 def sent(pool: Registration) -> dict[str, Any]:
-    """The inputs as the engine hands them to a plugin."""
+    """The inputs as the engine passes them to a plugin."""
     inputs: dict[str, Any] = decode(encode(pool.inputs))
     return inputs
 
@@ -405,7 +403,7 @@ def test_plain_pool_sets_its_capacity_mode_alone(capacity: dict[str, Any], nodes
 
 @pytest.mark.parametrize("mode", [None, "flexStart", "queuedFlexStart"])
 @pytest.mark.parametrize("topology", ["2x2", "4x4"])
-def test_flex_start_pool_sets_what_flex_start_demands(mode: str | None, topology: str, build: Build) -> None:
+def test_flex_start_pool_sets_what_flex_start_requires(mode: str | None, topology: str, build: Build) -> None:
     capacity = {} if mode is None else {"capacity": {"mode": mode, "max_run_duration_seconds": 3600}}
     pool = build(FlexStartTpuPool, "v6e", topology, **capacity)
     nodes = pool.inputs["nodeConfig"]
@@ -469,7 +467,7 @@ def test_each_component_leaves_the_others_capacity_to_it(build: Build) -> None:
         build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "spot"})
 
 
-def test_component_refuses_a_slice_that_is_not_there(build: Build) -> None:
+def test_component_refuses_an_unknown_slice(build: Build) -> None:
     with pytest.raises(NoSuchSlice, match="3x3 is not a topology of TPU v6e"):
         build(TpuNodePool, "v6e", "3x3")
     with pytest.raises(pulumi.InputPropertiesError, match=r"capacity\.maxRunDurationSeconds"):
@@ -552,7 +550,7 @@ def test_pool_without_zones_is_where_the_system_pool_is(monkeypatch: pytest.Monk
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_body_is_what_googles_reference_asks_for(golden: str, component: Any, args: Any, build: Build) -> None:
+def test_body_is_that_of_googles_reference(golden: str, component: Any, args: Any, build: Build) -> None:
     expected = json.loads((GOLDEN / f"rest_node_pool_tpu_{golden}.json").read_text())
     assert expected["reference"].startswith("https://cloud.google.com/")
     body = rest.node_pool(sent(build(component, **args)))
@@ -588,7 +586,7 @@ def stored_cluster() -> Stored:
         (FlexStartTpuPool, "4x4", {"capacity": {"mode": "queuedFlexStart"}}, (0, 4), "queuedFlexStart"),
     ],
 )
-def test_emulator_makes_nodes_of_the_slice(
+def test_emulator_creates_the_nodes_of_the_slice(
     component: Any, topology: str, more: Any, sizes: tuple[int, int], capacity: str, build: Build
 ) -> None:
     expected = slice_of("v6e", topology)

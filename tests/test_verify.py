@@ -1,4 +1,4 @@
-"""Verify on recorded answers of a cluster: all as the stack relies on, and each kind of difference planted in turn."""
+"""`verify` on recorded answers of a cluster: one that fits the stack, and each kind of difference."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ Object = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """A recorded stack, and what its cluster answers: by request, a body, or a code other than 200."""
+    """A recorded stack, and the answers of its cluster by request: a body, or a code other than 200."""
 
     resources: list[Object]
     answers: dict[str, Any]
     refused_rights: frozenset[str] = frozenset()
 
     def ask(self, request: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """The recorded answer; a request that has none is a failure."""
+        """Returns the recorded answer. A request without one fails the test."""
         if request == f"POST {REVIEWS}":
             assert body
             resource = body["spec"]["resourceAttributes"]["resource"]
@@ -74,12 +74,12 @@ class Cluster:
         return self.objects("/api/v1/pods")[0]
 
     def checks(self, measured: Calibration | None = None) -> list[Check]:
-        """Every claim, compared."""
+        """Checks every claim."""
         stack = recorded(self.resources)
         return Verification(stack, take(stack, self.ask), measured or Calibration()).checks()
 
     def measured(self) -> Calibration:
-        """What is measured on the cluster."""
+        """Measures the cluster."""
         stack = recorded(self.resources)
         return measure(stack, take(stack, self.ask), self.resources, TODAY)
 
@@ -91,7 +91,7 @@ def resources_of(name: str) -> list[Object]:
 
 
 def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
-    """A node as the API gives it, of the size that the catalog says, ready after 95 seconds."""
+    """A node in the form of the API, with the size of the catalog, ready after 95 seconds."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
     sizes = Calibration().allocatable(shape)
     return {
@@ -284,7 +284,7 @@ def flex_start() -> Cluster:
 
 
 def compute_class() -> Cluster:
-    """A cluster with a compute class that has brought a Spot node."""
+    """A cluster with a compute class that created a Spot node."""
     resources = resources_of("cost-optimized-serving")
     labels = {
         "cloud.google.com/compute-class": "dws-model-inference-class",
@@ -341,7 +341,7 @@ def test_every_kind_of_claim_is_compared() -> None:
 # ---------------------------------------------------------------------------------------------------------- differences
 @dataclass(frozen=True)
 class Difference:
-    """One difference planted in a cluster: its name, where, what is planted, the claim that fails, and both values."""
+    """A difference in a cluster: its name, its cluster, the change, the claim that fails, and both values."""
 
     name: str
     cluster: Callable[[], Cluster]
@@ -584,7 +584,7 @@ def test_server_that_loads_its_model_is_not_seen_yet() -> None:
         (KUEUE_JOB, Answer(403, {}, "jobs is forbidden"), "webhook"),
     ],
 )
-def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
+def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
     cluster = prod()
     cluster.answers[request_] = answer
     (unchecked,) = [check for check in cluster.checks() if check.state == UNCHECKED]
@@ -593,7 +593,7 @@ def test_what_may_not_be_read_is_not_checked_and_names_the_command(request_: str
     assert shown(cluster.checks(), FAIL) == []
 
 
-def test_jobset_is_asked_by_a_jobset() -> None:
+def test_webhook_of_jobset_gets_a_jobset() -> None:
     stack = recorded(resources_of("multislice-training"))
     from ops.verify.live import probes
 
@@ -615,7 +615,7 @@ def test_durations_are_measured() -> None:
     }
 
 
-def test_least_allocatable_and_most_daemon_requests_of_a_kind_of_node_are_measured() -> None:
+def test_minimum_allocatable_and_maximum_daemon_requests_of_a_node_type_are_measured() -> None:
     cluster = prod()
     second = copy.deepcopy(cluster.node)
     second["metadata"]["name"] = "l4-2"
@@ -627,7 +627,7 @@ def test_least_allocatable_and_most_daemon_requests_of_a_kind_of_node_are_measur
     assert (figures.disk_size_gb, figures.gke_version) == (200, VERSION)
 
 
-def test_what_was_measured_is_what_the_next_comparison_relies_on() -> None:
+def test_next_comparison_relies_on_the_measured_figures() -> None:
     cluster = prod()
     allocatable("cpu", "22")(cluster)
     daemon_requests(cluster)
@@ -669,7 +669,7 @@ def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
         assert "c2VjcmV0LXZhbHVl" not in text, "the value of a Secret"
 
 
-def test_later_run_keeps_what_it_did_not_see() -> None:
+def test_later_run_keeps_earlier_figures() -> None:
     def figures(machine_type: str, cpu: str) -> NodeFigures:
         return NodeFigures(
             machine_type=machine_type, allocatable={"cpu": cpu}, nodes=1, measured_on=TODAY, gke_version="v1"

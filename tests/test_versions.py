@@ -1,4 +1,4 @@
-"""Versions of Kueue and JobSet that a configuration holds, and what an upgrade of JobSet leaves to be done."""
+"""Pinned versions of Kueue and JobSet, and the upgrade of JobSet's CRD."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from components.kueue import warn_of_crd
 from ops import crds
 from ops.stack import Stack, Stop
 from tests.recorder import Record
-from tests.test_bad_configuration import Mistake, is_told_alone, put
+from tests.test_bad_configuration import Mistake, is_reported_alone, put
 
 Build = Callable[..., Record]
 
@@ -37,7 +37,7 @@ def test_version_is_the_one_that_upgrades_lead_to() -> None:
 
 
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
-    """Of each chart its version, and the tag of its manager's image."""
+    """The version of each chart, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
     values: dict[str, Any] = {release.name: release.inputs["values"] for release in releases}
     tags = {
@@ -54,7 +54,7 @@ def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) 
     assert held == {"kueue": ("0.16.2", "v0.16.2"), "jobset": ("0.11.1", "v0.11.1")}
 
 
-def test_only_a_change_of_jobsets_version_speaks_of_its_crd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", messages.append)
 
@@ -73,8 +73,8 @@ KUEUE_TOO_OLD = Mistake(
 )
 
 
-def test_kueue_of_an_older_api_is_told_alone() -> None:
-    is_told_alone(KUEUE_TOO_OLD, KUEUE_TOO_OLD.base())
+def test_kueue_of_an_older_api_is_reported_alone() -> None:
+    is_reported_alone(KUEUE_TOO_OLD, KUEUE_TOO_OLD.base())
 
 
 @pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])
@@ -87,7 +87,7 @@ def test_crd_is_that_of_the_version_that_the_next_update_installs(
     assert crds.wanted(Stack("dev")) == version
 
 
-def test_chart_that_can_not_be_read_says_so_in_helms_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_chart_is_reported_with_helms_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Stop, match="Helm cannot read the chart"):
         crds.of_chart(str(tmp_path / "nothing"), "0.12.0")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -250,11 +250,9 @@ def test_drift_is_reported_in_one_issue_that_is_closed_afterwards(hub: Hub) -> N
 def test_drift_contains_only_changes_made_outside_the_program(tmp_path: Path) -> None:
     (command,) = (step["run"] for step in steps() if "--expect-no-changes" in step.get("run", ""))
     words = shlex.split(command.partition("2>&1")[0].replace("\\\n", " ").replace('"$STACK"', "dev"))
-    project = Project(tmp_path / "sample", tmp_path / "state")
-    project.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    project = Project.create(tmp_path / "sample", tmp_path / "state")
     bucket = "import pulumi_gcp as gcp\ngcp.storage.Bucket('b', name='sample-b', location='US', project='my-project')\n"
     project.write("__main__.py", bucket)
-    assert project.pulumi("stack", "init", "dev")[0] == 0
     assert project.up()[0] == 0
     status, output = project.pulumi(*words[1:])
     assert status == 0, output

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +65,18 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Project:
-    """A Pulumi project with a stack and its own emulator."""
+    """A Pulumi project, `sample`, with a stack, `dev`, and its own emulator."""
 
     folder: Path
     state: Path
+
+    @classmethod
+    def create(cls, folder: Path, state: Path) -> Project:
+        """A project without a program. Its stack is a copy of one that Pulumi created for all tests."""
+        stack = Path(_new_stack().name)
+        shutil.copytree(stack / "sample", folder)
+        shutil.copytree(stack / "state" / "backend", state / "backend")
+        return cls(folder, state)
 
     def write(self, path: str, text: str) -> None:
         file = self.folder / path
@@ -75,7 +86,7 @@ class Project:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = os.environ | {"GKE_AI_STATE": str(self.state)}
         return subprocess.Popen(
-            [ROOT / "emulator" / "run", "pulumi", *arguments],
+            [RUN, "pulumi", *arguments, "--stack", "dev"],
             cwd=self.folder,
             env=environment,
             text=True,
@@ -102,6 +113,20 @@ class Project:
         assert poll_until(file.exists, timeout=20, pause=0.1), "the program didn't start within 20 s"
         host, program, child = json.loads(file.read_text())
         return [host, program, child]
+
+
+@functools.cache
+def _new_stack() -> tempfile.TemporaryDirectory[str]:
+    """A folder, deleted at the end, with a project and the state of its stack.
+
+    Pulumi needs half a second of CPU time to create a stack, mostly for the key from its passphrase.
+    """
+    parent = tempfile.TemporaryDirectory(prefix="gke-ai-")
+    project = Project(Path(parent.name, "sample"), Path(parent.name, "state"))
+    project.write("Pulumi.yaml", "name: sample\nruntime: python\n")
+    status, output = project.pulumi("stack", "init")
+    assert status == 0, output
+    return parent
 
 
 def eventually(check: Callable[[], Any], description: str, seconds: float = 60) -> Any:

@@ -1,7 +1,5 @@
-"""The emulator's cluster with the real Kueue: what it promises to those who deploy to it, and what it leaves behind.
-
-The tests share one cluster and build on each other, in the order in which they stand.
-"""
+"""The emulator's cluster with the real Kueue: what a deployment finds in it, and what it leaves behind. The tests share
+one cluster and depend on their order."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/llm/deployments/tgi"
 
 
 def eventually(check: Callable[[], Any], seconds: float = 20) -> Any:
-    """The first true answer of a check; an API that refuses meanwhile is asked again."""
+    """Returns the first true result of a check. Retries while the API refuses."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -136,7 +134,7 @@ def crd_groups(api: httpx.Client) -> set[str]:
 
 
 def phases(api: httpx.Client, **labels: str) -> list[str]:
-    """What kubectl would show of the pods with these labels, sorted."""
+    """Rows of `kubectl get pods` for the pods with these labels, sorted."""
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     shown = []
     for pod in answer(api.get(PODS, params={"labelSelector": selector}))["items"]:

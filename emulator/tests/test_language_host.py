@@ -26,11 +26,7 @@ time.sleep(600)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    project = Project(tmp_path / "a project", tmp_path / "state")
-    project.write("Pulumi.yaml", "name: sample\nruntime: python\n")
-    status, output = project.pulumi("stack", "init", "dev")
-    assert status == 0, output
-    return project
+    return Project.create(tmp_path / "a project", tmp_path / "state")
 
 
 def alive(pid: int) -> bool:

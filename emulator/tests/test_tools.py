@@ -296,6 +296,12 @@ def test_standard_output_and_exit_status_are_those_of_the_command(tmp_path: Path
     assert (done.returncode, done.stdout, done.stderr) == (7, "mine\n", "")
 
 
+def test_compiled_modules_are_kept_even_if_the_caller_keeps_none(tmp_path: Path) -> None:
+    show = "import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)"
+    done = run("python", "-c", show, state=tmp_path, PYTHONDONTWRITEBYTECODE="1")
+    assert done.stdout == f"False {CACHE / 'bytecode'}\n"
+
+
 def test_signals_reach_the_command_directly(tmp_path: Path) -> None:
     environment = os.environ | {"GKE_AI_STATE": str(tmp_path)}
     process = subprocess.Popen([RUN, "sh", "-c", "echo $$; exec sleep 60"], env=environment, stdout=-1, text=True)

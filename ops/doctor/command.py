@@ -51,7 +51,7 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
         if any(finding.state == MISSING for finding in findings):
             yield Finding(UNCHECKED, "Google Cloud", "log in with application default credentials first")
             return
-        findings = [*self._all(self.project_is_there)]
+        findings = [*self._all(self.project_exists)]
         yield from findings
         if any(finding.state != GOOD for finding in findings):
             yield Finding(UNCHECKED, "resources of the project", f"create {self.project} first")

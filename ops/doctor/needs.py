@@ -120,7 +120,7 @@ def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
     """Yields (GPU type or TPU version, capacity mode, maximum accelerators, user). Reserved capacity is left out."""
     for pool in settings.pools:
         nodes = pool.max_nodes(settings.cluster)
-        if pool.capacity.mode == "reservation" or not nodes:
+        if pool.capacity.mode == "reservation" or not nodes * pool.accelerators_per_node:
             continue
         # GKE upgrades a multi-host slice in place: https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota
         extra = 0 if pool.is_one_slice else MODES[pool.capacity.mode].surge

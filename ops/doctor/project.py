@@ -17,7 +17,7 @@ from settings import plan
 class ProjectChecks(Visit):
     """Checks of the Google Cloud project."""
 
-    def project_is_there(self) -> Iterator[Finding]:
+    def project_exists(self) -> Iterator[Finding]:
         """The project exists and is visible."""
         answer = self.answer(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}")
         if answer.code in (403, 404) and not switched_off(answer):

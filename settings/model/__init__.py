@@ -7,6 +7,7 @@ Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A se
 from settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
 from settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
 from settings.model.buckets import Bucket, FuseVolume, Grant
+from settings.model.capacity import Capacity, FlexStart, OnDemand, QueuedFlexStart, Reservation, Spot
 from settings.model.cluster import (
     Cluster,
     Maintenance,
@@ -17,22 +18,11 @@ from settings.model.cluster import (
     Vpc,
 )
 from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
-from settings.model.pools import (
-    Autoscaling,
-    Capacity,
-    FlexStart,
-    GpuPool,
-    OnDemand,
-    Pool,
-    QueuedFlexStart,
-    Reservation,
-    Spot,
-    TpuPool,
-    TpuSlice,
-)
+from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
-from settings.model.serving import AnyServer, GpuServer, JetStream, ModelShape, ScratchVolume, Server, Tgi, Vllm
+from settings.model.server import ModelShape, ScratchVolume, Server
+from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
 from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from settings.model.base import DnsLabel, Section
-from settings.model.pools import CapacityMode, OnDemand, Reservation, Spot
+from settings.model.capacity import CapacityMode, OnDemand, Reservation, Spot
 
 
 class ClassFlexStart(CapacityMode):

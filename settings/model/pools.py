@@ -1,15 +1,14 @@
-"""GPU and TPU node pools, their capacity modes, and TPU slices."""
+"""GPU and TPU node pools, and TPU slices."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES
 from catalog.machines import machine
 from catalog.nodes import (
     GKE_ACCELERATOR,
@@ -23,6 +22,7 @@ from catalog.nodes import (
 from catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from catalog.zones import node_zones
 from settings.model.base import GkeName, Labels, Section
+from settings.model.capacity import Capacity, OnDemand
 from settings.model.cluster import Cluster
 
 
@@ -35,96 +35,15 @@ class Autoscaling(Section):
     max_nodes: int = Field(ge=1, description="Maximum number of nodes, in all zones together.")
 
 
-class CapacityMode(Section):
-    """Base of the capacity modes."""
-
-    mode: str
-
-    @property
-    def elastic(self) -> bool:
-        """Whether nodes start from zero, and only the autoscaler sizes the pool."""
-        return MODES[self.mode].elastic
-
-    @property
-    def queued_seconds(self) -> int | None:
-        """Maximum lifetime of a node with queued provisioning, in seconds; None for other modes."""
-        return None
-
-    @property
-    def reservation_name(self) -> str | None:
-        """Name of the reservation; None for other modes."""
-        return None
-
-
-class OnDemand(CapacityMode):
-    """Standard capacity: nodes stay until they are deleted."""
-
-    noun: ClassVar[str] = "onDemand capacity"
-
-    mode: Literal["onDemand"] = Field(default="onDemand", description="Standard capacity.")
-
-
-class Spot(CapacityMode):
-    """Spot capacity: cheap, and Google takes it back with 30 seconds' notice."""
-
-    noun: ClassVar[str] = "spot capacity"
-
-    mode: Literal["spot"] = Field(description="Spot capacity.")
-
-
-class Reservation(CapacityMode):
-    """Capacity of a reservation."""
-
-    noun: ClassVar[str] = "reservation capacity"
-
-    mode: Literal["reservation"] = Field(description="Capacity of a reservation.")
-    reservation: str = Field(description="Name of the reservation.", examples=["h100-march"])
-
-    @property
-    def reservation_name(self) -> str | None:
-        return self.reservation
-
-
-class FlexStart(CapacityMode):
-    """Flex-start of Dynamic Workload Scheduler: nodes start when capacity is free, for a limited time."""
-
-    noun: ClassVar[str] = "flexStart capacity"
-
-    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
-    max_run_duration_seconds: int = Field(
-        default=MAX_RUN_SECONDS,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds.",
-    )
-
-
-class QueuedFlexStart(CapacityMode):
-    """Flex-start with queued provisioning: all nodes of a request start together, through Kueue."""
-
-    noun: ClassVar[str] = "queuedFlexStart capacity"
-
-    mode: Literal["queuedFlexStart"] = Field(description="Queued provisioning: all nodes of a request start together.")
-    max_run_duration_seconds: int = Field(
-        default=MAX_RUN_SECONDS,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds.",
-    )
-
-    @property
-    def queued_seconds(self) -> int | None:
-        return self.max_run_duration_seconds
-
-
-Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
-
-
 class Pool(Section):
-    """Base of all node pools: size, zones and capacity. A subclass adds its machines and their accelerators."""
+    """A node pool in a Standard cluster: its size, zones and capacity."""
 
-    # Name of the accelerator as a Kubernetes resource.
-    accelerator_resource: ClassVar[str]
+    # Key of the stack that lists pools of this kind.
+    stack_key: ClassVar[str]
+    # Key by which a workload names the same hardware without a pool. Empty if it needs none.
+    workload_key: ClassVar[str] = ""
+    # Name of the accelerator as a Kubernetes resource. Empty for nodes without accelerators.
+    accelerator_resource: ClassVar[str] = ""
 
     name: GkeName = Field(description="Name of the pool.")
     zones: list[str] = Field(default=[], description="Zones of the pool. Default: the zones of the cluster.")
@@ -153,19 +72,19 @@ class Pool(Section):
         """Machine type of the nodes."""
 
     @property
-    @abstractmethod
     def accelerator_type(self) -> str:
         """Accelerator of the nodes, as Google's quotas name it: GPU type or TPU version."""
+        return ""
 
     @property
-    @abstractmethod
     def accelerators_per_node(self) -> int:
         """Accelerators of one node."""
+        return 0
 
     @property
-    @abstractmethod
     def accelerator_labels(self) -> dict[str, str]:
         """Labels that GKE gives the nodes of every pool with the same accelerators."""
+        return {}
 
     @property
     def hardware(self) -> object:
@@ -188,6 +107,11 @@ class Pool(Section):
         return self.slice is not None and self.slice.multi_host
 
     @property
+    def drains_old_nodes(self) -> bool:
+        """Whether the program itself drains the nodes of a replaced pool."""
+        return False
+
+    @property
     def node_labels(self) -> dict[str, str]:
         """Node labels that the pool sets, without GKE's own."""
         return self.labels
@@ -198,9 +122,14 @@ class Pool(Section):
         return {POOL if POOL in self.node_labels else GKE_NODEPOOL: self.name}
 
     @property
+    def elastic(self) -> bool:
+        """Whether the capacity mode starts nodes from zero, so that only the autoscaler sizes the pool."""
+        return self.capacity.elastic
+
+    @property
     def grows(self) -> bool:
         """Whether the cluster autoscaler sizes the pool."""
-        return self.autoscaling is not None or self.capacity.elastic
+        return self.autoscaling is not None or self.elastic
 
     @property
     def has_size(self) -> bool:
@@ -237,6 +166,8 @@ class GpuPool(Pool):
     """A node pool with NVIDIA GPUs in a Standard cluster."""
 
     noun: ClassVar[str] = "a GPU pool"
+    stack_key: ClassVar[str] = "gpuPools"
+    workload_key: ClassVar[str] = "accelerator"
     accelerator_resource: ClassVar[str] = NVIDIA_GPU
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"createFirst": "createBeforeDelete"}  # 0.4.0
@@ -287,6 +218,10 @@ class GpuPool(Pool):
     def node_labels(self) -> dict[str, str]:
         return {**self.labels, POOL: self.name} if self.create_before_delete else self.labels
 
+    @property
+    def drains_old_nodes(self) -> bool:
+        return self.create_before_delete
+
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus
         return replace(super().shape(zone), gpu=accelerator, gpus=count, driver=self.driver)
@@ -296,6 +231,8 @@ class TpuPool(Pool):
     """A TPU node pool in a Standard cluster: nodes with single-host slices, or one multi-host slice."""
 
     noun: ClassVar[str] = "a TPU pool"
+    stack_key: ClassVar[str] = "tpuPools"
+    workload_key: ClassVar[str] = "tpu"
     accelerator_resource: ClassVar[str] = GOOGLE_TPU
 
     version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")

@@ -128,7 +128,7 @@ class FineTune(GpuWorkload):
 
 
 class TpuRun(TpuWorkload):
-    """Base of runs on TPUs: the container of a Job or JobSet."""
+    """The container of a TPU Job or JobSet."""
 
     # Key of the section that sets the name of its Service.
     service_key: ClassVar[str] = "service"

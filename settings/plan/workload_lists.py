@@ -13,7 +13,7 @@ from settings.model import (
     Run,
     Server,
     Settings,
-    TpuRun,
+    TpuBatch,
     TpuWorkload,
     Workload,
 )
@@ -32,9 +32,9 @@ def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
     return [workload for workload in workloads(settings) if isinstance(workload, TpuWorkload)]
 
 
-def tpu_runs(settings: Settings) -> list[TpuRun]:
+def tpu_runs(settings: Settings) -> list[Multislice | TpuBatch]:
     """Runs on TPUs: Multislice runs and batch Jobs."""
-    return [run for run in tpu_workloads(settings) if isinstance(run, TpuRun)]
+    return [run for run in tpu_workloads(settings) if isinstance(run, Multislice | TpuBatch)]
 
 
 def jetstreams(settings: Settings) -> list[JetStream]:

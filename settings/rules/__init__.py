@@ -6,7 +6,10 @@ Rules run on all parsed sections. The first rules find an unknown location, impo
 
 from __future__ import annotations
 
-from settings.model import Cluster, Settings, Unparsed
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unparsed
 from settings.plan import tpu_workloads as tpu_workloads_of
 from settings.problems import Problem
 from settings.rules import (
@@ -56,6 +59,13 @@ RULES = (
 )
 
 
+# What makes the nodes of a pool impossible, by the kind of pool. By default: an unknown machine type.
+MACHINE_RULES: Mapping[type[Pool], Callable[[Any], Iterator[Problem]]] = {
+    GpuPool: pools.machine_has_the_gpus,
+    TpuPool: tpu_pools.slice_of_pool_exists,
+}
+
+
 def check(settings: Settings) -> list[Problem]:
     """All problems of the settings, in the order of the rules."""
     wrong_location = list(cluster.location_exists(settings))
@@ -63,23 +73,27 @@ def check(settings: Settings) -> list[Problem]:
         with_default = settings.cluster.model_copy(update={"location": Cluster().location})
         settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=with_default)
     problems = list(wrong_location)
-    for pool in settings.gpu_pools:
-        impossible = [*pools.machine_has_the_gpus(pool), *pools.zones_are_of_the_region(pool, settings)]
+    for pool in settings.pools:
+        machine_exists = MACHINE_RULES.get(type(pool), pools.machine_is_known)
+        impossible = [*machine_exists(pool), *pools.zones_are_of_the_region(pool, settings)]
         if impossible:
             problems += impossible
-            left = [other for other in settings.gpu_pools if other is not pool]
-            settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, gpu_pools=left)
-    for tpu_pool in settings.tpu_pools:
-        impossible = [*tpu_pools.slice_exists(tpu_pool, tpu_pool), *pools.zones_are_of_the_region(tpu_pool, settings)]
-        if impossible:
-            problems += impossible
-            others = [other for other in settings.tpu_pools if other is not tpu_pool]
-            settings = _set_aside(settings, {tpu_pool.at("version")}, {tpu_pool.name}, tpu_pools=others)
+            settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, **_lists_without(pool, settings))
     problems += tpu_pools.workloads_have_a_slice(settings)
     settings = _without_unknown_slices(settings)
     for rule in RULES:
         problems += rule(settings)
     return problems
+
+
+def _lists_without(pool: Pool, settings: Settings) -> dict[str, list[object]]:
+    """The list of the settings with the pool, by its key, without the pool."""
+    lists = {key: value for key, value in settings if isinstance(value, list)}
+    return {
+        key: [other for other in items if other is not pool]
+        for key, items in lists.items()
+        if any(item is pool for item in items)
+    }
 
 
 def _without_unknown_slices(settings: Settings) -> Settings:

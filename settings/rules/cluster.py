@@ -184,14 +184,15 @@ def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
 @needs("gke-ai:cluster.mode")
 def autopilot_has_no_pools(settings: Settings) -> Iterator[Problem]:
     """An Autopilot cluster has no node pools."""
-    alternatives = {"gpuPools": "accelerator", "tpuPools": "tpu"}
-    for key, pools in (("gpuPools", settings.gpu_pools), ("tpuPools", settings.tpu_pools)):
-        if is_autopilot(settings.cluster) and pools:
-            yield Problem(
-                f"gke-ai:{key}",
-                "the cluster is Autopilot, and GKE creates its nodes. GKE would refuse the pools",
-                f"Set gke-ai:cluster mode: standard, or remove {key} and set {alternatives[key]} in each workload",
-            )
+    if not is_autopilot(settings.cluster):
+        return
+    for kind in dict.fromkeys(type(pool) for pool in settings.pools):
+        instead = f" and set {kind.workload_key} in each workload" if kind.workload_key else ""
+        yield Problem(
+            f"gke-ai:{kind.stack_key}",
+            "the cluster is Autopilot, and GKE creates its nodes. GKE would refuse the pools",
+            f"Set gke-ai:cluster mode: standard, or remove {kind.stack_key}{instead}",
+        )
 
 
 _CONTROLLER_MACHINES = [

@@ -25,7 +25,8 @@ def needs(*sections: str) -> Callable[[Rule], Rule]:
     def decorate(rule: Rule) -> Rule:
         @functools.wraps(rule)
         def guarded(settings: Settings) -> Iterator[Problem]:
-            if not any(settings.unparsed.overlaps(section) for section in sections):
+            unparsed = settings.unparsed
+            if not any(unparsed.overlaps(section) for section in sections):
                 yield from rule(settings)
 
         return guarded

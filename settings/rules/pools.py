@@ -9,7 +9,7 @@ from catalog.capacity import MODES
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, boot_disk_type, machines_with
 from catalog.nodes import POOL
 from catalog.zones import ZONES, region_of
-from settings.model import GpuPool, Settings, TpuPool
+from settings.model import GpuPool, Pool, Settings
 from settings.problems import Problem, nearest
 from settings.rules.common import Rule, join_names, kubernetes_labels, needs, repeated
 
@@ -47,6 +47,14 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
             f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool",
             f"Choose a machine with GPUs; with {gpu}: {names}",
         )
+
+
+def machine_is_known(pool: Pool) -> Iterator[Problem]:
+    """The machine type of a pool without accelerators exists."""
+    if pool.node_machine_type not in MACHINES:
+        cause = f"{pool.node_machine_type} is not a machine type of the catalog. GKE would refuse the pool"
+        known = [name for name, machine_type in MACHINES.items() if not machine_type.gpu and not machine_type.tpu]
+        yield Problem(pool.at("machineType"), cause, nearest(pool.node_machine_type, known))
 
 
 def not_built(path: str, machine_type: Machine) -> Problem:
@@ -125,7 +133,7 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         )
 
 
-def zones_are_of_the_region(pool: GpuPool | TpuPool, settings: Settings) -> Iterator[Problem]:
+def zones_are_of_the_region(pool: Pool, settings: Settings) -> Iterator[Problem]:
     """The pool's zones are zones of the cluster's region, each once."""
     if settings.unparsed.overlaps("gke-ai:cluster.location"):
         return
@@ -163,7 +171,7 @@ def pools_have_one_size(settings: Settings) -> Iterator[Problem]:
         if bounds is not None and pool.nodes_per_zone is not None:
             cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
             yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
-        elif not (pool.capacity.elastic or pool.has_size):
+        elif not (pool.elastic or pool.has_size):
             cause = "the pool has no size. Its number of nodes would be unknown"
             yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
         if bounds is not None and bounds.min_nodes > bounds.max_nodes:

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from catalog.capacity import MODES
 from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice, slice_of
 from catalog.zones import region_of
-from settings.model import Section, Settings, TpuPool, TpuSlice, TpuWorkload
+from settings.model import Flavor, Section, Settings, TpuPool, TpuSlice, TpuWorkload
 from settings.plan import is_autopilot, pools_of, tpu_runs, tpu_workloads, workload_slice
 from settings.problems import Problem, unknown
 from settings.rules.common import Rule, join_names, needs
@@ -33,6 +33,11 @@ def slice_exists(section: Section, wanted: TpuPool | TpuSlice, key: str = "") ->
         path = section.at(f"{key}{to_camel(error.argument)}")
         named = str(getattr(wanted, error.argument))
         yield Problem(path, f"{error}. No node would ever start", _suggestion(named, error))
+
+
+def slice_of_pool_exists(pool: TpuPool) -> Iterator[Problem]:
+    """GKE offers the slice of the pool."""
+    return slice_exists(pool, pool)
 
 
 def _suggestion(named: str, error: NoSuchSlice) -> str:
@@ -125,7 +130,8 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
     flavors = settings.queues.flavors if settings.queues else []
     location = settings.cluster.location
     region = region_of(location)
-    for item in [*tpu_workloads(settings), *flavors]:
+    items: list[TpuWorkload | Flavor] = [*tpu_workloads(settings), *flavors]
+    for item in items:
         if item.tpu is None or not MODES[item.tpu.capacity].elastic:
             continue
         offered = VERSIONS[item.tpu.version].flex_start_zones

@@ -188,10 +188,7 @@ def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[
 
 
 def clean_by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[str, Any]]]) -> None:
-    """Undoes `by_hand`.
-
-    Kueue goes after the objects that it manages, and before its namespace.
-    """
+    """Undoes `by_hand`. Deletes the objects that Kueue manages before Kueue, and its namespace last."""
     first, queues, workloads = stages
 
     def delete(stage: list[dict[str, Any]]) -> None:

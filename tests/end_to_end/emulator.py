@@ -40,7 +40,7 @@ class Emulator(harness.Emulator):
         return path
 
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
-        """Run what `make COMMAND` runs."""
+        """Run the command of `make COMMAND`."""
         picked = ["--config", str(config)] if config else []
         return self.run("python", "-m", "ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
 
@@ -198,7 +198,7 @@ def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) ->
 
 
 def begin_up(emulator: Emulator, config: Path) -> subprocess.Popen[str]:
-    """Start what `make up` runs."""
+    """Start the command of `make up`."""
     return emulator.start("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
 
 

@@ -26,7 +26,7 @@ POOL = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "creat
 WARNING = "gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach"
 
 
-def test_what_is_turned_off_is_off_and_what_the_cloud_keeps_is_reported(emulator: Emulator) -> None:
+def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator) -> None:
     def up(**cluster: Any) -> str:
         config = {"gke-ai:cluster": CLUSTER | cluster, "gke-ai:gpuPools": [POOL]}
         file = emulator.state / "stack.yaml"

@@ -176,7 +176,7 @@ def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emul
     assert not list((emulator.state / "clusters").glob("*"))
 
 
-def test_missing_token_names_both_ways_to_give_it(emulator: Emulator) -> None:
+def test_missing_token_names_both_ways_to_set_it(emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
     command = ("sh", "-c", f"unset HF_TOKEN; python -m ops.emulated preview --stack test --config {config}")
     output = emulator.run(*command, fails=True)

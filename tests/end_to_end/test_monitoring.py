@@ -51,7 +51,7 @@ def token(emulator: Emulator) -> str:
 
 
 def scraping(emulator: Emulator) -> Path:
-    """What Managed Service for Prometheus would scrape."""
+    """The targets that Managed Service for Prometheus would scrape."""
     (file,) = (emulator.state / "clusters").glob("*/prometheus.yaml")
     return file
 

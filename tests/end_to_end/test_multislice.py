@@ -90,7 +90,7 @@ def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None
     assert set().union(*pool_names) == {"nodepool1", "nodepool2", "nodepool3"}
 
 
-def test_failed_slice_restarts_the_jobset_four_times_at_most(example: Emulator) -> None:
+def test_failed_slice_restarts_the_jobset_at_most_four_times(example: Emulator) -> None:
     for restarts in range(1, 5):
         eventually(lambda: run_fully(example, ONE), "the slice runs")
         finish(example, ONE[0], succeeded=False)

@@ -30,7 +30,7 @@ def cluster_with(emulator: Emulator, pool: dict[str, Any]) -> Path:
     return path
 
 
-def test_report_tells_creation_and_replacement_the_same_twice_and_no_secret(emulator: Emulator) -> None:
+def test_report_is_the_same_twice_and_contains_no_secret(emulator: Emulator) -> None:
     whole = Emulator(emulator.state, extra=(("HF_TOKEN", CANARY),))
     config = whole.configure(EXAMPLE)
     first = page(whole, config)

@@ -233,13 +233,13 @@ def shared() -> Iterator[Emulator]:
 
 @pytest.fixture(scope="module")
 def team_a(shared: Emulator) -> Credential:
-    """What team A has."""
+    """The objects of team A."""
     return Credential(shared, "team-a")
 
 
 @pytest.fixture(scope="module")
 def team_b(shared: Emulator) -> Credential:
-    """What team B has."""
+    """The objects of team B."""
     return Credential(shared, "team-b")
 
 
@@ -257,7 +257,7 @@ def pods_of(team: Credential, label: str) -> list[Object]:
 
 
 def running(team: Credential, label: str) -> bool:
-    """Whether there are pods and all of them run."""
+    """Whether at least one pod exists and all run."""
     phases = [pod["status"].get("phase") for pod in pods_of(team, label)]
     return bool(phases) and set(phases) == {"Running"}
 
@@ -293,7 +293,7 @@ def test_a_run_of_the_stack_keeps_to_the_tenants_bounds_and_runs(team_b: Credent
 
 
 @pytest.mark.usefixtures("at_work")
-def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) -> None:
+def test_workload_above_the_quota_waits_and_the_team_sees_why(team_a: Credential) -> None:
     def waiting() -> list[str]:
         workloads = team_a.read("Workload").content["items"]
         (workload,) = (
@@ -313,7 +313,7 @@ def test_what_exceeds_the_queue_waits_and_the_team_sees_why(team_a: Credential) 
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_team_has_what_a_server_needs_beside_it(team_a: Credential) -> None:
+def test_a_team_can_create_the_objects_that_a_server_needs(team_a: Credential) -> None:
     created(team_a.create(plain("Secret", "token", stringData={"token": "its own"})))
     created(team_a.create(plain("Service", "server", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})))
     assert team_a.read("Secret", "token").status == 200
@@ -348,7 +348,7 @@ def allowed(team: Credential, namespace: str, group: str, resource: str, verb: s
 
 
 @pytest.mark.parametrize("who", [["ada@example.com"], ["bob@example.com", "--as-group", "team-a@example.com"]])
-def test_a_member_may_what_the_deployer_may(who: list[str], shared: Emulator) -> None:
+def test_a_member_has_the_permissions_of_the_deployer(who: list[str], shared: Emulator) -> None:
     for namespace, answer in (("team-a", "yes"), ("team-b", "no")):
         arguments = ("auth", "can-i", "create", "jobs", "-n", namespace, "--as", *who)
         assert (

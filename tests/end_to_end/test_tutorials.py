@@ -91,7 +91,7 @@ class Shell:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_does_not_do_what_it_says(page: Path, emulator: Emulator) -> None:
+def test_each_command_of_a_tutorial_prints_the_output_of_its_page(page: Path, emulator: Emulator) -> None:
     shell = Shell(emulator)
     try:
         for step in steps(page.read_text()):

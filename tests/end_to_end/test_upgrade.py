@@ -59,7 +59,7 @@ HARMLESS = {"create", "update"}
 @pytest.mark.parametrize(
     ("version", "system"), [(version, system) for version in versions() for system in systems(version)]
 )
-def test_upgrade_replaces_nothing_and_makes_only_the_expected_changes(
+def test_upgrade_replaces_nothing_and_has_only_the_expected_changes(
     version: str, system: str, emulator: Emulator
 ) -> None:
     emulator.run("python", "-m", "tests.recorded.given", version, system, emulator.stack)

@@ -79,7 +79,7 @@ def test_dev_environment_is_as_the_stack_relies_on(dev: Emulator) -> None:
     assert not any(value in printed for value in token.values())
 
 
-def test_what_was_measured_can_be_planned_with(dev: Emulator) -> None:
+def test_program_plans_with_the_measured_figures(dev: Emulator) -> None:
     file = dev.state / "calibration" / f"{dev.stack}.yaml"
     measured = calibration.read(file)
     (node,) = {figures.machine_type for figures in measured.nodes if figures.gpus == 2}

@@ -1,0 +1,234 @@
+"""The guides to a new engine and a new key are complete: their own blocks, applied to a copy, are enough."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.repository import ROOT
+
+PLACE = re.compile(r"^## [^\n]*?(?P<path>[\w/]+\.py)\n(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
+BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M | re.S)
+
+# Runs in the copy: deploys a configuration to Pulumi's mocks and prints what the tests check.
+PROBE = """
+import asyncio, json, runpy, sys
+import pytest
+from catalog.engines import ENGINES
+from docs import settings_page
+from emulator.cluster.programs import known
+from settings import BadConfiguration, load
+from settings.schema import schema
+from tests.recorder import PROJECT, run_program
+
+asyncio.set_event_loop(asyncio.new_event_loop())
+good, mistakes = json.load(sys.stdin)
+try:
+    load(mistakes, PROJECT)
+    refusal = ""
+except BadConfiguration as bad:
+    refusal = str(bad)
+with pytest.MonkeyPatch.context() as monkeypatch:
+    record = run_program({f"gke-ai:{key}": value for key, value in good.items()}, False, monkeypatch)
+package = runpy.run_path("package/__main__.py")
+served = json.loads(package["Package"](package["every_component"]()).schema)
+deployments = {deployment.object_name: deployment.inputs for deployment in record.all("Deployment")}
+engine = ENGINES["sglang"]
+print("RESULT" + json.dumps({
+    "containers": {name: inputs["spec"]["template"]["spec"]["containers"][0] for name, inputs in deployments.items()},
+    "ports": record.one("Service", "sglang").inputs["spec"]["ports"],
+    "generated": [json.dumps(schema()), settings_page.page(), json.dumps(served)],
+    "inputs": list(served["resources"]["gke-ai:index:SglangServer"]["inputProperties"]),
+    "pool": dict(record.one("NodePool", "prepare").inputs),
+    "refusal": refusal,
+    "stub": known(engine.image) is not None,
+    "request": engine.body("m", "Hello", 7),
+}))
+"""
+SERVERS: list[dict[str, Any]] = [
+    {
+        "name": "sglang",
+        "engine": "sglang",
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "accelerator": "nvidia-l4",
+        "gpus": 2,
+        "maxModelLen": 8192,
+        "maxRunningRequests": 64,
+    },
+    {
+        "name": "vllm",
+        "engine": "vllm",
+        "model": "google/gemma-2-2b",
+        "accelerator": "nvidia-l4",
+        "swapSpace": 8,
+    },
+    {
+        "name": "tgi",
+        "engine": "tgi",
+        "model": "google/gemma-2-2b",
+        "accelerator": "nvidia-l4",
+        "maxConcurrentRequests": 128,
+    },
+]
+POOL = {"name": "prepare", "machineType": "e2-standard-4", "autoscaling": {"maxNodes": 4}, "capacity": {"mode": "spot"}}
+GUIDES = ("adding-an-engine.md", "adding-a-key.md", "adding-a-pool-kind.md")
+# A misspelled key, an argument and a variable that keys set.
+MISTAKES = [{"maxRunningRequest": 64}, {"arguments": ["--swap-space=4"]}, {"env": {"MAX_CONCURRENT_REQUESTS": "4"}}]
+
+
+@dataclass(frozen=True)
+class Added:
+    """What the guides add: the files that each touches, and what the repository then makes of `SERVERS`."""
+
+    files: dict[str, set[str]]
+    result: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
+    """Applies the guides to a copy of the repository, and deploys servers with the new engine and the new keys."""
+    copy = tmp_path_factory.mktemp("copy")
+    for name in filter(None, subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, copy / name)
+    files = {guide: apply(guide, copy) for guide in GUIDES}
+    cluster = {"mode": "standard", "location": "us-central1"}
+    gpus = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
+    good = {"cluster": cluster, "gpuPools": [gpus], "cpuPools": [POOL], "serving": SERVERS}
+    bad = {
+        **good,
+        "cpuPools": [{**POOL, "machineType": "e2-standard-5"}],
+        "serving": [server | mistake for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
+    }
+    probe = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        input=json.dumps([good, bad]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert probe.returncode == 0, probe.stderr
+    return Added(files, json.loads(probe.stdout.partition("RESULT")[2]))
+
+
+def apply(guide: str, copy: Path) -> set[str]:
+    """Applies the blocks of a guide to a copy of the repository, and returns the files that they touch."""
+    touched = set()
+    for place in PLACE.finditer((ROOT / "docs" / guide).read_text()):
+        for block in BLOCK.finditer(place["text"]):
+            touched.add(place["path"])
+            file = copy / place["path"]
+            if block["language"] == "python":
+                assert not file.exists(), f"{guide}: {place['path']} exists already"
+                file.write_text(block["content"])
+            else:
+                for hunk in block["content"].split("@@\n"):
+                    file.write_text(changed(file.read_text(), hunk, f"{guide}: {place['path']}"))
+    return touched
+
+
+def changed(text: str, hunk: str, where: str) -> str:
+    """The text with a hunk of a diff applied, whose old lines must stand in it once."""
+    lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
+    old = "".join(line for sign, line in lines if sign != "+")
+    new = "".join(line for sign, line in lines if sign != "-")
+    assert text.count(old) == 1, f"{where}: the place of the block is not in the file, or not only once:\n{old}"
+    return text.replace(old, new)
+
+
+def test_engine_is_added_in_four_files(additions: Added) -> None:
+    assert additions.files["adding-an-engine.md"] == {
+        "catalog/engines.py",
+        "settings/model/serving.py",
+        "components/sglang.py",
+        "components/__init__.py",
+    }
+
+
+def test_program_deploys_the_added_engine(additions: Added) -> None:
+    container = additions.result["containers"]["sglang"]
+    assert container["image"].startswith("lmsysorg/sglang:")
+    assert container["command"] == ["python3", "-m", "sglang.launch_server"]
+    assert container["args"] == [
+        "--host=0.0.0.0",
+        "--enable-metrics",
+        "--model-path=meta-llama/Llama-3.1-8B-Instruct",
+        "--port=8000",
+        "--tensor-parallel-size=2",
+        "--context-length=8192",
+        "--max-running-requests=64",
+    ]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert additions.result["ports"] == [{"protocol": "TCP", "port": 8000, "targetPort": 8000}]
+
+
+def test_schema_page_and_package_have_the_keys_of_the_added_engine(additions: Added) -> None:
+    for generated in additions.result["generated"]:
+        assert "maxRunningRequests" in generated
+        assert "SGLang" in generated
+    assert "maxRunningRequests" in additions.result["inputs"]
+
+
+def test_misspelled_key_of_the_added_engine_is_refused(additions: Added) -> None:
+    refusal = additions.result["refusal"]
+    assert "maxRunningRequest is not a key of an SGLang server" in refusal
+    assert "Did you mean maxRunningRequests?" in refusal
+
+
+def test_smoke_check_and_emulator_know_the_added_engine(additions: Added) -> None:
+    assert additions.result["request"] == {"model": "m", "prompt": "Hello", "max_tokens": 7}
+    assert additions.result["stub"]
+
+
+def test_kind_of_pool_is_added_in_four_files(additions: Added) -> None:
+    assert additions.files["adding-a-pool-kind.md"] == {
+        "settings/model/pools.py",
+        "settings/model/stack.py",
+        "components/cpu_pool.py",
+        "components/__init__.py",
+    }
+
+
+def test_program_deploys_the_added_pool(additions: Added) -> None:
+    pool = additions.result["pool"]
+    assert pool["nodeConfig"]["machineType"] == "e2-standard-4"
+    assert pool["nodeConfig"]["spot"]
+    assert pool["autoscaling"]["totalMaxNodeCount"] == 4
+
+
+def test_rules_and_generated_pages_know_the_added_pool(additions: Added) -> None:
+    assert "gke-ai:cpuPools[0].machineType: e2-standard-5 is not a machine type" in additions.result["refusal"]
+    for generated in additions.result["generated"][:2]:
+        assert "cpuPools" in generated
+    assert "CpuNodePool" in additions.result["generated"][2]
+
+
+def test_key_is_added_in_one_file(additions: Added) -> None:
+    assert additions.files["adding-a-key.md"] == {"settings/model/serving.py"}
+
+
+def test_engines_get_the_added_keys(additions: Added) -> None:
+    containers = additions.result["containers"]
+    assert containers["vllm"]["args"][-1] == "--swap-space=8"
+    assert {"name": "MAX_CONCURRENT_REQUESTS", "value": "128"} in containers["tgi"]["env"]
+    for generated in additions.result["generated"]:
+        assert "swapSpace" in generated
+        assert "maxConcurrentRequests" in generated
+
+
+def test_added_keys_cannot_be_set_twice(additions: Added) -> None:
+    assert "swapSpace sets swap-space" in additions.result["refusal"]
+    assert "maxConcurrentRequests sets MAX_CONCURRENT_REQUESTS" in additions.result["refusal"]
