@@ -108,7 +108,7 @@ def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
     bad = {
         **good,
         "cpuPools": [{**POOL, "machineType": "e2-standard-5"}],
-        "serving": [server | mistake for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
+        "serving": [{**server, **mistake} for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
     }
     probe = subprocess.run(
         [sys.executable, "-c", PROBE],
