@@ -1,6 +1,7 @@
 # Every target runs through emulator/run, which builds missing tools and sets the emulator's environment.
 STACK ?=
 CONFIG ?=
+RUN ?=
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
@@ -12,13 +13,19 @@ WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionl
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator gke_ai_outputs ops package policy \
 	report resources settings tests
 
-.PHONY: setup check coverage up status verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check coverage up status runs logs remove-run verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
 status:  ## print what runs, what waits and why
 	@$(EMULATOR) status $(PICK)
+runs:  ## list the runs of a stack: state, restarts, newest checkpoint
+	@$(EMULATOR) runs $(PICK)
+logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
+	@$(EMULATOR) logs $(PICK) --run "$(RUN)"
+remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
+	@$(EMULATOR) remove-run $(PICK) --run "$(RUN)"
 verify:  ## compare what the stack relies on with its cluster, and measure it
 	@$(EMULATOR) verify $(PICK)
 smoke:  ## send requests to every server of a stack

@@ -31,6 +31,7 @@ from components.tenant import Tenant
 from components.tgi import TgiServer
 from components.tpu_batch import TpuBatchJob
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool
+from components.training_job import TrainingJob
 from components.vllm import VllmServer
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "TgiServer",
     "TpuBatchJob",
     "TpuNodePool",
+    "TrainingJob",
     "VllmServer",
     "WorkloadNamespace",
 ]

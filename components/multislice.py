@@ -18,7 +18,7 @@ from components.runs import (
     template_metadata,
     tpu_pod,
 )
-from settings.model import Multislice
+from settings.model import Multislice, TrainingRun
 from settings.plan import ignores_disruptions, run_name
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
@@ -113,7 +113,7 @@ class MultisliceJob(Component):
         self.register_outputs({"jobName": self.job_name})
 
 
-def ignored_failures(run: Multislice) -> dict[str, Any]:
+def ignored_failures(run: Multislice | TrainingRun) -> dict[str, Any]:
     """The rule of a JobSet's failure policy that restarts it after a disruption without counting.
 
     https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/keps/262-ConfigurableFailurePolicy

@@ -18,7 +18,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Multislice, Run, TpuBatch
+from settings.model import FuseVolume, Multislice, Run, TpuBatch, TrainingRun
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -192,7 +192,7 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 
 
-def fuse_annotations(volume: FuseVolume) -> dict[str, str]:
+def fuse_annotations(volume: FuseVolume | TrainingRun) -> dict[str, str]:
     """Annotations that add the FUSE sidecar to a pod. A limit is also the request."""
     limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
     return {

@@ -15,7 +15,7 @@ from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
 from gke_ai_outputs.model import VERSION
 from settings import Settings, plan, scaling, tenancy
-from settings.model import Flavor, FlavorQuota
+from settings.model import Flavor, FlavorQuota, Run
 
 # GKE's name for Compute Engine's default service account.
 DEFAULT_NODE_ACCOUNT = "default"
@@ -72,8 +72,14 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
             for server, url in zip(stack.serving, components.server_urls, strict=True)
         ],
         "jobs": [
-            {"name": name, "namespace": run.namespace, "kind": run.object_kind}
-            for run, name in zip([*stack.training, *stack.batch], components.job_names, strict=True)
+            {
+                "name": name,
+                "namespace": run.namespace,
+                "kind": run.object_kind,
+                "runKind": run.run_kind,
+                "checkpoints": checkpoints_url(run),
+            }
+            for run, name in zip(plan.runs(stack), components.job_names, strict=True)
         ],
         "buckets": [
             {"name": name, "url": url, "onDestroy": bucket.on_destroy}
@@ -85,6 +91,12 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
         "autoscalers": autoscalers(stack),
         "dashboards": components.dashboards,
     }
+
+
+def checkpoints_url(run: Run) -> str:
+    """The directory of a run's checkpoints in Cloud Storage, or an empty text."""
+    folder = plan.checkpoint_folder(run)
+    return f"gs://{folder[0]}/{folder[1]}" if folder else ""
 
 
 def queues(stack: Settings) -> list[dict[str, Any]]:

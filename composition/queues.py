@@ -22,7 +22,7 @@ from settings import Settings, model, plan, tenancy
 
 def create_kueue(stack: Settings, cluster: GkeCluster) -> KueueStack | None:
     """Kueue and JobSet with all queues, derived quotas and node labels of flavors, if the stack needs them."""
-    if not stack.queues and not plan.multislices(stack):
+    if not stack.queues and not plan.jobsets(stack):
         return None
     queues = stack.queues or model.Queues()
     return KueueStack(
@@ -36,7 +36,7 @@ def create_kueue(stack: Settings, cluster: GkeCluster) -> KueueStack | None:
         ],
         cluster_queues=[with_quotas(queue, stack) for queue in queues.cluster_queues],
         priority_classes=queues.priority_classes,
-        jobset=bool(plan.multislices(stack) or stack.tenants),  # a tenant may submit JobSets
+        jobset=bool(plan.jobsets(stack) or stack.tenants),  # a tenant may submit JobSets
         kueue_version=queues.kueue_version,
         jobset_version=queues.jobset_version,
         manager_replicas=queues.manager_replicas,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pulumi
 
-from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob
+from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
 from composition.cluster import in_cluster
 from composition.prerequisites import Prerequisites
 from settings import Settings, model, plan
 
-RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob
+RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob | TrainingJob
 
 
 def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites) -> list[RunComponent]:
@@ -36,6 +36,16 @@ def create_run(
     queued_seconds = plan.queued_seconds(run, stack)
     if isinstance(run, model.FineTune):
         return FinetuneJob(
+            name,
+            run,
+            opts,
+            node_selector=node_selector,
+            queued_seconds=queued_seconds,
+            kubeconfig=cluster.kubeconfig,
+            last_in_queue=last_in_queue,
+        )
+    if isinstance(run, model.TrainingRun):
+        return TrainingJob(
             name,
             run,
             opts,

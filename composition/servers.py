@@ -105,7 +105,7 @@ def create_monitoring(
         queues=bool(stack.queues and stack.queues.cluster_queues),
         servers=monitoring_targets.servers(stack),
         job_namespaces=monitoring_targets.job_namespaces(stack),
-        jobsets=bool(plan.multislices(stack)),
+        jobsets=bool(plan.jobsets(stack)),
         accelerators=monitoring_targets.accelerators(stack),
         tpus=monitoring_targets.tpus(stack),
     )

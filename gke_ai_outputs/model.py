@@ -20,7 +20,7 @@ from pulumi import RunError
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
-VERSION = "1.1"
+VERSION = "1.2"
 
 
 def parsed(version: str) -> tuple[int, int]:
@@ -164,7 +164,9 @@ class Job(Item):
 
     name: str = since("1.0", "name of the Job or JobSet")
     namespace: str = since("1.0", "namespace of the workload")
-    kind: str = since("1.0", "`Job`, or `JobSet` over several slices")
+    kind: str = since("1.0", "`Job` or `JobSet`, the Kubernetes kind")
+    run_kind: str = since("1.2", "`fineTune`, `multislice`, `job` (any image on GPUs) or `tpuBatch`")
+    checkpoints: str = since("1.2", "`gs://…` directory of its checkpoints; empty if the stack does not know it")
 
 
 class Bucket(Item):

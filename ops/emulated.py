@@ -15,14 +15,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from catalog.versions import JOBSET_CHART
-from ops import crds, down, recover, smoke, status
+from ops import crds, down, logs, recover, runs, smoke, status
 from ops.stack import ROOT, Stack, Stop, on_emulator, run
 from ops.verify import command as verify
 
@@ -34,18 +33,25 @@ DEPLOYING = {"up", "preview", "policies", "preview-json", "report"}
 def main() -> None:
     """Runs one command on one stack."""
     parser = argparse.ArgumentParser(prog="ops.emulated", description=__doc__)
-    parser.add_argument("command", choices=[*COMMANDS, "report"])
+    parser.add_argument("command", choices=[*COMMANDS, *COMMANDS_OF_A_RUN, "report"])
     parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
     parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
     parser.add_argument("--prices", type=Path, help="price table for the report")
+    parser.add_argument("--run", default="", help="name of the run, for logs and remove-run")
     options = parser.parse_args()
     if not on_emulator():
         raise Stop(f"Run this on the emulator:  emulator/run python -m ops.emulated {options.command}")
     name = options.stack or (Path(options.config).stem if options.config else "dev")
+    if options.command in COMMANDS_OF_A_RUN and not options.run:
+        raise Stop(f"Name the run:  make {options.command} RUN=…    To list the runs:  make runs")
     source = Path(options.config) if options.config else None
     stack = prepare(name, source, deploying=options.command in DEPLOYING)
-    command = partial(make_report, prices=options.prices) if options.command == "report" else COMMANDS[options.command]
-    command(stack)
+    if options.command in COMMANDS_OF_A_RUN:
+        COMMANDS_OF_A_RUN[options.command](stack, options.run)
+    elif options.command == "report":
+        make_report(stack, options.prices)
+    else:
+        COMMANDS[options.command](stack)
 
 
 def emulator(*command: str) -> str:
@@ -214,7 +220,9 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "crds": upgrade_crds,
     "recover": recover.recover,
     "down": delete,
+    "runs": runs.show,
 }
+COMMANDS_OF_A_RUN: dict[str, Callable[[Stack, str], None]] = {"logs": logs.show, "remove-run": runs.remove}
 
 if __name__ == "__main__":
     run(main)

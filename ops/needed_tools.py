@@ -16,7 +16,7 @@ from pathlib import Path
 NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),
-    r"\bkind: multislice\b": ("helm", "jobset"),
+    r"\bkind: (multislice|job)\b": ("helm", "jobset"),
     r"\badapter: prometheus\b": ("prometheus", "prometheus-adapter"),
 }
 

@@ -15,6 +15,7 @@ from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, KUEUE_API
+from ops.runs import Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
 from resources.pools import node_bounds
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
+STACK = "pulumi:pulumi:Stack"
 # Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
@@ -44,11 +46,11 @@ class Snapshot:
     autoscalers: list[Object] = field(default_factory=list)
     events: list[Object] = field(default_factory=list)
     pools: list[Mapping[str, Any]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
 
 def main() -> None:
-    """Prints pools and nodes, queues with used quota, workloads, JobSets, servers and autoscalers, and why each of them
-    waits."""
+    """Prints pools and nodes, queues with used quota, workloads, runs, servers and autoscalers, and why each waits."""
     show(arguments(main.__doc__ or ""))
 
 
@@ -67,6 +69,9 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
     """Reads the cluster's objects of the kinds that the stack has. A missing kind has no objects."""
     has = {resource["type"] for resource in stack.resources}
     pods = list_objects(api, "/api/v1/pods")
+    jobs = list_objects(api, "/apis/batch/v1/jobs")
+    jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
+    outputs = next((one.get("outputs") or {} for one in stack.of_type(STACK)), {})
     waits = any(waiting(pod) for pod in pods)
     return Snapshot(
         nodes=list_objects(api, "/api/v1/nodes"),
@@ -74,12 +79,13 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         deployments=list_objects(api, "/apis/apps/v1/deployments"),
         cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
         workloads=list_objects(api, f"{KUEUE}/workloads"),
-        jobsets=list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else [],
+        jobsets=jobsets,
         autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers")
         if HORIZONTAL_POD_AUTOSCALER in has
         else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
+        runs=runs_of(outputs.get("jobs") or [], {"Job": jobs, "JobSet": jobsets}),
     )
 
 
@@ -89,7 +95,8 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
         table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
-        table("JobSets", ("jobset", "slices ready", "restarts", "state", "why"), jobset_rows(snapshot)),
+        table("Runs", ("run", "pods", "restarts", "newest checkpoint", "step", "state"), run_rows(snapshot)),
+        table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
         table(
             "Autoscalers",
@@ -203,6 +210,14 @@ def plainly(message: str) -> str:
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 
+def run_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state."""
+    for found in snapshot.runs:
+        pods = [pod for pod in snapshot.pods if found.owns(pod)]
+        running = sum(1 for pod in pods if pod["status"].get("phase") == "Running")
+        yield (str(found), f"{running} of {found.wanted_pods}", str(found.restarts), *saved(found), found.state)
+
+
 def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
     held = {owner(workload): state_of(workload) for workload in snapshot.workloads}
@@ -219,7 +234,7 @@ def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         elif ready == wanted:
             state, why = "Running", ""
         else:
-            state, why = "Starting", "not all pods of its slices run yet; the table Pending pods says why"
+            state, why = "Starting", "not all of its pods run yet; the table Pending pods says why"
         yield (
             f"{metadata['namespace']}/{metadata['name']}",
             f"{ready} of {wanted}",

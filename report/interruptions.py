@@ -17,8 +17,20 @@ from typing import Any
 from report.capacity import pod_of, pools_of
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
 from resources.pools import node_bounds
-from resources.types import BUCKET, CLUSTER, DEPLOYMENT, JOB, NAMESPACE, NODE_POOL, RELEASE, SECRET, SERVICE_ACCOUNT
-from resources.workloads import accelerator_requests
+from resources.types import (
+    BUCKET,
+    CLUSTER,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    JOB,
+    NAMESPACE,
+    NODE_POOL,
+    RELEASE,
+    SECRET,
+    SERVICE_ACCOUNT,
+)
+from resources.values import mapping
+from resources.workloads import RECORDED_NODES, accelerator_requests
 
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)
@@ -54,6 +66,8 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield from of_deployment(change)
     elif resource_type == JOB or resource_type.endswith(":JobSet"):
         yield from of_run(change, plan)
+    elif resource_type == CONFIG_MAP:
+        yield from of_record(change)
     elif resource_type == NAMESPACE:
         yield from of_namespace(change)
     elif resource_type == RELEASE:
@@ -184,7 +198,11 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
 def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
     """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
     name = change.resource.name
-    newer = [created.resource.name for created in plan.of(CREATE) if created.resource.parent == change.resource.parent]
+    newer = [
+        created.resource.name
+        for created in plan.of(CREATE)
+        if (created.resource.parent, created.resource.type) == (change.resource.parent, change.resource.type)
+    ]
     if change.operation == LEAVE or change.resource.retained:
         if newer:
             text = (
@@ -195,6 +213,16 @@ def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield Interruption(NOTE, text)
     elif change.operation in (DELETE, REPLACE):
         yield Interruption(WORK, f"Run {name} is deleted. Its work since the last checkpoint is lost.")
+
+
+def of_record(change: Change) -> Iterator[Interruption]:
+    """Yields the move of a training job, whose nodes are in its record."""
+    before, after = (
+        mapping(side.inputs if side else {}, "metadata", "annotations") for side in (change.before, change.after)
+    )
+    if change.operation == UPDATE and RECORDED_NODES in before and before != after:
+        text = f"Run {change.resource.name} moves to other nodes. Its pods end, and it resumes there from its newest "
+        yield Interruption(WORK, f"{text}checkpoint. A run that has ended stays as it is.")
 
 
 def of_namespace(change: Change) -> Iterator[Interruption]:

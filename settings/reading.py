@@ -203,6 +203,8 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     if error_type == "less_than_equal":
         maximum = f"{context['le']}{unit}"
         return Problem(where, f"{value} is above the maximum, {maximum}", f"Set it to {maximum} or less")
+    if error_type == "string_too_short":
+        return Problem(where, f"{key} is empty, and {noun} needs it", f"Write it{_meaning(owner, key)}")
     if error_type == "too_short":
         return Problem(where, f"{key} is empty, and {noun} needs at least one entry", "Add an entry")
     if error_type == "network":

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from settings.model import Section
+from settings.model import Section, TrainingRun
 
 # Never change these: names of existing runs contain their hash. A key that is not here counts only where it is set.
 _WORKLOAD = {"namespace": "llm", "service_account": "default", "resources": {}, "labels": {}, "env": {}}
@@ -52,15 +52,30 @@ FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
         "Multislice": {**_WORKLOAD, **_TPU_RUN, "pools": [], "host_network": False, "max_restarts": 4},
         "TpuBatch": {**_WORKLOAD, **_TPU_RUN},
+        "TrainingRun": {
+            **_WORKLOAD,
+            "command": [],
+            "args": [],
+            "pods": 1,
+            "gpus_per_pod": 1,
+            "rendezvous_port": 29500,
+            "volumes": [],
+            "checkpoints": {"keep": 2, "mount_path": "/checkpoints"},
+            "max_restarts": 4,
+            "termination_grace_period_seconds": 60,
+        },
     }
 )
 # Keys of a run that are not part of its content.
 _NOT_CONTENT = {"name", "fixed_name", "kind"}
+# Keys of a training job that say where it runs. It moves there and continues.
+_PLACE = {"pool", "accelerator", "compute_class"}
 
 
 def hash_of(run: Section) -> str:
     """Six hex digits of the run's content: the keys that are set, and the first defaults of the others."""
-    stated = run.model_dump(mode="json", exclude_unset=True, exclude=_NOT_CONTENT)
+    excluded = _NOT_CONTENT | (_PLACE if isinstance(run, TrainingRun) else set())
+    stated = run.model_dump(mode="json", exclude_unset=True, exclude=excluded)
     content = _known(_merged(FIRST_DEFAULTS[type(run).__name__], stated))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
 

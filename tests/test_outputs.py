@@ -50,6 +50,9 @@ VERSIONS = {
         tenants[].namespace tenants[].serviceAccount tenants[].deployer tenants[].queues tenants[].priorityClasses
         tenants[].buckets tenants[].quota tenants[].podSecurity
     """,
+    "1.2": """
+        jobs[].runKind jobs[].checkpoints
+    """,
 }
 
 
@@ -156,7 +159,7 @@ def test_outputs_are_the_contract() -> None:
     taint = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
     quota = {"cpu": "72", "memory": "288Gi", "nvidia.com/gpu": "6", "ephemeral-storage": "200Gi"}
     assert outputs == {
-        "version": "1.1",
+        "version": "1.2",
         "project": PROJECT,
         "clusterName": "llm-cluster",
         "clusterLocation": "us-central1",
@@ -198,7 +201,15 @@ def test_outputs_are_the_contract() -> None:
                 "model": "google/gemma-2-9b-it",
             }
         ],
-        "jobs": [{"name": "finetune-gemma-l4", "namespace": "llm", "kind": "Job"}],
+        "jobs": [
+            {
+                "name": "finetune-gemma-l4",
+                "namespace": "llm",
+                "kind": "Job",
+                "runKind": "fineTune",
+                "checkpoints": "gs://model-bucket-my-project/model-gemma2/experiment",
+            }
+        ],
         "buckets": [{"name": "model-bucket-my-project", "url": "gs://model-bucket-my-project", "onDestroy": "delete"}],
         "identities": [
             {

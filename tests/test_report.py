@@ -277,6 +277,7 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
         ("onDemand", "tpu-v5-lite-podslice", 0, 16),
         ("onDemand", "tpu-v5-lite-podslice", 0, 24),
     ],
+    "training-job": [("onDemand", "nvidia-l4", 6, 6)],
     "flex-start-tpu": [("flexStart", "tpu-v6e-slice", 0, 16), ("flexStart", "tpu-v6e-slice", 0, 4)],
     "flex-start-tpu-autopilot": [("flexStart", "tpu-v6e-slice", 0, 4), ("flexStart", "tpu-v6e-slice", 0, 16)],
     "jetstream-autoscaling": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
@@ -393,7 +394,13 @@ def job(name: str, retained: bool = True) -> Resource:
     )
 
 
-SERVER, RUN = deployment(1, 1), job("tune-1")
+def record_of(pool: str) -> Resource:
+    """The record of a training job on a pool."""
+    inputs = {"metadata": {"name": "pretrain", "namespace": "llm", "annotations": {"gke-ai/nodes": pool}}}
+    return resource("kubernetes:core/v1:ConfigMap", "llm/pretrain", inputs)
+
+
+SERVER, RUN, RECORD = deployment(1, 1), job("tune-1"), record_of("a")
 ACCOUNT = resource(
     "gcp:serviceaccount/account:Account",
     "gke-nodes",
@@ -460,6 +467,7 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
         (changed(DELETE, SERVER), ["Server llm/gemma is deleted"]),
         (changed(LEAVE, RUN), ["Run llm/tune-1 leaves the stack and continues"]),
         (changed(DELETE, job("tune-1", retained=False)), ["since the last checkpoint is lost"]),
+        (changed(UPDATE, RECORD, after=record_of("b")), ["Run llm/pretrain moves to other nodes", "newest checkpoint"]),
         (changed(DELETE, SPACE), ["including those of other users"]),
         (changed(UPDATE, KUEUE), ["kueue restarts", "queued workloads stay queued"]),
         (
@@ -483,6 +491,7 @@ def test_harmless_changes_interrupt_nothing() -> None:
     labels = Difference("resourceLabels.team", "–", "research")
     assert messages(changed(UPDATE, CLUSTER, labels), Change(CREATE, POOL, None, POOL)) == []
     assert messages(changed(UPDATE, SERVER, Difference("metadata.labels.a", "–", "b"))) == []
+    assert messages(changed(UPDATE, RECORD, after=record_of("a"))) == []
 
 
 def test_worst_comes_first() -> None:

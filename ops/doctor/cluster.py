@@ -88,7 +88,7 @@ class ClusterChecks(Visit):
         https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters#add_firewall_rules
         """
         private = existing.get("privateClusterConfig", {})
-        ports = [*(["9443"] if self.settings.queues or plan.multislices(self.settings) else [])]
+        ports = [*(["9443"] if self.settings.queues or plan.jobsets(self.settings) else [])]
         ports += ["6443"] if any(autoscaler.adapter == "prometheus" for autoscaler in self.settings.autoscaling) else []
         if not private.get("peeringName") or not ports:
             return

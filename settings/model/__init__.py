@@ -6,7 +6,7 @@ Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A se
 
 from settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
 from settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
-from settings.model.buckets import Bucket, FuseVolume, Grant
+from settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
 from settings.model.capacity import Capacity, FlexStart, OnDemand, QueuedFlexStart, Reservation, Spot
 from settings.model.cluster import (
     Cluster,
@@ -24,6 +24,7 @@ from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, Tp
 from settings.model.server import ModelShape, ScratchVolume, Server
 from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, Vllm
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
+from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
 from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "Autoscaler",
     "Autoscaling",
     "Bucket",
+    "BucketMount",
+    "BucketVolume",
     "Capacity",
     "Cidr",
     "ClassCapacity",
@@ -73,6 +76,7 @@ __all__ = [
     "Reservation",
     "Resources",
     "Run",
+    "RunCheckpoints",
     "ScaledMetric",
     "ScratchVolume",
     "Section",
@@ -89,6 +93,7 @@ __all__ = [
     "TpuRun",
     "TpuSlice",
     "TpuWorkload",
+    "TrainingRun",
     "Unparsed",
     "Version",
     "Vllm",

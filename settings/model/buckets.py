@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -72,3 +73,15 @@ class FuseVolume(Section):
     sidecar_cpu: Request | None = Field(
         default=None, description="CPU request and limit of the FUSE sidecar, in cores. Default: the driver's own."
     )
+
+
+@dataclass(frozen=True)
+class BucketMount:
+    """A bucket that the pods of a workload mount as a folder."""
+
+    bucket: str
+    path: str
+    # Key of the workload that names the bucket, for messages.
+    key: str
+    # Whether the pods write checkpoints there.
+    for_checkpoints: bool = False

@@ -13,6 +13,7 @@ from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from settings.model.base import DnsLabel, Request, Section
 from settings.model.buckets import FuseVolume
 from settings.model.pools import Pool, TpuSlice
+from settings.model.training import TrainingRun
 from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret, TpuWorkload
 
 # Failures per pod that a Job of several pods tolerates.
@@ -34,6 +35,7 @@ class FineTune(GpuWorkload):
     noun: ClassVar[str] = "a fine-tuning run"
     accelerators_key: ClassVar[str] = "gpusPerPod"
     pods_key: ClassVar[str] = "pods"
+    run_kind: ClassVar[str] = "fineTune"
     writes_checkpoints: ClassVar[bool] = True
 
     kind: Literal["fineTune"] = Field(default="fineTune", description="A fine-tuning run on GPUs.")
@@ -212,6 +214,7 @@ class Multislice(TpuRun):
     pods_key: ClassVar[str] = "slices"
     pools_key: ClassVar[str] = "pools"
     service_key: ClassVar[str] = "name"
+    run_kind: ClassVar[str] = "multislice"
 
     kind: Literal["multislice"] = Field(description="A JobSet over several TPU slices.")
     slices: int = Field(ge=1, description="Number of TPU slices that train together.")
@@ -262,6 +265,7 @@ class TpuBatch(TpuRun, SingleSliceWorkload):
 
     noun: ClassVar[str] = "a TPU batch Job"
     short_noun: ClassVar[str] = "batch Job"
+    run_kind: ClassVar[str] = "tpuBatch"
 
     service: DnsLabel | None = Field(
         default=None, description="Name of the headless Service of a multi-host Job. Default: the name of the Job."
@@ -303,4 +307,4 @@ class TpuBatch(TpuRun, SingleSliceWorkload):
 
 
 # A run of any kind.
-Run = FineTune | Multislice | TpuBatch
+Run = FineTune | Multislice | TrainingRun | TpuBatch

@@ -17,6 +17,7 @@ from settings.model.pools import GpuPool, Pool, TpuPool
 from settings.model.queues import Queues
 from settings.model.runs import FineTune, Multislice, TpuBatch
 from settings.model.serving import AnyServer
+from settings.model.training import TrainingRun
 
 
 class Tenant(Section):
@@ -159,7 +160,7 @@ class Settings(Section):
     )
     queues: Queues | None = Field(default=None, description="Kueue and its queues.")
     serving: list[AnyServer] = Field(default=[], description="Model servers.")
-    training: list[FineTune | Multislice] = Field(
+    training: list[FineTune | Multislice | TrainingRun] = Field(
         default=[], description="Training runs, in the order in which they are submitted."
     )
     batch: list[TpuBatch] = Field(default=[], description="Jobs, each on one TPU slice.")

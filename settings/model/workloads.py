@@ -14,7 +14,7 @@ from catalog.nodes import COMPUTE_CLASS, GKE_ACCELERATOR, NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU, Slice
 from settings.model.base import DnsLabel, Labels, Request, Section
-from settings.model.buckets import FuseVolume
+from settings.model.buckets import BucketMount, FuseVolume
 from settings.model.compute_classes import ComputeClass
 from settings.model.pools import Pool, TpuSlice, slice_labels
 
@@ -87,6 +87,20 @@ class Workload(Section):
     def bucket_volume(self) -> FuseVolume | None:
         """The bucket that the workload mounts, if any."""
         return None
+
+    @property
+    def bucket_mounts(self) -> list[BucketMount]:
+        """The buckets that the pods mount."""
+        volume = self.bucket_volume
+        if volume is None:
+            return []
+        return [BucketMount(volume.bucket, volume.mount_path, "volume", self.writes_checkpoints)]
+
+    @property
+    def sidecar(self) -> Resources | None:
+        """Resources of the FUSE sidecar that the configuration states, if the pods mount a bucket."""
+        volume = self.bucket_volume
+        return None if volume is None else Resources(cpu=volume.sidecar_cpu, memory=volume.sidecar_memory_limit)
 
     @property
     def images(self) -> list[str]:
@@ -216,7 +230,7 @@ class GpuWorkload(Workload):
         default=None, description="GPU type, if the stack has no GPU pool: on Autopilot or an existing cluster."
     )
     compute_class: str | None = Field(default=None, description="Compute class of this stack that provides the nodes.")
-    token_secret: TokenSecret = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+    token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
 
     @property
     def token(self) -> TokenSecret | None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from settings.plan.cluster import apis, is_autopilot, makes_accounts, network_policy, uses_workload_identity
 from settings.plan.downloads import internet, reads_registry
 from settings.plan.job_settings import (
+    WORKERS,
     backoff_limit,
+    checkpoint_folder,
     grace_period,
     ignores_disruptions,
     model_path,
+    pod_host,
     removes_incomplete_checkpoints,
     run_name,
 )
@@ -39,6 +42,7 @@ from settings.plan.workload_lists import (
     fine_tunes,
     gpu_workloads,
     jetstreams,
+    jobsets,
     multislices,
     namespaces,
     runs,
@@ -46,17 +50,20 @@ from settings.plan.workload_lists import (
     token_workloads,
     tpu_runs,
     tpu_workloads,
+    training_jobs,
     workloads,
 )
 
 __all__ = [
     "BUILT_IN_PRIORITIES",
     "DEFAULT_NAMESPACE",
+    "WORKERS",
     "accelerators",
     "apis",
     "autoscaler_of",
     "backoff_limit",
     "bucket_mounts",
+    "checkpoint_folder",
     "cluster_queue_of",
     "fine_tunes",
     "flavor_labels",
@@ -67,6 +74,7 @@ __all__ = [
     "internet",
     "is_autopilot",
     "jetstreams",
+    "jobsets",
     "lendable",
     "lenders",
     "limits",
@@ -80,6 +88,7 @@ __all__ = [
     "node_request",
     "node_selector",
     "only_pools",
+    "pod_host",
     "pod_request",
     "pods_at_once",
     "pods_ready_timeout",
@@ -97,6 +106,7 @@ __all__ = [
     "token_workloads",
     "tpu_runs",
     "tpu_workloads",
+    "training_jobs",
     "uses_workload_identity",
     "waits_for_flex_start",
     "workload_slice",

@@ -6,7 +6,7 @@ import re
 
 from catalog.registries import is_googles, registry_of
 from settings.model import Settings
-from settings.plan.workload_lists import multislices, workloads
+from settings.plan.workload_lists import jobsets, workloads
 
 
 def internet(settings: Settings) -> dict[str, str]:
@@ -14,7 +14,7 @@ def internet(settings: Settings) -> dict[str, str]:
 
     Google's registries are not among them: nodes without external IP addresses reach them by Private Google Access.
     """
-    managers = ["Kueue"] if settings.queues else ["JobSet"] if multislices(settings) else []
+    managers = ["Kueue"] if settings.queues else ["JobSet"] if jobsets(settings) else []
     adapters = (
         ["metrics adapter"] if any(autoscaler.adapter == "prometheus" for autoscaler in settings.autoscaling) else []
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from settings.model import FineTune, Run, TpuBatch
+from settings.model import FineTune, Run, TpuBatch, TrainingRun
 from settings.run_names import hash_of
 
 
@@ -44,6 +44,28 @@ def model_path(run: FineTune) -> str:
     return run.model_path or str(
         PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run_name(run))
     )
+
+
+def checkpoint_folder(run: Run) -> tuple[str, PurePosixPath] | None:
+    """Bucket and folder of the run's checkpoints; None if the configuration does not say where they are."""
+    if isinstance(run, TrainingRun) and run.checkpoints is not None:
+        return run.checkpoints.bucket, PurePosixPath(run.checkpoints.path or run_name(run))
+    if isinstance(run, FineTune):
+        mount, folder = PurePosixPath(run.volume.mount_path), PurePosixPath(model_path(run))
+        return (run.volume.bucket, folder.relative_to(mount)) if folder.is_relative_to(mount) else None
+    return None
+
+
+# Name of the replicated Job of a training job.
+WORKERS = "worker"
+
+
+def pod_host(run: TrainingRun, index: int) -> str:
+    """Stable host name of a pod of the run in the Service of its JobSet: a replaced pod has the same one.
+
+    https://jobset.sigs.k8s.io/docs/concepts/#jobset-naming-and-dns
+    """
+    return f"{run_name(run)}-{WORKERS}-0-{index}"
 
 
 def removes_incomplete_checkpoints(run: FineTune) -> bool:

@@ -33,12 +33,12 @@ def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
 
 
 def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it has a volume."""
+    """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it mounts a bucket."""
     request = pod_request(workload, settings)
-    if (volume := workload.bucket_volume) is not None:
+    if (stated := workload.sidecar) is not None:
         sidecar = dict(_SIDECAR_DEFAULTS)
-        sidecar["cpu"] = volume.sidecar_cpu or sidecar["cpu"]
-        sidecar["memory"] = volume.sidecar_memory_limit or sidecar["memory"]
+        sidecar["cpu"] = stated.cpu or sidecar["cpu"]
+        sidecar["memory"] = stated.memory or sidecar["memory"]
         for resource, text in sidecar.items():
             request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
     return request

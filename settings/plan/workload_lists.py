@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from settings.model import (
     Autoscaler,
+    BucketMount,
     FineTune,
-    FuseVolume,
     GpuServer,
     JetStream,
     LocalQueue,
@@ -15,6 +15,7 @@ from settings.model import (
     Settings,
     TpuBatch,
     TpuWorkload,
+    TrainingRun,
     Workload,
 )
 
@@ -42,9 +43,9 @@ def jetstreams(settings: Settings) -> list[JetStream]:
     return [server for server in settings.serving if isinstance(server, JetStream)]
 
 
-def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune]:
+def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun]:
     """Workloads that run on GPUs."""
-    return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune)]
+    return [workload for workload in workloads(settings) if isinstance(workload, GpuServer | FineTune | TrainingRun)]
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
@@ -57,14 +58,24 @@ def fine_tunes(settings: Settings) -> list[FineTune]:
     return [run for run in settings.training if isinstance(run, FineTune)]
 
 
-def bucket_mounts(settings: Settings) -> list[tuple[Run, FuseVolume]]:
-    """Runs that mount a bucket with their volumes, in the order of the configuration."""
-    return [(run, run.volume) for run in runs(settings) if run.volume is not None]
+def training_jobs(settings: Settings) -> list[TrainingRun]:
+    """Training runs with an image of their own, in the order of the configuration."""
+    return [run for run in settings.training if isinstance(run, TrainingRun)]
+
+
+def bucket_mounts(settings: Settings) -> list[tuple[Run, BucketMount]]:
+    """Runs with each bucket that they mount, in the order of the configuration."""
+    return [(run, mount) for run in runs(settings) for mount in run.bucket_mounts]
 
 
 def multislices(settings: Settings) -> list[Multislice]:
     """Multislice runs, which are JobSets, in the order of the configuration."""
     return [run for run in settings.training if isinstance(run, Multislice)]
+
+
+def jobsets(settings: Settings) -> list[Run]:
+    """Runs that are JobSets, in the order of the configuration."""
+    return [run for run in runs(settings) if run.object_kind == "JobSet"]
 
 
 def namespaces(settings: Settings) -> list[str]:

@@ -31,6 +31,7 @@ from settings.rules import (
     token,
     tpu_pools,
     tpu_workloads,
+    training_jobs,
     versions,
     workloads,
 )
@@ -50,6 +51,7 @@ RULES = (
     *workloads.RULES,
     *gpu_workloads.RULES,
     *tpu_workloads.RULES,
+    *training_jobs.RULES,
     *serving.RULES,
     *fit.RULES,
     *model_memory.RULES,

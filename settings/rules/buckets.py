@@ -92,30 +92,30 @@ def grants_are_roles(settings: Settings) -> Iterator[Problem]:
 def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
     names = [bucket.name for bucket in settings.buckets]
-    for run, volume in bucket_mounts(settings):
+    for run, mount in bucket_mounts(settings):
         consequence = f"the pods of the {run.object_kind} could not mount it"
-        path = run.at("volume.bucket")
-        yield from unknown(settings, path, "gke-ai:buckets", "bucket", volume.bucket, names, consequence)
+        path = run.at(f"{mount.key}.bucket")
+        yield from unknown(settings, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
 
 
 @needs("gke-ai:buckets", "gke-ai:tenants")
 def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
     """The service account of a run has a role on its bucket.
 
-    The role of a fine-tuning run must allow it to write checkpoints. A run on TPUs may only read.
+    If the run writes checkpoints to the bucket, the role must allow it. A run on TPUs may only read.
     """
-    for run, volume in bucket_mounts(settings):
-        bucket = next((bucket for bucket in settings.buckets if bucket.name == volume.bucket), None)
+    for run, mount in bucket_mounts(settings):
+        bucket = next((bucket for bucket in settings.buckets if bucket.name == mount.bucket), None)
         if bucket is None:
             continue  # buckets_of_runs_exist reports it
         account = (run.namespace, run.service_account)
         roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
-        writes = run.writes_checkpoints
+        writes = mount.for_checkpoints
         if any(role not in _CANNOT_WRITE or not writes for role in roles):
             continue
         have = f"has only {', '.join(roles)}" if roles else "has no role"
         yield Problem(
-            run.at("volume.bucket"),
+            run.at(f"{mount.key}.bucket"),
             f"service account {run.namespace}/{run.service_account} {have} on bucket {bucket.name}. "
             + ("The Job could not write its checkpoints" if writes else "Its pods could not mount the bucket"),
             f"Add to {bucket.at('grants')}: {{namespace: {run.namespace}, "

@@ -81,7 +81,7 @@ def pods_fit_a_node_of_their_pool(settings: Settings) -> Iterator[Problem]:
         pool = min(gaps, key=lambda gap: gap[0])[1]
         left = _free(pool, settings)
         for resource in _missing(request, left):
-            with_sidecar = workload.bucket_volume is not None and resource != workload.accelerator_resource
+            with_sidecar = workload.sidecar is not None and resource != workload.accelerator_resource
             noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
             larger = _larger(request, pool.shape("").gpu) if resource != "ephemeral-storage" else ", or a larger disk"
             yield Problem(

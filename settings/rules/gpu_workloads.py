@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
 from catalog.versions import FINE_TUNE_IMAGE
-from settings.model import FineTune, Settings
-from settings.plan import fine_tunes, gpu_workloads, is_autopilot, pools_of
+from settings.model import FineTune, Settings, TrainingRun
+from settings.plan import fine_tunes, gpu_workloads, is_autopilot, pools_of, training_jobs
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import Rule, join_names, needs
 from settings.rules.pools import not_built
@@ -58,7 +58,8 @@ def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Probl
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
-    for run in fine_tunes(settings):
+    runs: list[FineTune | TrainingRun] = [*fine_tunes(settings), *training_jobs(settings)]
+    for run in runs:
         for machine_type in _machines_of(run, settings):
             if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
                 yield Problem(
@@ -72,7 +73,7 @@ def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Probl
                 break
 
 
-def _machines_of(run: FineTune, settings: Settings) -> list[Machine]:
+def _machines_of(run: FineTune | TrainingRun, settings: Settings) -> list[Machine]:
     """The machine types that a run may use, by its pools, its compute class or its GPU type."""
     if run.compute_class is not None:
         priorities = [

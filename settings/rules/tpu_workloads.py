@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.quantities import parse_quantity
-from settings.model import Multislice, Settings, TpuRun
+from settings.model import Multislice, Settings, TpuRun, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
     cluster_queue_of,
@@ -198,6 +198,8 @@ def ports_are_valid(settings: Settings) -> Iterator[Problem]:
 def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterator[Problem]:
     """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
     for run in [*settings.training, *settings.batch]:
+        if isinstance(run, TrainingRun):
+            continue  # training_jobs.namespaces_can_be_deleted
         if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
             cause = "an old version of a run stays until its namespace is deleted, and namespace "
             cause += f"{DEFAULT_NAMESPACE} is never deleted. Nobody could tell old runs from those of others"

@@ -10,6 +10,7 @@ from catalog.namespaces import is_system
 from settings.model import (
     FineTune,
     LocalQueue,
+    Run,
     Settings,
     Tgi,
     Workload,
@@ -18,6 +19,7 @@ from settings.plan import (
     BUILT_IN_PRIORITIES,
     DEFAULT_NAMESPACE,
     bucket_mounts,
+    checkpoint_folder,
     fine_tunes,
     model_path,
     run_name,
@@ -204,10 +206,10 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
 def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
     for run, volume in bucket_mounts(settings):
-        mount = PurePosixPath(volume.mount_path)
+        mount = PurePosixPath(volume.path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
-            yield Problem(run.at("volume.mountPath"), cause, "Write for example /model-data")
+            yield Problem(run.at(f"{volume.key}.mountPath"), cause, "Write for example /model-data")
         elif isinstance(run, FineTune):
             target = PurePosixPath(model_path(run))
             if not target.is_relative_to(mount) or ".." in target.parts:
@@ -218,18 +220,17 @@ def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
 
 def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Problem]:
     """No two runs write checkpoints to the same folder."""
-    seen: dict[tuple[str, PurePosixPath], FineTune] = {}
-    for job in fine_tunes(settings):
-        mount, target = PurePosixPath(job.volume.mount_path), PurePosixPath(model_path(job))
-        if not target.is_relative_to(mount):
-            continue
-        first = seen.setdefault((job.volume.bucket, target.relative_to(mount)), job)
-        if first is not job:
-            cause = f"{first.name} writes its checkpoints to the same folder of bucket {job.volume.bucket}. "
+    seen: dict[tuple[str, PurePosixPath], Run] = {}
+    for run in settings.training:
+        folder = checkpoint_folder(run)
+        first = run if folder is None else seen.setdefault(folder, run)
+        if folder is not None and first is not run:
+            cause = f"{first.name} writes its checkpoints to the same folder of bucket {folder[0]}. "
             cause += "Each run would delete the other's, or continue from them"
-            remedy = f"Write another folder below {mount}"
-            remedy += "" if job.fixed_name else ", or remove it"
-            yield Problem(job.at("modelPath"), cause, remedy)
+            key, remedy = "checkpoints.path", "Write another path"
+            if isinstance(run, FineTune):
+                key, remedy = "modelPath", f"Write another folder below {run.volume.mount_path}"
+            yield Problem(run.at(key), cause, remedy + ("" if run.fixed_name else ", or remove it"))
 
 
 RULES: tuple[Rule, ...] = (

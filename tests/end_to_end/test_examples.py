@@ -21,6 +21,7 @@ ELSEWHERE: dict[str, str] = {
     "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
     "mixed-training-inference.yaml": "test_convergence.py",
     "multislice-training.yaml": "test_multislice.py",
+    "training-job.yaml": "test_training_job.py",
 }
 
 

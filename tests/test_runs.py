@@ -1,0 +1,266 @@
+"""The commands on runs, on recorded objects: what would lose a run, repeat it or mislead a person."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from catalog.checkpoints import Checkpoint
+from ops import checkpoints, logs, runs, status
+from ops.doctor import requests
+from ops.runs import Run
+from ops.stack import Answer, Stack, Stop
+
+OUTPUT = {"name": "pretrain-1a2b3c", "namespace": "llm", "kind": "JobSet", "runKind": "job"}
+SAVED = {**OUTPUT, "checkpoints": "gs://saved/pretrain-1a2b3c"}
+FINE_TUNE = {"name": "finetune-4d5e6f", "namespace": "llm", "kind": "Job", "runKind": "fineTune", "checkpoints": ""}
+
+
+def jobset(name: str = "pretrain-1a2b3c", namespace: str = "llm", **state: Any) -> dict[str, Any]:
+    """A JobSet of one child Job with two pods."""
+    child = {"name": "worker", "replicas": 1, "template": {"spec": {"parallelism": 2}}}
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"suspend": False, "replicatedJobs": [child]},
+        "status": state,
+    }
+
+
+def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[str, Any]:
+    """A Job of two pods."""
+    owners = {"ownerReferences": [{"kind": "JobSet", "name": owner}]} if owner else {}
+    return {"metadata": {"name": name, "namespace": "llm", **owners}, "spec": {"parallelism": 2}, "status": state}
+
+
+def pod(name: str, index: int, phase: str = "Running") -> dict[str, Any]:
+    """A pod of the JobSet."""
+    labels = {runs.JOBSET_LABEL: "pretrain-1a2b3c", runs.INDEX_LABEL: str(index)}
+    containers = [{"name": "training"}, {"name": logs.SIDECAR}]
+    return {
+        "metadata": {"name": name, "namespace": "llm", "labels": labels},
+        "spec": {"containers": containers},
+        "status": {"phase": phase},
+    }
+
+
+def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespaces() -> None:
+    items = {
+        "JobSet": [jobset(restarts=3), jobset("pretrain-000000"), jobset("other", namespace="elsewhere")],
+        "Job": [job("pretrain-1a2b3c-worker-0", owner="pretrain-1a2b3c")],
+    }
+    found = runs.runs_of([OUTPUT, FINE_TUNE], items)
+    assert [(str(one), one.is_configured, one.state) for one in found] == [
+        ("llm/pretrain-1a2b3c", True, "Started"),
+        ("llm/finetune-4d5e6f", True, "Gone"),
+        ("llm/pretrain-000000", False, "Started"),
+    ]
+    assert (found[0].restarts, found[0].wanted_pods) == (3, 2)
+
+
+def test_state_of_a_run_is_that_of_its_object() -> None:
+    ended: dict[str, Any] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    failed: dict[str, Any] = {"conditions": [{"type": "Failed", "status": "True"}], "failed": 4}
+
+    def state(kind: str, item: dict[str, Any]) -> str:
+        return Run("r", "llm", kind, item=item).state
+
+    assert state("Job", job()) == "Started"
+    assert state("Job", job(**ended)) == "Completed"
+    assert state("Job", job(**failed)) == "Failed"
+    assert Run("r", "llm", "Job", item=job(**failed)).restarts == 4
+    assert state("JobSet", jobset(terminalState="Completed")) == "Completed"
+    suspended = jobset()
+    suspended["spec"]["suspend"] = True
+    assert state("JobSet", suspended) == "Suspended"
+
+
+@pytest.mark.parametrize("name", ["pretrain-1a2b3c", "llm/pretrain-1a2b3c", "pre", "llm/pre"])
+def test_run_is_found_by_the_beginning_of_its_name(name: str) -> None:
+    known = [Run("pretrain-1a2b3c", "llm", "JobSet"), Run("finetune-4d5e6f", "llm", "Job")]
+    assert runs.find(Stack("dev"), known, name) is known[0]
+    with pytest.raises(Stop, match=r"dev has no run x\. Runs: llm/pretrain-1a2b3c, llm/finetune-4d5e6f"):
+        runs.find(Stack("dev"), known, "x")
+    with pytest.raises(Stop, match="llm is the beginning of several names"):
+        runs.find(Stack("dev"), known, "llm")
+
+
+# --- removal ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The API paths that are deleted, in a cluster that accepts it."""
+    paths: list[str] = []
+
+    def request(_: object, method: str, path: str, query: dict[str, str]) -> Answer:
+        assert (method, query) == ("DELETE", {"propagationPolicy": "Background"})
+        paths.append(path)
+        return Answer(200)
+
+    monkeypatch.delenv("GKE_AI_STATE", raising=False)
+    monkeypatch.setattr(runs, "request", request)
+    return paths
+
+
+def cluster(monkeypatch: pytest.MonkeyPatch, outputs: list[dict[str, Any]], **items: list[dict[str, Any]]) -> None:
+    """The runs of a stack in its cluster."""
+    monkeypatch.setattr(runs, "read", lambda _: (None, runs.runs_of(outputs, items)))
+
+
+def test_finished_run_is_deleted_and_its_entry_is_named(
+    deleted: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Completed")])
+    runs.remove(Stack("prod"), "pretrain")
+    assert deleted == ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/llm/jobsets/pretrain-1a2b3c"]
+    said = capsys.readouterr().out
+    assert "Removed the JobSet llm/pretrain-1a2b3c. Remove it from gke-ai:training too." in said
+    assert "pulumi up --stack prod stops" in said
+
+
+@pytest.mark.parametrize("state", [{}, {"restarts": 2}])
+def test_run_that_has_not_ended_stays(
+    state: dict[str, Any], deleted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(**state)])
+    with pytest.raises(Stop, match=r"The run llm/pretrain-1a2b3c has not ended \(state: Started\)"):
+        runs.remove(Stack("prod"), "pretrain")
+    assert deleted == []
+
+
+def test_run_without_a_record_is_not_removed_while_an_update_would_repeat_it(
+    deleted: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = job(conditions=[{"type": "Complete", "status": "True"}])
+    cluster(monkeypatch, [FINE_TUNE], Job=[ended])
+    with pytest.raises(Stop, match=r"the next update would run it again\. Remove it from the configuration first"):
+        runs.remove(Stack("prod"), "finetune")
+    assert deleted == []
+    cluster(monkeypatch, [OUTPUT], Job=[ended])
+    runs.remove(Stack("prod"), "finetune")
+    assert deleted == ["/apis/batch/v1/namespaces/llm/jobs/finetune-4d5e6f"]
+    assert capsys.readouterr().out == "Removed the Job llm/finetune-4d5e6f.\n"
+
+
+def test_refused_removal_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Failed")])
+    monkeypatch.setattr(runs, "request", lambda *_: Answer(403, error="forbidden"))
+    with pytest.raises(Stop, match="The cluster refuses to delete the JobSet llm/pretrain-1a2b3c: forbidden"):
+        runs.remove(Stack("prod"), "pretrain")
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def google(pages: list[Answer], asked: list[str]) -> Callable[..., Answer]:
+    """Google's storage API, and a credential for it."""
+
+    def request(line: str, token: str = "") -> Answer:
+        if line == checkpoints.TOKEN:
+            return Answer(0, "credential")
+        assert token == "credential"
+        asked.append(line)
+        return pages.pop(0)
+
+    return request
+
+
+def test_markers_are_listed_page_by_page() -> None:
+    asked: list[str] = []
+    first = {"items": [{"name": "a/run/step-00000010-000001/COMPLETE"}], "nextPageToken": "n/2"}
+    second = {"items": [{"name": "a/run/step-00000020-000001/COMPLETE"}]}
+    names = checkpoints.google_names("saved", "a/run", google([Answer(200, first), Answer(200, second)], asked))
+    assert names == [first["items"][0]["name"], second["items"][0]["name"]]  # type: ignore[index]
+    assert asked[0] == (
+        "GET https://storage.googleapis.com/storage/v1/b/saved/o?fields=items(name),nextPageToken"
+        "&matchGlob=a%2Frun%2F%2A%2F%7BCOMPLETE%2Ctrainer_state.json%7D"
+    )
+    assert asked[1] == f"{asked[0]}&pageToken=n%2F2"
+
+
+def test_bucket_that_cannot_be_listed_says_why() -> None:
+    refused = Answer(403, {"error": {"message": "no access"}}, "no access")
+    with pytest.raises(checkpoints.Unreadable, match="bucket saved can't be listed: no access"):
+        checkpoints.google_names("saved", "run", google([refused], []))
+    with pytest.raises(checkpoints.Unreadable, match="run gcloud auth application-default login"):
+        checkpoints.google_names("saved", "run", lambda *_, **__: Answer(requests.NOT_FOUND))
+
+
+def test_newest_checkpoint_is_of_the_runs_own_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GKE_AI_STATE", "/nowhere")
+    other, own = "run-2/step-00000030-000001/COMPLETE", "run/step-00000020-000001/COMPLETE"
+    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: [other, own])
+    assert checkpoints.newest("gs://saved/run") == Checkpoint("step-00000020-000001", 20)
+    assert checkpoints.newest("gs://saved/ru") is None
+    assert runs.saved(Run("r", "llm", "JobSet", "job", "gs://saved/run")) == ("step-00000020-000001", "20")
+    assert runs.saved(Run("r", "llm", "JobSet", "job", "gs://saved/ru")) == ("none", "–")
+    assert runs.saved(Run("r", "llm", "JobSet", "job")) == ("–", "–")
+
+
+# --- status and logs --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket with a checkpoint."""
+    monkeypatch.setattr(checkpoints, "newest", lambda _: Checkpoint("step-00000120-000002", 120))
+
+
+@pytest.mark.usefixtures("newest")
+def test_status_shows_pods_restarts_checkpoint_and_step_of_a_run() -> None:
+    out = io.StringIO()
+    found = runs.runs_of([SAVED], {"JobSet": [jobset(restarts=1)]})
+    snapshot = status.Snapshot(pods=[pod("a", 0), pod("b", 1, "Pending")], runs=found)
+    Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
+    (row,) = (line.split() for line in out.getvalue().splitlines() if line.startswith("llm/pretrain"))
+    assert row == ["llm/pretrain-1a2b3c", "1", "of", "2", "1", "step-00000120-000002", "120", "Started"]
+
+
+class Api:
+    """A cluster whose pods have written logs."""
+
+    def __init__(self, **texts: str) -> None:
+        self.texts = texts
+
+    def param_serialize(self, _: str, path: str, query_params: list[tuple[str, str]], **__: object) -> tuple[str, str]:
+        return path, json.dumps(dict(query_params))
+
+    def call_api(self, path: str, query: str, **_: object) -> SimpleNamespace:
+        assert json.loads(query) == {"container": "training", "tailLines": "5"}
+        text = self.texts.get(path.split("/")[-2])
+        return SimpleNamespace(status=404 if text is None else 200, read=(text or "").encode)
+
+
+@pytest.mark.usefixtures("newest")
+def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GKE_AI_STATE", raising=False)
+    pods = [pod("run-worker-0-10-x", 10), pod("run-worker-0-2-z", 2), pod("run-worker-0-0-y", 0)]
+    monkeypatch.setattr(logs, "list_objects", lambda *_, **__: pods)
+    (found,) = runs.runs_of([SAVED], {"JobSet": [jobset(restarts=1)]})
+    api: Any = Api(**{"run-worker-0-0-y": "step 1\nstep 2\n", "run-worker-0-2-z": "ready\n"})
+    assert list(logs.report(api, found, 5)) == [
+        "run-worker-0-0-y: step 1",
+        "run-worker-0-0-y: step 2",
+        "run-worker-0-2-z: ready",
+        "run-worker-0-10-x: no log: the cluster refuses it (HTTP 404)",
+        "JobSet llm/pretrain-1a2b3c: Started, 3 of 2 pods run, 1 restarts",
+        "newest complete checkpoint: step-00000120-000002, step 120",
+    ]
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize(
+    ("emulated", "command"), [(True, "emulator/run logs pretrain-1a2b3c -n llm"), (False, "gcloud")]
+)
+def test_logs_of_deleted_pods_are_elsewhere(emulated: bool, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "on_emulator", lambda: emulated)
+    monkeypatch.setattr(logs, "list_objects", lambda *_, **__: [])
+    (found,) = runs.runs_of([SAVED], {"JobSet": [jobset()]})
+    api: Any = Api()
+    assert command in list(logs.report(api, found, 5))[-1]

@@ -1,0 +1,419 @@
+"""Training runs of any image: what their JobSet says, and that a run happens once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from catalog import checkpoints, features
+from components import TrainingJob, once
+from ops.doctor import needs
+from settings import load, plan
+from settings.model import TrainingRun
+from tests.recorder import PROJECT, ROOT, Record, record, run_program
+from tests.test_bad_training import classed, training
+
+RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
+CHECKPOINTS = {"bucket": "saved", "keep": 3}
+Build = Callable[..., Record]
+
+
+@pytest.fixture
+def create(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Creates a `TrainingJob` with some keys of its section."""
+
+    def run(more: dict[str, Any] | None = None, preview: bool = False, **arguments: Any) -> Record:
+        section = TrainingRun.model_validate(RUN | (more or {}))
+        return record(lambda: TrainingJob("llm/pretrain", section, **arguments), preview, monkeypatch)
+
+    return run
+
+
+@pytest.fixture
+def deploy(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Runs the program with a configuration."""
+
+    def run(values: dict[str, Any], preview: bool = False) -> Record:
+        return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+
+    return run
+
+
+def job(record: Record) -> dict[str, Any]:
+    """Spec of the child Job of the only JobSet."""
+    (replicated,) = record.one("JobSet").inputs["spec"]["replicatedJobs"]
+    assert replicated["replicas"] == 1
+    spec: dict[str, Any] = replicated["template"]["spec"]
+    return spec
+
+
+def pod(record: Record) -> dict[str, Any]:
+    """Spec of the run's pods."""
+    spec: dict[str, Any] = job(record)["template"]["spec"]
+    return spec
+
+
+def variables(record: Record) -> dict[str, Any]:
+    """Environment of the container: values, or where they come from."""
+    (container,) = pod(record)["containers"]
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+
+
+# --- the JobSet -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_run_is_one_indexed_job_that_kueue_starts(preview: bool, create: Build) -> None:
+    made = create(preview=preview)
+    jobset, spec = made.one("JobSet"), job(made)
+    assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
+    assert jobset.inputs["spec"]["suspend"] is True
+    assert spec.items() >= {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0}.items()
+    assert pod(made)["restartPolicy"] == "Never"
+    assert pod(made)["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert create({"queue": None}).one("JobSet").inputs["spec"]["suspend"] is False
+
+
+def test_pods_find_each_other_by_the_stable_name_of_the_first(create: Build) -> None:
+    made = create({"rendezvousPort": 29400})
+    name = made.one("JobSet").object_name
+    assert made.one("JobSet").inputs["spec"]["network"] == {"enableDNSHostnames": True, "subdomain": name}
+    seen = variables(made)
+    host = f"{name}-worker-0-0.{name}"
+    assert seen["MASTER_ADDR"] == seen["PET_MASTER_ADDR"] == host
+    assert seen["MASTER_PORT"] == seen["PET_MASTER_PORT"] == "29400"
+    assert seen["JAX_COORDINATOR_ADDRESS"] == f"{host}:29400"
+    assert pod(made)["containers"][0]["ports"] == [{"containerPort": 29400}]
+
+
+def test_pods_know_how_many_they_are_and_which_they_are(create: Build) -> None:
+    seen = variables(create())
+    assert seen["WORLD_SIZE"] == seen["PET_NNODES"] == seen["JAX_NUM_PROCESSES"] == "2"
+    assert seen["PET_NPROC_PER_NODE"] == "2"
+    index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    assert seen["RANK"] == seen["NODE_RANK"] == seen["PET_NODE_RANK"] == seen["JAX_PROCESS_ID"] == index
+
+
+def test_variables_of_the_program_are_those_that_nobody_else_may_set(create: Build) -> None:
+    saved = {"checkpoints": CHECKPOINTS, "resumeFrom": "other"}
+    assert variables(create(saved)).keys() == TrainingRun.model_validate(RUN).set_variables.keys()
+    assert variables(create({"env": {"A": "b"}}))["A"] == "b"
+
+
+def test_run_has_a_directory_of_its_own_for_checkpoints(create: Build) -> None:
+    made = create({"checkpoints": CHECKPOINTS, "terminationGracePeriodSeconds": 90})
+    seen, name = variables(made), made.one("JobSet").object_name
+    assert seen[checkpoints.DIRECTORY] == f"/checkpoints/{name}"
+    assert seen[checkpoints.KEEP] == "3"
+    assert seen[checkpoints.GRACE_SECONDS] == "90"
+    assert pod(made)["terminationGracePeriodSeconds"] == 90
+    assert checkpoints.RESUME_FROM not in seen
+    stated = variables(create({"checkpoints": {**CHECKPOINTS, "path": "a/b"}, "resumeFrom": "c"}))
+    assert stated[checkpoints.DIRECTORY] == "/checkpoints/a/b"
+    assert stated[checkpoints.RESUME_FROM] == "/checkpoints/c"
+
+
+def test_buckets_are_mounted_with_one_sidecar(create: Build) -> None:
+    data = {"bucket": "data", "mountPath": "/data", "readOnly": True, "mountOptions": "implicit-dirs,file-mode=444"}
+    made = create({"volumes": [data], "checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi", "sidecarCpu": "1"})
+    assert job(made)["template"]["metadata"]["annotations"] == {
+        "gke-gcsfuse/volumes": "true",
+        "gke-gcsfuse/memory-limit": "2Gi",
+        "gke-gcsfuse/cpu-limit": "1",
+    }
+    shared, *buckets = pod(made)["volumes"]
+    assert shared == {"name": "dshm", "emptyDir": {"medium": "Memory"}}
+    assert [one["csi"]["volumeAttributes"]["bucketName"] for one in buckets] == ["data", "saved"]
+    assert [one["csi"]["readOnly"] for one in buckets] == [True, False]
+    assert buckets[0]["csi"]["volumeAttributes"]["mountOptions"] == data["mountOptions"]
+    mounts = {one["mountPath"]: one["name"] for one in pod(made)["containers"][0]["volumeMounts"]}
+    assert mounts == {"/dev/shm": "dshm", "/data": "bucket-0", "/checkpoints": "checkpoints"}
+    alone = create({"sharedMemory": "8Gi"})
+    assert job(alone)["template"]["metadata"]["annotations"] == {}
+    assert pod(alone)["volumes"] == [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}]
+
+
+def test_disruptions_and_saved_checkpoints_use_up_no_restart(create: Build) -> None:
+    made = create({"maxRestarts": 2})
+    assert job(made)["podFailurePolicy"]["rules"] == [
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"containerName": "training", "operator": "In", "values": [75]}},
+    ]
+    policy = made.one("JobSet").inputs["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 2
+    (rule,) = policy["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
+    counted = create({"ignoreDisruptions": False})
+    assert "podFailurePolicy" not in job(counted)
+    assert counted.one("JobSet").inputs["spec"]["failurePolicy"] == {"maxRestarts": 4}
+
+
+def test_optional_parts_of_the_pods_are_there_if_the_run_sets_them(create: Build) -> None:
+    bare = pod(create())
+    assert bare.keys() == {"containers", "restartPolicy", "terminationGracePeriodSeconds", "volumes"}
+    assert not {"command", "args"} & bare["containers"][0].keys()
+    stated = {
+        "command": ["python"],
+        "args": ["train.py"],
+        "priorityClass": "low",
+        "serviceAccount": "trainer",
+        "tokenSecret": {"name": "hf-secret"},
+        "labels": {"team": "a"},
+    }
+    made = create(stated, node_selector={"a": "b"}, queued_seconds=3600)
+    spec = pod(made)
+    assert spec["nodeSelector"] == {"a": "b"}
+    assert spec["priorityClassName"] == "low"
+    assert spec["serviceAccountName"] == "trainer"
+    assert [one["key"] for one in spec["tolerations"]] == ["cloud.google.com/gke-queued"]
+    assert (spec["containers"][0]["command"], spec["containers"][0]["args"]) == (["python"], ["train.py"])
+    assert variables(made)["HF_TOKEN"] == {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
+    assert job(made)["template"]["metadata"]["labels"] == {"team": "a"}
+    bound = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+    assert made.one("JobSet").inputs["metadata"]["annotations"][bound] == "3600"
+
+
+# --- in a stack -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_run_waits_for_its_namespace_queue_pool_and_jobset(preview: bool, deploy: Build) -> None:
+    made = deploy(training(), preview)
+    waits_for = made.waits_for(made.one("JobSet"))
+    assert {"Namespace llm", "LocalQueue lq", "GpuNodePool l4", "Release jobset", "Release kueue"} <= waits_for
+    assert made.one("JobSet").hooked
+    if not preview:
+        (job,) = made.outputs["jobs"]
+        assert job == {
+            "name": made.one("JobSet").object_name,
+            "namespace": "llm",
+            "kind": "JobSet",
+            "runKind": "job",
+            "checkpoints": "gs://checkpoints/pretrain/first",
+        }
+
+
+def test_run_of_a_compute_class_selects_it(deploy: Build) -> None:
+    made = deploy(classed())
+    assert pod(made)["nodeSelector"] == {"cloud.google.com/compute-class": "l4-class"}
+    assert "ComputeClass l4-class" in made.waits_for(made.one("JobSet"))
+
+
+def test_pods_that_are_not_ready_in_time_are_requeued(deploy: Build) -> None:
+    made = deploy(training())
+    configuration = made.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    assert "waitForPodsReady" in configuration
+    assert "timeout: 3600s" in configuration
+
+
+def test_derived_quota_holds_the_run() -> None:
+    values = training()
+    values["training"][0]["pods"] = 3
+    stack = load(values, PROJECT)
+    (run,) = stack.training
+    assert plan.accelerators(run, stack) == ("nvidia.com/gpu", 2)
+    assert plan.pods_at_once(run, stack) == 3
+    assert str(plan.node_request(run, stack)["memory"]) == str(34 * 2**30), "with the sidecar"
+
+
+def on_autopilot() -> dict[str, Any]:
+    """The run where Google creates the nodes, with dashboards."""
+    values = training()
+    values["cluster"] = {"mode": "autopilot", "location": "us-central1"}
+    del values["gpuPools"], values["serving"]
+    values["queues"]["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
+    quota = {"cpu": 32, "memory": "256Gi", "nvidia.com/gpu": 4, "ephemeral-storage": "100Gi"}
+    values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
+    values["monitoring"] = {}
+    run = values["training"][0]
+    del run["pool"]
+    run["accelerator"] = "nvidia-l4"
+    return values
+
+
+def test_doctor_asks_for_all_gpus_of_a_run_and_for_metrics_of_jobsets() -> None:
+    stack = load(on_autopilot(), PROJECT)
+    (need,) = needs.quotas(stack)
+    assert need.count == needs.gpus_everywhere(stack) == 4
+    assert features.JOBSET_METRICS in needs.gke_features(stack)
+
+
+def test_dashboards_show_the_jobset(deploy: Build) -> None:
+    boards = [one.inputs["dashboardJson"] for one in deploy(on_autopilot()).all("Dashboard")]
+    assert any("kube_jobset_restarts" in board for board in boards)
+
+
+def test_tenant_may_have_a_training_job(deploy: Build) -> None:
+    values = training()
+    values["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}]
+    made = deploy(values)
+    rules = json.dumps(made.one("ValidatingAdmissionPolicy").inputs)
+    assert '"datasets", "checkpoints"' in rules.replace('\\"', '"'), "its pods may mount both buckets"
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_jobset_is_one_run_that_outlives_its_configuration(create: Build) -> None:
+    jobset = create().one("JobSet")
+    assert jobset.ignored == ("spec",)
+    assert jobset.retained
+    assert jobset.delete_before_replace is False
+    assert "ttlSecondsAfterFinished" not in jobset.inputs["spec"], "a finished run stays"
+
+
+def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
+    def name(**more: Any) -> str:
+        return plan.run_name(TrainingRun.model_validate(RUN | more))
+
+    # As the first version with this kind gave it. A later version must give the same.
+    assert name() == "pretrain-eb2866"
+    assert name(pods=2, maxRestarts=4, rendezvousPort=29500) == name(), "a default that is set is no change"
+    assert name(image="i:2") != name()
+    assert name(checkpoints=CHECKPOINTS) != name()
+    assert name(pool="a") == name(pool="b") == name(accelerator="nvidia-l4") == name(computeClass="c") == name()
+
+
+def bound(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[pulumi.ResourceHookArgs], Any]]:
+    """The hooks that are bound from now on, by name."""
+    hooks: dict[str, Callable[[pulumi.ResourceHookArgs], Any]] = {}
+
+    def bind(name: str, call: Callable[[pulumi.ResourceHookArgs], Any]) -> str:
+        hooks[name] = call
+        return name
+
+    monkeypatch.setattr(pulumi, "ResourceHook", bind)
+    return hooks
+
+
+class Cluster:
+    """A run in a cluster whose pods end after some questions."""
+
+    def __init__(self, recorded: bool = False, questions: int = 0) -> None:
+        self.recorded, self.questions = recorded, questions
+        self.moved: list[Any] = []
+
+    def __call__(self, *_: str) -> Cluster:
+        return self
+
+    def is_recorded(self) -> bool:
+        return self.recorded
+
+    def stop(self) -> str | None:
+        self.questions -= 1
+        return "2 pods are still ending" if self.questions >= 0 else None
+
+    def move(self, nodes: Any) -> None:
+        self.moved.append(nodes)
+
+
+def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = bound(monkeypatch)
+    once.not_again("jobset j", "llm", "j-1a2b3c", "kubeconfig")
+    (refuse,) = hooks.values()
+    args = pulumi.ResourceHookArgs("urn", "id", "j", "t")
+    monkeypatch.setattr(once, "Run", Cluster(recorded=False))
+    asyncio.run(refuse(args))
+    monkeypatch.setattr(once, "Run", Cluster(recorded=True))
+    with pytest.raises(pulumi.RunError) as refused:
+        asyncio.run(refuse(args))
+    assert str(refused.value) == (
+        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it from "
+        "gke-ai:training, or give it another name to run it again."
+    )
+
+
+def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
+    made = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
+    configmap, jobset = made.one("ConfigMap"), made.one("JobSet")
+    assert configmap.object_name == jobset.object_name
+    assert jobset.urn in configmap.dependencies
+    assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
+    nodes = json.loads(configmap.inputs["metadata"]["annotations"]["gke-ai/nodes"])
+    assert nodes["nodeSelector"] == {"a": "b"} == pod(made)["nodeSelector"]
+    assert nodes["tolerations"] == pod(made)["tolerations"]
+
+
+NODES: list[dict[str, Any]] = [
+    {"metadata": {"annotations": {once.NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
+    for name in "bc"
+]
+
+
+def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates the record of a run on the first of `NODES`, in a cluster."""
+    hooks = bound(monkeypatch)
+    monkeypatch.setattr(once, "Run", cluster)
+    monkeypatch.setattr(once, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pulumi.log, "info", lambda *_: None)
+    once.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
+    (move,) = hooks.values()
+    asyncio.run(move(pulumi.ResourceHookArgs("urn", "id", "j", "t", old_inputs=NODES[0], new_inputs=after)))
+
+
+def test_run_whose_nodes_change_moves_when_its_pods_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(questions=3)
+    moving(cluster, NODES[1], monkeypatch)
+    assert cluster.questions == -1
+    assert cluster.moved == [{"nodeSelector": {"a": "c"}, "tolerations": []}]
+
+
+def test_run_whose_nodes_stay_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(questions=3)
+    moving(cluster, NODES[0], monkeypatch)
+    assert (cluster.questions, cluster.moved) == (3, [])
+
+
+def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "PATIENCE_SECONDS", -1000)
+    cluster = Cluster(questions=3)
+    with pytest.raises(pulumi.RunError, match=r"can't move to other nodes yet: 2 pods are still ending\. Run up again"):
+        moving(cluster, NODES[1], monkeypatch)
+    assert cluster.moved == []
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_contract_are_those_of_the_checkpoint_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = runpy.run_path(str(ROOT / "examples" / "training" / "checkpoints.py"), run_name="checkpoints")
+    assert module["EXIT_SAVED"] == checkpoints.EXIT_SAVED
+    assert module["MARKER"] == checkpoints.MARKER
+    given = {checkpoints.DIRECTORY: str(tmp_path / "run"), checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
+    for name, value in (given | {checkpoints.RESUME_FROM: str(tmp_path / "other")}).items():
+        monkeypatch.setenv(name, value)
+    run = module["Checkpoints"].from_environment()
+    assert (run.keep, run.grace_seconds, run.resume_from) == (3, 90, tmp_path / "other")
+    run.start_writing()
+    for step in (10, 20):
+        run.save(step, {"rank-00000": lambda file: file.write(b"state")})
+    names = [str(file.relative_to(tmp_path / "run")) for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    newest = checkpoints.newest(names)
+    assert newest is not None
+    assert newest.step == 20
+    assert (tmp_path / "run" / newest.name).is_dir()
+
+
+def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
+    names = [
+        "writers/000002-5f0c",
+        "step-00000090-000001/COMPLETE",
+        "step-00000100-000001/COMPLETE",
+        "step-00000100-000002/COMPLETE",
+        "step-00000100-000002/rank-00000.npz",
+        "step-00000110-000002/rank-00000.npz",
+        "step-00000120-000002/COMPLETE/other",
+    ]
+    assert checkpoints.newest(names) == checkpoints.Checkpoint("step-00000100-000002", 100)
+    assert checkpoints.newest([]) is None
+    transformers = ["checkpoint-20/trainer_state.json", "checkpoint-9/trainer_state.json", "checkpoint-30/model.bin"]
+    assert checkpoints.newest(transformers) == checkpoints.Checkpoint("checkpoint-20", 20)
