@@ -82,7 +82,11 @@ SERVERS: list[dict[str, Any]] = [
 POOL = {"name": "prepare", "machineType": "e2-standard-4", "autoscaling": {"maxNodes": 4}, "capacity": {"mode": "spot"}}
 GUIDES = ("adding-an-engine.md", "adding-a-key.md", "adding-a-pool-kind.md")
 # A misspelled key, an argument and a variable that keys set.
-MISTAKES = [{"maxRunningRequest": 64}, {"arguments": ["--swap-space=4"]}, {"env": {"MAX_CONCURRENT_REQUESTS": "4"}}]
+MISTAKES: list[dict[str, Any]] = [
+    {"maxRunningRequest": 64},
+    {"arguments": ["--swap-space=4"]},
+    {"env": {"MAX_CONCURRENT_REQUESTS": "4"}},
+]
 
 
 @dataclass(frozen=True)
