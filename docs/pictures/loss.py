@@ -91,7 +91,8 @@ def vertical(recording: Recording, top: float, height: float) -> Scale:
 
 def highest(recording: Recording) -> int:
     """The end of the axis of losses."""
-    return ceil(max(loss for attempt in recording["attempts"] for _, _, loss in attempt["steps"]))
+    losses: list[float] = [loss for attempt in recording["attempts"] for _, _, loss in attempt["steps"]]
+    return ceil(max(losses))
 
 
 def axes(

@@ -72,8 +72,8 @@ def scale(replicas: int) -> tuple[float, int]:
 
 def log_lines() -> list[Line]:
     """The lines of the run's log: time, pod and text."""
-    command = [ROOT / "emulator" / "run", "logs", RUN, "-n", NAMESPACE]
-    output = subprocess.run(command, capture_output=True, text=True).stdout
+    command = ["emulator/run", "logs", RUN, "-n", NAMESPACE]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     split = [line.split(" ", 2) for line in output.splitlines()]
     return [(datetime.fromisoformat(at).timestamp(), pod, text) for at, pod, text in split]
 
