@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from docs.pictures import record_loss
 from docs.pictures.__main__ import FOLDER, pictures
 from docs.pictures.record import RECORDING
 from report.svg import PALETTE
@@ -33,6 +34,14 @@ def test_recording_shows_preemption_and_resumption() -> None:
     assert "evicted" in lanes["training"]
     assert [name for name, states in lanes.items() if states == ["pending", "gone"]]  # a replica beyond the quota
     assert max(sample["gpus"] for sample in recording["gpus"]) == recording["quota"]
+
+
+def test_recorded_loss_continues_after_the_preemption_as_if_undisturbed() -> None:
+    recording = json.loads(record_loss.RECORDING.read_text())
+    steps = [step for attempt in recording["attempts"] for step in attempt["steps"]]
+    assert len(recording["attempts"]) == 2
+    assert [number for _, number, _ in steps] == list(range(1, len(steps) + 1)), "no step is lost or repeated"
+    assert [loss for _, _, loss in steps] == recording["undisturbed"]
 
 
 def luminance(color: str) -> float:

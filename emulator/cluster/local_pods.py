@@ -9,25 +9,22 @@ then its status says that it has ended, and KWOK deletes it.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from catalog.workload_identity import principal
 from emulator.cluster import pod_logs, processes
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
-from emulator.cluster.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
+from emulator.cluster.local_launch import Launch, Launcher
+from emulator.cluster.local_spec import NotStarted
 from emulator.cluster.local_status import (
     CANNOT_START,
     KILLED,
@@ -38,9 +35,8 @@ from emulator.cluster.local_status import (
     restarts,
 )
 from emulator.cluster.rendezvous import Rendezvous
-from emulator.gcp_plugin.storage import BUCKET_IAM_MEMBER
-from emulator.gcp_plugin.store import Store, project_number
-from emulator.program import LocalProgram, program_for
+from emulator.gcp_plugin.store import Store
+from emulator.program import program_for
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -50,9 +46,6 @@ LOCAL = "emulator.gke-ai/local-processes"
 STRATEGIC_PATCH = {"content-type": "application/strategic-merge-patch+json"}
 ENDED = ("Succeeded", "Failed")
 TRY_AGAIN_SECONDS = 1.0
-# PATH of most images, after the programs of the Python environment.
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class LocalPods:
@@ -92,8 +85,12 @@ class LocalPods:
             for uid in self._running.keys() - pods.keys():
                 self._running.pop(uid).abandon()
             self._simulated &= pods.keys()
-            for uid, pod in pods.items():
-                self._update(uid, pod)
+            try:
+                for uid, pod in pods.items():
+                    self._update(uid, pod)
+            except Exception:
+                # As in the provisioner: an unexpected error must not end the other tasks of the daemon.
+                log.exception("local pods failed")
             await changed.wait()
 
     def _update(self, uid: str, pod: Object) -> None:
@@ -121,16 +118,6 @@ def _is_named(pod: Object) -> bool:
     return any(program_for(container["image"]) for container in pod["spec"]["containers"])
 
 
-@dataclass(frozen=True)
-class Launch:
-    """What starts a container's process."""
-
-    command: list[str]
-    environment: dict[str, str]
-    working_directory: str
-    paths: Paths
-
-
 class LocalPod:
     """The processes of one pod. `lost`: its processes ended with an earlier daemon."""
 
@@ -140,12 +127,14 @@ class LocalPod:
         self._lost = lost
         metadata, status = pod["metadata"], pod["status"]
         self._title = f"{metadata['namespace']}/{metadata['name']}"
-        self._private = pods.folder.local_pods / metadata["uid"]
+        self._private: Path = pods.folder.local_pods / metadata["uid"]
         restarts_before = {item["name"]: item["restartCount"] for item in status.get("containerStatuses", [])}
         self._states = {
             spec["name"]: ContainerState(spec["name"], spec["image"], restarts=restarts_before.get(spec["name"], 0))
             for spec in pod["spec"]["containers"]
         }
+        programs = {spec["name"]: program_for(spec["image"]) for spec in pod["spec"]["containers"]}
+        self._programs = {name: program for name, program in programs.items() if program}
         self._member = pods.rendezvous.join(pod)
         self._stopping = asyncio.Event()
         self._deadline = math.inf
@@ -213,7 +202,7 @@ class LocalPod:
     async def _run_containers(self, launches: Mapping[str, Launch]) -> None:
         """Runs the containers of named images. The pod's other containers are simulated, and end with them."""
         beside = [state for name, state in self._states.items() if name not in launches]
-        if not self._stopping.is_set():
+        if launches and not self._stopping.is_set():
             for state in beside:
                 state.start()
         await asyncio.gather(*(self._run_container(self._states[name], launch) for name, launch in launches.items()))
@@ -227,7 +216,7 @@ class LocalPod:
         elif state.running:
             state.end(0)
         else:
-            state.end(KILLED, "ContainerStatusUnknown", "The container could not be located when the pod was deleted.")
+            state.end(KILLED, "ContainerStatusUnknown", "The container could not be located when the pod ended.")
 
     async def _run_container(self, state: ContainerState, launch: Launch) -> None:
         policy = self._pod["spec"].get("restartPolicy", "Always")
@@ -259,7 +248,7 @@ class LocalPod:
                 env=environment,
                 cwd=launch.working_directory,
                 start_new_session=True,
-                preexec_fn=processes.end_with_parent,
+                preexec_fn=processes.end_with_parent_and_give_way,
             )
         except OSError as error:
             state.end(CANNOT_START, "StartError", f"{launch.command[0]}: {error.strerror}")
@@ -305,126 +294,23 @@ class LocalPod:
     # -------------------------------------------------------------------------------------------------------- launch
     async def _prepare(self) -> dict[str, Launch]:
         """What starts each container of a named image, once its volumes and variables exist."""
+        launcher = Launcher(self._pods.folder, self._pods.api, self._pods.store, self._pod, self._member, self._private)
         while True:
             try:
                 return {
-                    spec["name"]: await self._launch(spec, program)
+                    spec["name"]: await launcher.launch(spec, self._programs[spec["name"]])
                     for spec in self._pod["spec"]["containers"]
-                    if (program := program_for(spec["image"]))
+                    if spec["name"] in self._programs
                 }
             except NotStarted as error:
                 for state in self._states.values():
                     state.wait(error.reason, str(error))
-            except httpx.HTTPError as error:
+            except (OSError, KeyError) as error:
+                for state in self._states.values():
+                    state.wait("CreateContainerError", f"a volume can't be written: {error!r}")
+            except (httpx.HTTPError, Refused) as error:
                 log.warning("%s: %s, trying again", self._title, error)
             await self._publish()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), TRY_AGAIN_SECONDS)
                 return {}
-
-    async def _launch(self, spec: Object, program: LocalProgram) -> Launch:
-        values = {}
-        for collection, name, required in sources(spec):
-            content = await self._read(collection, name, required)
-            values[collection, name] = {key: value.decode(errors="replace") for key, value in content.items()}
-        environment = variables(spec, self._pod, values)
-        words = [*spec.get("command", program.command), *spec.get("args", [])]
-        if not words:
-            raise NotStarted("CreateContainerError", "no command specified. Add one to the image: emulator/run program")
-        words = [expand(word, environment) for word in words]
-        paths = await self._mounted(spec, program)
-        names = Names(self._pod["spec"].get("subdomain", ""), self._pod["metadata"]["namespace"], self._member.port)
-        environment = {name: paths.local(value) for name, value in names.variables(environment).items()}
-        working_directory = paths.local(spec.get("workingDir", "")) or program.folder
-        if not Path(working_directory).is_dir():
-            raise NotStarted("CreateContainerError", f"the working directory {spec['workingDir']} doesn't exist")
-        return Launch(
-            [paths.local(names.local(word)) for word in words],
-            self._base(program) | environment | program.env,
-            working_directory,
-            paths,
-        )
-
-    def _base(self, program: LocalProgram) -> dict[str, str]:
-        """The environment before the container's own."""
-        home = self._private / "home"
-        home.mkdir(parents=True, exist_ok=True)
-        return processes.environment(
-            self._pods.folder.path,
-            PATH=os.pathsep.join([str(Path(program.python) / "bin"), SYSTEM_PATH]),
-            HOME=str(home),
-            TMPDIR=str(self._private / "tmp"),
-            HOSTNAME=self._member.name[2],
-        )
-
-    async def _mounted(self, spec: Object, program: LocalProgram) -> Paths:
-        """The folders of a container's mounts, which exist."""
-        volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
-        paths = Paths()
-        paths.add("/tmp", self._private / "tmp")
-        (self._private / "tmp").mkdir(parents=True, exist_ok=True)
-        paths.add(program.at, Path(program.folder))
-        for mount in spec.get("volumeMounts", []):
-            if mount["mountPath"] == SERVICE_ACCOUNT_FOLDER:
-                continue  # for clients of the API server, which have no credentials here
-            folder = await self._volume(volumes[mount["name"]])
-            target = folder / expand(
-                mount.get("subPathExpr") or mount.get("subPath", ""), variables(spec, self._pod, {})
-            )
-            if not target.exists():
-                target.mkdir(parents=True, exist_ok=True)
-            paths.add(mount["mountPath"], target)
-        return paths
-
-    async def _volume(self, volume: Object) -> Path:
-        if bucket := bucket_of(volume, self._pod):
-            return self._bucket(*bucket)
-        folder = self._private / "volumes" / str(volume["name"])
-        folder.mkdir(parents=True, exist_ok=True)
-        for collection, kind, key in (("configmaps", "configMap", "name"), ("secrets", "secret", "secretName")):
-            if kind in volume:
-                source = volume[kind]
-                files = await self._read(collection, source[key], not source.get("optional"))
-                items = source.get("items") or [{"key": name, "path": name} for name in files]
-                for item in items:
-                    file = folder / item["path"]
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    file.touch(mode=0o600)
-                    file.write_bytes(files[item["key"]])
-                return folder
-        if "emptyDir" not in volume:
-            kind = next((key for key in volume if key != "name"), "of no kind")
-            raise NotStarted("FailedMount", f"the emulator has no files for the volume {volume['name']} ({kind})")
-        return folder
-
-    def _bucket(self, bucket: str, only_folder: str) -> Path:
-        """The folder of a bucket, on which the pod's service account needs a role."""
-        project, namespace = self._pods.folder.record.project, self._pod["metadata"]["namespace"]
-        account = self._pod["spec"].get("serviceAccountName", "default")
-        member = principal(project_number(project), project, namespace, account)
-        try:
-            folder = self._pods.store.bucket_folder(bucket)
-        except FileNotFoundError:
-            raise NotStarted("FailedMount", f"the bucket {bucket} doesn't exist") from None
-        grants = self._pods.store.all(BUCKET_IAM_MEMBER, under=f"b/{bucket}/")
-        if not any(grant.inputs["member"] == member for grant in grants):
-            text = f"the service account {namespace}/{account} has no role on the bucket {bucket}"
-            raise NotStarted("FailedMount", text)
-        return folder / only_folder
-
-    async def _read(self, collection: str, name: str, required: bool) -> dict[str, bytes]:
-        """The content of a ConfigMap or a Secret."""
-        namespace = self._pod["metadata"]["namespace"]
-        response = await self._pods.api.get(f"/api/v1/namespaces/{namespace}/{collection}/{name}")
-        if response.status_code == 404:
-            if required:
-                raise NotStarted("CreateContainerConfigError", f'{collection.removesuffix("s")} "{name}" not found')
-            return {}
-        content = answer(response)
-        data = content.get("data") or {}
-        if collection == "secrets":
-            return {key: base64.b64decode(value) for key, value in data.items()}
-        binary = content.get("binaryData") or {}
-        return {key: value.encode() for key, value in data.items()} | {
-            key: base64.b64decode(value) for key, value in binary.items()
-        }

@@ -931,6 +931,28 @@ def test_objects_are_put_only_into_existing_buckets(
         run("put", id, "o", str(tmp_path / "missing"))
 
 
+def test_an_object_is_a_file_of_its_buckets_folder(cloud: Engine) -> None:
+    id, _ = cloud.create(BUCKET, MODEL_BUCKET)
+    folder = cloud.store.bucket_folder(id)
+    cloud.store.put_object(id, "step 1/a%2Fb", b"1")
+    cloud.store.put_object(id, "empty/", b"")
+    (folder / "run").mkdir()
+    (folder / "run" / "model").write_bytes(b"2")
+    assert cloud.store.objects(id) == ["empty/", "run/model", "step 1/a%2Fb"]
+    assert (folder / "step 1" / "a%2Fb").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a//b", "a/../../b", ".", "run/model/more"])
+def test_an_object_that_can_not_be_a_file_is_refused(cloud: Engine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    id, _ = cloud.create(BUCKET, MODEL_BUCKET)
+    cloud.store.put_object(id, "run/model", b"1")
+    monkeypatch.setattr(bucket, "Store", lambda: cloud.store)
+    monkeypatch.setattr("sys.argv", ["bucket", "put", id, name])
+    with pytest.raises(SystemExit, match="The emulator keeps objects as files"):
+        bucket.main()
+    assert cloud.store.objects(id) == ["run/model"]
+
+
 # --------------------------------------------------------------------------------------------------------------- store
 def test_the_longest_identity_fits_a_file_name(standard: Engine) -> None:
     standard.create(BUCKET, MODEL_BUCKET)

@@ -19,7 +19,14 @@ from tests.end_to_end.emulator import ROOT, Emulator, until_none
 pytestmark = pytest.mark.cluster
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("[0-9]*.md"))
-LOOKS = ("make status", "emulator/run kubectl get", "emulator/run kubectl -n llm get")
+LOOKS = (
+    "make status",
+    "make logs",
+    "emulator/run kubectl get",
+    "emulator/run kubectl -n llm get",
+    "emulator/run logs",
+    "emulator/run bucket ls",
+)
 PATIENCE_SECONDS = 60.0
 
 
@@ -111,7 +118,7 @@ def shows(step: Step, shell: Shell) -> None:
 
 
 def test_a_page_without_commands_passes_for_a_tutorial() -> None:
-    assert len(TUTORIALS) == 5
+    assert len(TUTORIALS) == 6
     for page in TUTORIALS:
         assert sum(bool(step.shown) for step in steps(page.read_text())) >= 4, page.name
 

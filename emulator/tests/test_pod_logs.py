@@ -1,0 +1,80 @@
+"""Logs of local processes: the lines that a request selects, and those of pods that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from emulator import logs, paths
+from emulator.cluster import pod_logs
+from emulator.cluster.folder import Folder
+from emulator.cluster.pod_logs import Line, file_of, read, record, selected
+
+LINES = [Line(f"2025-11-22T10:00:0{second}.000000Z", f"{second}".encode()) for second in range(4)]
+
+
+def texts(lines: list[Line]) -> list[str]:
+    return [line.text.decode() for line in lines]
+
+
+def written(file: Path, output: bytes) -> None:
+    async def write() -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(output)
+        reader.feed_eof()
+        await record(reader, file, lambda line: line.replace(b"/local", b"/data"))
+
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["0", "1", "2", "3"]),
+        ({"tailLines": "2"}, ["2", "3"]),
+        ({"tailLines": "0"}, []),
+        ({"tailLines": "9"}, ["0", "1", "2", "3"]),
+        ({"sinceTime": "2025-11-22T11:00:02+01:00"}, ["2", "3"]),
+        ({"sinceTime": "2025-11-22T10:00:01Z", "tailLines": "1"}, ["3"]),
+        ({"sinceSeconds": "1"}, []),
+    ],
+)
+def test_a_request_selects_lines_by_time_and_number(options: dict[str, str], expected: list[str]) -> None:
+    assert texts(selected(LINES, options)) == expected
+
+
+def test_output_becomes_lines_with_times(tmp_path: Path) -> None:
+    written(tmp_path / "c" / "0.log", b"saved /local/1\nno end of line")
+    lines = read(tmp_path / "c" / "0.log")
+    assert texts(lines) == ["saved /data/1", "no end of line"]
+    assert lines[0].time <= lines[1].time
+
+
+def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(b"2025-11-22T10:00:00.000000Z stdout F whole\n2025-11-22T10")
+    assert read(tmp_path / "0.log") == [Line("2025-11-22T10:00:00.000000Z", b"whole")]
+
+
+def test_the_log_of_a_controller_has_no_times(tmp_path: Path) -> None:
+    (tmp_path / "kueue.log").write_bytes(b"starting manager\n")
+    assert read(tmp_path / "kueue.log") == [Line("", b"starting manager")]
+
+
+def test_logs_outlive_their_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    folder = Folder("c")
+    for uid, name, output in (("u1", "run-0-a", b"one"), ("u2", "run-0-b", b"two"), ("u3", "other", b"three")):
+        pod = {"metadata": {"namespace": "llm", "name": name, "uid": uid}}
+        written(file_of(folder, pod, "main", 0), output)
+    assert [(pod, line.text) for pod, line in pod_logs.of_pods(folder, "llm", "run")] == [
+        ("run-0-a", b"one"),
+        ("run-0-b", b"two"),
+    ]
+    assert logs.main(["run-0-b", "-n", "llm", "--cluster", "c"]) == 0
+    assert capsys.readouterr().out.split(" ", 1)[1] == "run-0-b two\n"
+    assert logs.main(["run", "--cluster", "c"]) == 0
+    assert "No pod run… of namespace default has written a log" in capsys.readouterr().err
