@@ -10,7 +10,7 @@ from catalog import checkpoints
 from catalog.versions import JOBSET_API
 from components.base import Component
 from components.multislice import ignored_failures
-from components.once import moves, not_again, record
+from components.run_record import moves, only_once, record
 from components.runs import (
     fuse_annotations,
     metadata,
@@ -92,7 +92,7 @@ class TrainingJob(Component):
         run, jobset = args, run_name(args)
         created = options(run, name, self, [], kubeconfig, last_in_queue)
         if kubeconfig is not None:
-            binding = not_again(f"jobset {name}", run.namespace, jobset, kubeconfig)
+            binding = only_once(f"jobset {name}", run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
         nodes = {"nodeSelector": dict(node_selector or {}), "tolerations": queued_tolerations(queued_seconds)}
         job = {

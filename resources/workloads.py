@@ -13,7 +13,7 @@ from resources.stack import resource_request
 from resources.values import Hidden, items, mapping, number, value
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
-# Annotation of the ConfigMap that records a training job, with its nodes: components/once.py.
+# Annotation of the ConfigMap that records a training job, with its nodes: components/run_record.py.
 RECORDED_NODES = "gke-ai/nodes"
 
 

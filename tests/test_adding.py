@@ -82,7 +82,11 @@ SERVERS: list[dict[str, Any]] = [
 POOL = {"name": "prepare", "machineType": "e2-standard-4", "autoscaling": {"maxNodes": 4}, "capacity": {"mode": "spot"}}
 GUIDES = ("adding-an-engine.md", "adding-a-key.md", "adding-a-pool-kind.md")
 # A misspelled key, an argument and a variable that keys set.
-MISTAKES = [{"maxRunningRequest": 64}, {"arguments": ["--swap-space=4"]}, {"env": {"MAX_CONCURRENT_REQUESTS": "4"}}]
+MISTAKES: list[dict[str, Any]] = [
+    {"maxRunningRequest": 64},
+    {"arguments": ["--swap-space=4"]},
+    {"env": {"MAX_CONCURRENT_REQUESTS": "4"}},
+]
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
     bad = {
         **good,
         "cpuPools": [{**POOL, "machineType": "e2-standard-5"}],
-        "serving": [server | mistake for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
+        "serving": [{**server, **mistake} for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
     }
     probe = subprocess.run(
         [sys.executable, "-c", PROBE],

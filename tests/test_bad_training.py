@@ -16,7 +16,7 @@ from tests.test_bad_configuration import (
     both,
     drop,
     good,
-    is_told_alone,
+    is_reported_alone,
     problems_of,
     put,
 )
@@ -473,7 +473,7 @@ def test_good_configuration_has_no_problem(base: Any) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_found_alone_with_its_remedy(mistake: Mistake) -> None:
-    is_told_alone(mistake, mistake.base())
+    is_reported_alone(mistake, mistake.base())
 
 
 def test_every_key_of_a_training_job_has_a_mistake() -> None:

@@ -242,7 +242,9 @@ def test_a_checkpoint_under_the_name_of_another_step_is_none(tmp_path: Path) -> 
     saved(tmp_path, 10, 20)
     folder = folder_of(tmp_path, 20)
     shutil.copytree(folder, tmp_path / folder.name.replace("step-00000020", "step-00000030"))
-    assert intact(Checkpoints(tmp_path).resume()) == 20
+    newest = Checkpoints(tmp_path).newest()
+    assert newest
+    assert newest.folder == folder
 
 
 def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
@@ -368,6 +370,23 @@ def test_of_two_writers_that_start_at_once_one_is_refused(other: str, refused: b
     else:
         run.save(10, content(10))
     assert steps(tmp_path) == ([] if refused else [10])
+
+
+def test_a_writer_does_not_remove_one_that_starts_meanwhile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    newer = tmp_path / "writers" / "000009-00000000"
+    require_claim = Checkpoints._require_claim
+
+    def require_claim_and_start_another(run: Checkpoints) -> None:
+        require_claim(run)
+        newer.touch()
+
+    monkeypatch.setattr(Checkpoints, "_require_claim", require_claim_and_start_another)
+    run = Checkpoints(tmp_path)
+    run.start_writing()
+    monkeypatch.undo()
+    assert newer.exists()
+    with pytest.raises(SecondWriter, match="writer 000009-00000000"):
+        run.save(10, content(10))
 
 
 def test_only_the_writer_saves(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pulumi
 import pytest
 
 from catalog import checkpoints, features
-from components import TrainingJob, once
+from components import TrainingJob, run_record
+from components.run_client import RunClient
 from ops.doctor import needs
 from settings import load, plan
 from settings.model import TrainingRun
@@ -303,7 +304,7 @@ class Cluster:
     def __call__(self, *_: str) -> Cluster:
         return self
 
-    def is_recorded(self) -> bool:
+    def has_record(self) -> bool:
         return self.recorded
 
     def stop(self) -> str | None:
@@ -316,12 +317,12 @@ class Cluster:
 
 def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks = bound(monkeypatch)
-    once.not_again("jobset j", "llm", "j-1a2b3c", "kubeconfig")
+    run_record.only_once("jobset j", "llm", "j-1a2b3c", "kubeconfig")
     (refuse,) = hooks.values()
     args = pulumi.ResourceHookArgs("urn", "id", "j", "t")
-    monkeypatch.setattr(once, "Run", Cluster(recorded=False))
+    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=False))
     asyncio.run(refuse(args))
-    monkeypatch.setattr(once, "Run", Cluster(recorded=True))
+    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=True))
     with pytest.raises(pulumi.RunError) as refused:
         asyncio.run(refuse(args))
     assert str(refused.value) == (
@@ -342,7 +343,7 @@ def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: B
 
 
 NODES: list[dict[str, Any]] = [
-    {"metadata": {"annotations": {once.NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
+    {"metadata": {"annotations": {run_record.NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
     for name in "bc"
 ]
 
@@ -350,10 +351,10 @@ NODES: list[dict[str, Any]] = [
 def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates the record of a run on the first of `NODES`, in a cluster."""
     hooks = bound(monkeypatch)
-    monkeypatch.setattr(once, "Run", cluster)
-    monkeypatch.setattr(once, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(run_record, "RunClient", cluster)
+    monkeypatch.setattr(run_record, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(pulumi.log, "info", lambda *_: None)
-    once.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
+    run_record.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
     (move,) = hooks.values()
     asyncio.run(move(pulumi.ResourceHookArgs("urn", "id", "j", "t", old_inputs=NODES[0], new_inputs=after)))
 
@@ -372,11 +373,102 @@ def test_run_whose_nodes_stay_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "PATIENCE_SECONDS", -1000)
+    monkeypatch.setattr(run_record, "PATIENCE_SECONDS", -1000)
     cluster = Cluster(questions=3)
     with pytest.raises(pulumi.RunError, match=r"can't move to other nodes yet: 2 pods are still ending\. Run up again"):
         moving(cluster, NODES[1], monkeypatch)
     assert cluster.moved == []
+
+
+class Known(RunClient):
+    """A client of a cluster with this JobSet, this Workload and so many running pods. It notes what it changes."""
+
+    def __init__(self, jobset: Any = None, workload: Any = None, pods: int = 0) -> None:
+        self._name, self._namespace = "j", "llm"
+        self.found, self.workload, self.pods = jobset, workload, pods
+        self.changes: list[Any] = []
+
+    def _jobset(self) -> Any:
+        return self.found
+
+    def _workload(self, jobset: Any) -> Any:
+        return self.workload
+
+    def _running_pods(self) -> int:
+        return self.pods
+
+    def _delete_child_jobs(self) -> None:
+        self.changes.append("child Jobs deleted")
+
+    def _call(self, *args: Any, **options: str) -> None:
+        self.changes.append((*args, *options.values()))
+
+
+QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+
+
+def state(queued: bool = True, suspended: bool = False, ended: str = "") -> dict[str, Any]:
+    """A JobSet."""
+    return {
+        "metadata": QUEUED if queued else {},
+        "spec": {"suspend": suspended},
+        "status": {"terminalState": ended},
+    }
+
+
+def workload(active: bool) -> dict[str, Any]:
+    """The Workload of the JobSet."""
+    return {"metadata": {"name": "w"}, "spec": {"active": active}}
+
+
+DEACTIVATED = ("patch", "kueue.x-k8s.io/v1beta2", "workloads", "w", {"spec": {"active": False}})
+SUSPENDED = ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": True}})
+
+
+@pytest.mark.parametrize(
+    ("client", "reason", "changes"),
+    [
+        (Known(None), None, []),
+        (Known(state(ended="Completed")), None, []),
+        (Known(state(), workload(active=True)), "Kueue has not suspended it yet", [DEACTIVATED]),
+        (Known(state(), workload(active=False)), "it is not suspended yet", []),
+        (Known(state(queued=False)), "it is not suspended yet", [SUSPENDED]),
+        (Known(state(suspended=True), workload(active=False), pods=2), "2 pods are still ending", []),
+        (Known(state(suspended=True), workload(active=False)), None, []),
+    ],
+    ids=["gone", "ended", "running", "deactivated", "without a queue", "pods end", "stopped"],
+)
+def test_run_is_stopped_step_by_step(client: Known, reason: str | None, changes: list[Any]) -> None:
+    assert client.stop() == reason
+    assert [one[: len(SUSPENDED)] for one in client.changes] == changes
+
+
+@pytest.mark.parametrize(
+    ("client", "last"),
+    [
+        (Known(state(suspended=True), workload(active=False)), ("delete", "kueue.x-k8s.io/v1beta2", "workloads", "w")),
+        (
+            Known(state(queued=False, suspended=True)),
+            ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": False}}),
+        ),
+        (Known(state(suspended=True)), "child Jobs deleted"),
+    ],
+    ids=["queued", "without a queue", "not yet known to Kueue"],
+)
+def test_stopped_run_starts_again_on_its_new_nodes(client: Known, last: Any) -> None:
+    client.move({"nodeSelector": {"a": "c"}, "tolerations": []})
+    path = "/spec/replicatedJobs/0/template/spec/template/spec/nodeSelector"
+    assert client.changes[0][4][0] == {"op": "add", "path": path, "value": {"a": "c"}}
+    assert client.changes[0][5] == "application/json-patch+json"
+    assert client.changes[1] == "child Jobs deleted"
+    assert client.changes[-1][: len(last)] == last
+
+
+@pytest.mark.parametrize("jobset", [None, state(suspended=True, ended="Completed")], ids=["gone", "ended"])
+def test_run_that_has_ended_is_not_moved(jobset: Any) -> None:
+    client = Known(jobset)
+    client.move({"nodeSelector": {}, "tolerations": []})
+    assert client.changes == []
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

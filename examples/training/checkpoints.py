@@ -138,7 +138,7 @@ class Checkpoints:
         write_file(self.directory / WRITERS, self.claim, lambda file: file.write(json.dumps(about).encode()))
         self._require_claim()
         for claim in self._claims():
-            if claim != self.claim:
+            if claim < self.claim:
                 remove_file(self.directory / WRITERS / claim)
         for folder in newest_first(self.directory):
             if writer_of(folder) < self.claim and is_unfinished(folder):

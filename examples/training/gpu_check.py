@@ -3,8 +3,9 @@
     python gpu_check.py --gpus 2 --json result.json
 
 Each run is a real torchrun: one undisturbed, one with SIGTERM in mid-step, and one with SIGKILL in mid-save. The two
-that are killed resume, and every loss must then be the one of the undisturbed run, bit for bit. The throughput is that
-with checkpoints in a local directory, not in a bucket. Takes up to eight minutes. `--cpu` needs no GPU.
+that are killed resume, and every loss must then be the one of the undisturbed run, bit for bit. Then it measures the
+throughput, and the time of a save to a local directory, which is not a bucket: the time between the losses before and
+after the save, less that of a step. Takes up to eight minutes. `--cpu` needs no GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,24 +41,23 @@ class Size:
     steps: int
     every: int
     """Steps between two checkpoints."""
-    measured_steps: int
-    measured_every: int
 
-    def command(self, steps: int, every: int) -> list[str]:
+    def command(self, every: int) -> list[str]:
         """The program with its arguments."""
-        arguments = self.model | {"steps": steps, "checkpoint-every": every}
+        arguments = self.model | {"steps": self.steps, "checkpoint-every": every}
         return [PROGRAM, *(text for name, value in arguments.items() for text in (f"--{name}", str(value)))]
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, of all processes together."""
+        return self.model["batch"] * self.model["context"]
 
-# 150 million frozen and 13 million trained parameters: a step is mostly work of the GPU.
-GPU = Size(
-    {"layers": 12, "width": 1024, "heads": 16, "rank": 64, "context": 1024, "batch": 16, "warmup": 10},
-    120,
-    40,
-    300,
-    100,
-)
-CPU = Size({"layers": 2, "width": 64, "heads": 4, "rank": 8, "context": 64, "batch": 8}, 60, 20, 60, 20)
+
+# Short runs for the checks: 150 million frozen and 13 million trained parameters. The throughput is measured on a model
+# whose steps are more work for the GPU.
+GPU = Size({"layers": 12, "width": 1024, "heads": 16, "rank": 64, "context": 1024, "batch": 16}, 120, 40)
+MEASURED = Size({"layers": 12, "width": 2048, "heads": 16, "rank": 64, "context": 1024, "batch": 32}, 100, 25)
+CPU = Size({"layers": 2, "width": 64, "heads": 4, "rank": 8, "context": 64, "batch": 8}, 60, 20)
 
 
 @dataclass
@@ -67,9 +67,19 @@ class Run:
     status: int
     losses: dict[int, str]
     resumed_from: int | None
-    tokens_per_second: float | None
+    printed: dict[int, float] = field(repr=False)
+    """When each step's loss was printed, in seconds."""
     seconds: float
     output: str = field(repr=False)
+
+    def step_seconds(self, after: Container[int], warmup: int = 10) -> float | None:
+        """Median time from the loss of one of these steps to the next loss, without the first steps."""
+        times = [
+            self.printed[step + 1] - self.printed[step]
+            for step in self.printed
+            if step > warmup and step in after and step + 1 in self.printed
+        ]
+        return statistics.median(times) if times else None
 
 
 def main() -> int:
@@ -77,14 +87,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1, help="number of processes, each with a GPU")
     parser.add_argument("--cpu", action="store_true", help="use the CPU and a small model")
-    parser.add_argument("--repetitions", type=int, default=3, help="measurements with and without checkpoints")
+    parser.add_argument("--repetitions", type=int, default=3, help="measurements of the throughput")
     parser.add_argument("--seconds", type=float, default=440, help="begin no measurement after this time")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     began = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="gpu-check-"))
-    size = CPU if options.cpu else GPU
-    training, killed_after, killed_save = size.command(size.steps, size.every), size.every + 7, 2 * size.every
+    size, measured = (CPU, CPU) if options.cpu else (GPU, MEASURED)
+    training, killed_after, killed_save = size.command(size.every), size.every + 7, 2 * size.every
 
     def run(directory: str, command: list[str], disturb: Callable[[Any, str], None] | None = None) -> Run:
         result = torchrun(work / directory, options.gpus, command, disturb, options.cpu)
@@ -126,24 +136,28 @@ def main() -> int:
             print(f"--- status {run_shown.status}\n{run_shown.output[-2000:]}", flush=True)
 
     print("Throughput", flush=True)
-    rates: dict[str, list[float]] = {"none": [], f"every {size.measured_every} steps": []}
+    results: list[dict[str, float]] = []
+    saves = range(measured.every, measured.steps, measured.every)
+    others = [step for step in range(1, measured.steps) if step not in saves]
     for number in range(options.repetitions):
-        for name, every in zip(rates, (0, size.measured_every), strict=True):
-            if time.monotonic() - began < options.seconds:
-                measured = run(f"speed-{every}-{number}", size.command(size.measured_steps, every))
-                rates[name] += [measured.tokens_per_second] if measured.tokens_per_second else []
-    complete = [folder for folder in newest_first(work / "undisturbed") if is_complete(folder)]
-    megabytes = sum(about["bytes"] for folder in complete[:1] for about in read_marker(folder).files.values()) / 1e6
+        if time.monotonic() - began < options.seconds:
+            speed = run(f"speed-{number}", measured.command(measured.every))
+            step, with_save = speed.step_seconds(others), speed.step_seconds(saves)
+            if step and with_save:
+                results.append({"tokens_per_second": measured.tokens / step, "save_seconds": with_save - step})
+    newest = newest_first(work / "speed-0") if results else []
+    megabytes = sum(about["bytes"] for folder in newest[:1] for about in read_marker(folder).files.values()) / 1e6
     print(f"\nProcesses: {options.gpus}. Machine: {machine()}. Size of a checkpoint: {megabytes:.1f} MB.\n")
-    print("| checkpoints | tokens per second, median | every repetition |\n| --- | --- | --- |")
-    for name, values in rates.items():
-        median = f"{statistics.median(values):,.0f}" if values else "not measured"
-        print(f"| {name} | {median} | {', '.join(f'{value:,.0f}' for value in values)} |")
+    print("| repetition | tokens per second | a save takes | so every 1,000 steps slow the run by |")
+    print("| --- | --- | --- | --- |")
+    for number, result in enumerate(results, 1):
+        share = result["save_seconds"] * result["tokens_per_second"] / measured.tokens / 1000
+        print(f"| {number} | {result['tokens_per_second']:,.0f} | {result['save_seconds']:.2f} s | {share:.2%} |")
     print(f"\n{sum(checks.values())} of {len(checks)} checks passed, in {time.monotonic() - began:.0f} s.")
     if options.json:
-        result = {"processes": options.gpus, "size": asdict(size), "machine": machine(), "checks": checks}
-        result |= {"tokens_per_second": rates, "checkpoint_megabytes": megabytes, "losses": undisturbed.losses}
-        options.json.write_text(json.dumps(result, indent=1))
+        about = {"processes": options.gpus, "machine": machine(), "checked": asdict(size), "measured": asdict(measured)}
+        about |= {"checks": checks, "throughput": results, "megabytes": megabytes, "losses": undisturbed.losses}
+        options.json.write_text(json.dumps(about, indent=1))
     shutil.rmtree(work)
     return 0 if all(checks.values()) else 1
 
@@ -155,7 +169,7 @@ def torchrun(
     environment = os.environ | {"CHECKPOINT_DIR": str(directory), "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
     environment |= {"OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": ""} if cpu else {})}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    began, lines = time.monotonic(), []
+    began, lines, printed = time.monotonic(), [], {}
     with subprocess.Popen(
         [*launcher, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -164,16 +178,18 @@ def torchrun(
         limit.start()
         for line in process.stdout:
             lines.append(line)
+            if step := re.match(r"step (\d+) ", line):
+                printed[int(step[1])] = time.monotonic()
             if disturb:
                 disturb(process, line)
         limit.cancel()
     output = "".join(lines)
-    resumed, speed = re.search(r"resumed from step (\d+)", output), re.search(r"finished: (\d+) tokens", output)
+    resumed = re.search(r"resumed from step (\d+)", output)
     return Run(
         process.returncode,
         {int(step): loss for step, loss in re.findall(r"^step (\d+) loss (\S+)$", output, re.M)},
         int(resumed[1]) if resumed else None,
-        float(speed[1]) if speed else None,
+        printed,
         time.monotonic() - began,
         output,
     )
