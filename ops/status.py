@@ -71,7 +71,7 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
-    outputs = next((one.get("outputs") or {} for one in stack.of_type(STACK)), {})
+    outputs = next((resource.get("outputs") or {} for resource in stack.of_type(STACK)), {})
     waits = any(waiting(pod) for pod in pods)
     return Snapshot(
         nodes=list_objects(api, "/api/v1/nodes"),

@@ -108,11 +108,11 @@ def drop(path: str) -> Callable[[Configuration], None]:
 
 
 def both(*changes: Callable[[Configuration], None]) -> Callable[[Configuration], None]:
-    def change(values: Configuration) -> None:
-        for each in changes:
-            each(values)
+    def apply(values: Configuration) -> None:
+        for change in changes:
+            change(values)
 
-    return change
+    return apply
 
 
 class Mistake(NamedTuple):

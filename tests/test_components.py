@@ -130,13 +130,17 @@ def test_component_of_an_engine_is_the_one_with_its_section(server: type[model.S
 def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
     pulumi.runtime.set_all_config({"gke-ai:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
     program = ROOT / "examples" / "python"
-    made = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
-    kinds = {one.type.rpartition(":")[2] for one in made.resources.values() if one.type.startswith("gke-ai:")}
+    recorded = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
+    kinds = {
+        resource.type.rpartition(":")[2]
+        for resource in recorded.resources.values()
+        if resource.type.startswith("gke-ai:")
+    }
     assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
-    server = made.one("Deployment")
+    server = recorded.one("Deployment")
     assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "gpus"}
-    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= made.waits_for(server)
-    assert made.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
+    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= recorded.waits_for(server)
+    assert recorded.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 
 # --- cluster ----------------------------------------------------------------------------------------------------------

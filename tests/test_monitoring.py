@@ -485,8 +485,10 @@ def test_a_server_scaled_to_zero_raises_no_alert() -> None:
 
 
 def test_all_charts_of_everything_have_a_title_of_their_own() -> None:
-    servers = [MonitoredServer(one["namespace"], one["name"], one.get("engine")) for one in EVERYTHING["servers"]]
+    servers = [
+        MonitoredServer(server["namespace"], server["name"], server.get("engine")) for server in EVERYTHING["servers"]
+    ]
     everything = all_charts("ai", True, servers, EVERYTHING["job_namespaces"], True, True, True)
     assert len(everything) == 4
     for _, charts in everything:
-        assert len({one.title for one in charts}) == len(charts)
+        assert len({chart.title for chart in charts}) == len(charts)

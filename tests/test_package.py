@@ -148,10 +148,10 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
 def test_refusal_of_a_component_is_a_sentence_without_traceback(
     package: Any, change: dict[str, Any], message: str
 ) -> None:
-    said = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
-    assert message in said
-    assert "Traceback" not in said
-    assert 'File "' not in said
+    refused = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
+    assert message in refused
+    assert "Traceback" not in refused
+    assert 'File "' not in refused
 
 
 @pytest.mark.parametrize(

@@ -143,24 +143,24 @@ if words[:2] == ["run", "download"]:
     folder.mkdir(); (folder / known["file"]).write_text(known["artifacts"][name])
 elif words[0] == "api" and "--jq" in words:
     assert "--paginate" in words and os.environ["MARK"]
-    for one in known["comments"]:
-        if one["body"].startswith(os.environ["MARK"]): print(one["id"])
+    for comment in known["comments"]:
+        if comment["body"].startswith(os.environ["MARK"]): print(comment["id"])
 elif words[:3] == ["api", "--method", "PATCH"]:
-    (one,) = (one for one in known["comments"] if str(one["id"]) == words[3].rpartition("/")[2])
-    one["body"] = body(words[words.index("--field") + 1].partition("=@")[2])
+    (comment,) = (comment for comment in known["comments"] if str(comment["id"]) == words[3].rpartition("/")[2])
+    comment["body"] = body(words[words.index("--field") + 1].partition("=@")[2])
 elif words[0] == "api":
     text = body(words[words.index("--field") + 1].partition("=@")[2])
     known["comments"].append(dict(id=len(known["comments"]) + 1, body=text))
 elif words[:2] == ["issue", "list"]:
-    for one in known["issues"]:
-        if one["open"] and one["title"] == os.environ["TITLE"]: print(one["number"])
+    for issue in known["issues"]:
+        if issue["open"] and issue["title"] == os.environ["TITLE"]: print(issue["number"])
 elif words[:2] == ["issue", "create"]:
     title, text = words[words.index("--title") + 1], body(words[words.index("--body-file") + 1])
     known["issues"].append(dict(number=len(known["issues"]) + 1, title=title, body=text, open=True))
 elif words[:2] in (["issue", "edit"], ["issue", "close"]):
-    (one,) = (one for one in known["issues"] if str(one["number"]) == words[2])
-    if words[1] == "close": one["open"] = False
-    else: one["body"] = body(words[words.index("--body-file") + 1])
+    (issue,) = (issue for issue in known["issues"] if str(issue["number"]) == words[2])
+    if words[1] == "close": issue["open"] = False
+    else: issue["body"] = body(words[words.index("--body-file") + 1])
 else:
     sys.exit("unknown to this gh: " + " ".join(words))
 state.write_text(json.dumps(known))

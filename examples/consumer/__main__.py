@@ -43,7 +43,7 @@ def asks(cpu: str, memory: str) -> pulumi.Output[dict[str, str]]:
 
 def pod(container: k8s.core.v1.ContainerArgsDict) -> k8s.core.v1.PodSpecArgsDict:
     """A pod on the nodes of the queue."""
-    tolerations: Any = grant.tolerations.apply(lambda found: [one.model_dump() for one in found])
+    tolerations: Any = grant.tolerations.apply(lambda listed: [toleration.model_dump() for toleration in listed])
     return {
         "containers": [container],
         "node_selector": grant.node_selector,
@@ -110,4 +110,4 @@ k8s.core.v1.Service(
 
 pulumi.export("job", job.metadata.name)
 pulumi.export("url", f"http://chat.{namespace}.svc.cluster.local:{PORT}")
-pulumi.export("models", platform.servers.apply(lambda found: {one.name: one.url for one in found}))
+pulumi.export("models", platform.servers.apply(lambda servers: {server.name: server.url for server in servers}))
