@@ -1,7 +1,8 @@
-"""Puts objects into a bucket of the emulated cloud, as a workload would, and lists them.
+"""Puts objects into a bucket of the emulated cloud, as a workload would, lists them, and deletes a bucket.
 
 emulator/run bucket put BUCKET OBJECT [FILE]   an empty object, or the content of FILE
 emulator/run bucket ls BUCKET
+emulator/run bucket rm BUCKET                  with its objects, as `gcloud storage rm --recursive` does
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from emulator.gcp_plugin.storage import BUCKET
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.resource import Cloud
+from emulator.gcp_plugin.storage import BUCKET, Bucket
 from emulator.gcp_plugin.store import Store
 
 
@@ -26,6 +29,8 @@ def main() -> None:
     put.add_argument("file", nargs="?", type=Path)
     ls = commands.add_parser("ls", help="list the objects of a bucket")
     ls.add_argument("bucket")
+    rm = commands.add_parser("rm", help="delete a bucket with its objects")
+    rm.add_argument("bucket")
     options = parser.parse_args()
 
     store = Store()
@@ -35,6 +40,9 @@ def main() -> None:
         sys.exit(f"The emulated cloud has no bucket {options.bucket}. Existing buckets: {names}")
     if options.command == "ls":
         print("\n".join(store.objects(options.bucket)))
+        return
+    if options.command == "rm":
+        Bucket(Cloud(store, LocalClusters(), record.project)).erase(record)
         return
     try:
         content = options.file.read_bytes() if options.file else b""

@@ -85,3 +85,10 @@ def test_no_file_has_more_than_400_lines_without_a_reason() -> None:
     assert len(lines) > 150
     too_long = {file: count for file, count in lines.items() if count > MAX_LINES}
     assert too_long.keys() == LONG_FILES.keys(), "split a file by subject, or remove the reason of one that is shorter"
+
+
+def test_no_file_has_a_merge_conflict() -> None:
+    marker = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    pages = [*repository.tracked("**/*.md"), *repository.tracked("**/*.yaml"), *repository.tracked("Makefile")]
+    assert len(pages) > 50
+    assert [str(page.relative_to(ROOT)) for page in pages if marker.search(page.read_text())] == []

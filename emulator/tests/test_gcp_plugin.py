@@ -929,6 +929,11 @@ def test_objects_are_put_only_into_existing_buckets(
         run("ls", "none")
     with pytest.raises(SystemExit, match="can't be read"):
         run("put", id, "o", str(tmp_path / "missing"))
+    cloud.store.create_identity_pool("my-project")
+    cloud.create(MEMBER, GRANT)
+    run("rm", id)
+    assert cloud.store.all(BUCKET) == cloud.store.all(MEMBER) == []
+    assert cloud.store.objects(id) == []
 
 
 def test_an_object_is_a_file_of_its_buckets_folder(cloud: Engine) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -229,11 +230,15 @@ def test_a_deleted_pod_stays_until_its_program_has_saved(
 ) -> None:
     create_pod(api, "saves", "wait", finalizers=("example.com/keep",))
     eventually(lambda: "started in /data/saves" in log_of(api, "saves"))
+    following = ThreadPoolExecutor(1).submit(log_of, api, "saves", follow=True)
+    time.sleep(0.5)
+    assert not following.done()
     answer(api.delete(f"{PODS}/saves"))
     assert terminated(pod(api, "saves")) == ("Running", None)
     assert "saves/saved" not in store.objects("runs")
     eventually(lambda: terminated(pod(api, "saves")) == ("Failed", 75))
     assert "saves/saved" in store.objects("runs")
+    assert following.result(timeout=10) == "started in /data/saves\nsaved\n"
     answer(api.patch(f"{PODS}/saves", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
     eventually(lambda: api.get(f"{PODS}/saves").status_code == 404)
     assert logs.main(["sav"]) == 0
