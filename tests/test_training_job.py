@@ -201,6 +201,16 @@ def test_run_waits_for_its_namespace_queue_pool_and_jobset(preview: bool, deploy
         }
 
 
+def test_a_further_pool_with_the_same_gpus_does_not_move_a_run() -> None:
+    values = training()
+    alone = load(values, PROJECT)
+    values["gpuPools"].append({**values["gpuPools"][0], "name": "other"})
+    beside = load(values, PROJECT)
+    selector = {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-nodepool": "l4"}
+    assert plan.node_selector(alone.training[0], alone) == selector
+    assert plan.node_selector(beside.training[0], beside) == selector
+
+
 def test_run_of_a_compute_class_selects_it(deploy: Build) -> None:
     made = deploy(classed())
     assert pod(made)["nodeSelector"] == {"cloud.google.com/compute-class": "l4-class"}

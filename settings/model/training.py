@@ -154,6 +154,11 @@ class TrainingRun(GpuWorkload):
     def set_variables(self) -> Mapping[str, str]:
         return _VARIABLES
 
+    def node_selector(self, pools: Sequence[Pool]) -> dict[str, str]:
+        # A pool is always selected by its name. Otherwise a further pool with these GPUs would move the run.
+        own = self.pools_among(pools) if self.pool is not None else []
+        return {**super().node_selector(pools), **(own[0].selector if own else {})}
+
     def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
         return self.gpus_per_pod
 
