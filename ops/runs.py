@@ -13,7 +13,8 @@ from rich.table import Table
 
 from catalog.versions import JOBSET_API
 from ops import checkpoints
-from ops.stack import Object, Stack, Stop, list_objects, request, run
+from ops.stack import Object, Stack, Stop, list_objects, request
+from ops.stack import run as run_command
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -75,7 +76,7 @@ class Run:
         status: Mapping[str, Any] = (self.item or {}).get("status") or {}
         if self.kind == "JobSet":
             return str(status.get("terminalState") or "")
-        true = {one["type"] for one in status.get("conditions") or [] if one["status"] == "True"}
+        true = {condition["type"] for condition in status.get("conditions") or [] if condition["status"] == "True"}
         return "Completed" if "Complete" in true else "Failed" if "Failed" in true else ""
 
     @property
@@ -126,8 +127,8 @@ def runs_of(outputs: Sequence[Mapping[str, Any]], items: Mapping[str, Sequence[O
     """
     objects = {
         (kind, item["metadata"]["namespace"], item["metadata"]["name"]): item
-        for kind, found in items.items()
-        for item in found
+        for kind, objects_of_kind in items.items()
+        for item in objects_of_kind
         if not item["metadata"].get("ownerReferences")  # a child Job is part of its JobSet
     }
     configured = [
@@ -141,7 +142,7 @@ def runs_of(outputs: Sequence[Mapping[str, Any]], items: Mapping[str, Sequence[O
         )
         for job in outputs
     ]
-    namespaces = {one.namespace for one in configured}
+    namespaces = {run.namespace for run in configured}
     earlier = [
         Run(name, namespace, kind, item=item)
         for (kind, namespace, name), item in objects.items()
@@ -161,8 +162,8 @@ def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
 
 def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:
     """Returns the run with this name, or the only one whose name begins so."""
-    exact = [one for one in runs if name in (one.name, str(one))]
-    matching = exact or [one for one in runs if one.name.startswith(name) or str(one).startswith(name)]
+    exact = [run for run in runs if name in (run.name, str(run))]
+    matching = exact or [run for run in runs if run.name.startswith(name) or str(run).startswith(name)]
     if len(matching) == 1:
         return matching[0]
     names = ", ".join(map(str, matching or runs)) or "none"
@@ -170,12 +171,12 @@ def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:
     raise Stop(f"{problem}. Runs: {names}")
 
 
-def saved(found: Run) -> tuple[str, str]:
+def saved(run: Run) -> tuple[str, str]:
     """Returns the name and the step of a run's newest complete checkpoint, or words in their place."""
-    if not found.checkpoints:
+    if not run.checkpoints:
         return "–", "–"
     try:
-        newest = checkpoints.newest(found.checkpoints)
+        newest = checkpoints.newest(run.checkpoints)
     except checkpoints.Unreadable as reason:
         return f"unknown: {reason}", "–"
     return (newest.name, str(newest.step)) if newest else ("none", "–")
@@ -187,35 +188,35 @@ def show(stack: Stack) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("run", "kind", "state", "restarts", "newest checkpoint", "step", "in the configuration"):
         table.add_column(column, no_wrap=True)
-    for one in runs:
-        configured = "yes" if one.is_configured else "no"
-        table.add_row(str(one), one.kind, one.state, str(one.restarts), *saved(one), configured)
+    for run in runs:
+        configured = "yes" if run.is_configured else "no"
+        table.add_row(str(run), run.kind, run.state, str(run.restarts), *saved(run), configured)
     Console(highlight=False).print(table if runs else f"{stack.name} has no runs.")
 
 
 def remove(stack: Stack, name: str) -> None:
     """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
     api, runs = read(stack)
-    found = find(stack, runs, name)
-    if found.item is None:
-        raise Stop(f"The {found.kind} {found} is already gone.{forget(stack, found)}")
-    if not found.end:
-        raise Stop(f"The run {found} has not ended (state: {found.state}). Only a run that has ended can be removed.")
-    if found.is_configured and found.run_kind != "job":
+    run = find(stack, runs, name)
+    if run.item is None:
+        raise Stop(f"The {run.kind} {run} is already gone.{forget(stack, run)}")
+    if not run.end:
+        raise Stop(f"The run {run} has not ended (state: {run.state}). Only a run that has ended can be removed.")
+    if run.is_configured and run.run_kind != "job":
         # No record keeps the next update from creating such a run again.
         raise Stop(
-            f"The run {found} is in the configuration. After a refresh, the next update would run it again. Remove it "
-            f"from the configuration first, and run {stack.next('up')}: its {found.kind} stays until you remove it."
+            f"The run {run} is in the configuration. After a refresh, the next update would run it again. Remove it "
+            f"from the configuration first, and run {stack.next('up')}: its {run.kind} stays until you remove it."
         )
-    answer = request(api, "DELETE", found.path, {"propagationPolicy": "Background"})
+    answer = request(api, "DELETE", run.path, {"propagationPolicy": "Background"})
     if answer.code not in (200, 202):
-        raise Stop(f"The cluster refuses to delete the {found.kind} {found}: {answer.reason}")
-    print(f"Removed the {found.kind} {found}.{forget(stack, found)}")
+        raise Stop(f"The cluster refuses to delete the {run.kind} {run}: {answer.reason}")
+    print(f"Removed the {run.kind} {run}.{forget(stack, run)}")
 
 
-def forget(stack: Stack, found: Run) -> str:
+def forget(stack: Stack, run: Run) -> str:
     """Returns what to do about a removed run that is still in the configuration."""
-    if not found.is_configured:
+    if not run.is_configured:
         return ""
     return (
         f" Remove it from gke-ai:training too. Otherwise, after a refresh, {stack.next('up')} stops: it would have to "
@@ -224,4 +225,4 @@ def forget(stack: Stack, found: Run) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_command(main)

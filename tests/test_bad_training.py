@@ -477,10 +477,10 @@ def test_mistake_is_found_alone_with_its_remedy(mistake: Mistake) -> None:
 
 
 def test_every_key_of_a_training_job_has_a_mistake() -> None:
-    told = {mistake.path.removeprefix("gke-ai:training[0].").partition("[")[0] for mistake in MISTAKES}
-    told = {part for path in told for part in (path, path.partition(".")[0])}
+    reported = {mistake.path.removeprefix("gke-ai:training[0].").partition("[")[0] for mistake in MISTAKES}
+    reported = {part for path in reported for part in (path, path.partition(".")[0])}
     keys = {field.alias for name, field in TrainingRun.model_fields.items() if name in TrainingRun.__annotations__}
-    assert keys - told == set()
+    assert keys - reported == set()
 
 
 def test_a_run_and_a_fine_tuning_run_do_not_share_a_directory() -> None:

@@ -55,7 +55,7 @@ def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespace
         "Job": [job("pretrain-1a2b3c-worker-0", owner="pretrain-1a2b3c")],
     }
     found = runs.runs_of([OUTPUT, FINE_TUNE], items)
-    assert [(str(one), one.is_configured, one.state) for one in found] == [
+    assert [(str(run), run.is_configured, run.state) for run in found] == [
         ("llm/pretrain-1a2b3c", True, "Started"),
         ("llm/finetune-4d5e6f", True, "Gone"),
         ("llm/pretrain-000000", False, "Started"),
@@ -119,9 +119,9 @@ def test_finished_run_is_deleted_and_its_entry_is_named(
     cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Completed")])
     runs.remove(Stack("prod"), "pretrain")
     assert deleted == ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/llm/jobsets/pretrain-1a2b3c"]
-    said = capsys.readouterr().out
-    assert "Removed the JobSet llm/pretrain-1a2b3c. Remove it from gke-ai:training too." in said
-    assert "pulumi up --stack prod stops" in said
+    output = capsys.readouterr().out
+    assert "Removed the JobSet llm/pretrain-1a2b3c. Remove it from gke-ai:training too." in output
+    assert "pulumi up --stack prod stops" in output
 
 
 @pytest.mark.parametrize("state", [{}, {"restarts": 2}])

@@ -64,7 +64,7 @@ def pod(record: Record) -> dict[str, Any]:
 def variables(record: Record) -> dict[str, Any]:
     """Environment of the container: values, or where they come from."""
     (container,) = pod(record)["containers"]
-    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
 
 
 # --- the JobSet -------------------------------------------------------------------------------------------------------
@@ -72,26 +72,26 @@ def variables(record: Record) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 def test_run_is_one_indexed_job_that_kueue_starts(preview: bool, create: Build) -> None:
-    made = create(preview=preview)
-    jobset, spec = made.one("JobSet"), job(made)
+    built = create(preview=preview)
+    jobset, spec = built.one("JobSet"), job(built)
     assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
     assert jobset.inputs["spec"]["suspend"] is True
     assert spec.items() >= {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0}.items()
-    assert pod(made)["restartPolicy"] == "Never"
-    assert pod(made)["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert pod(built)["restartPolicy"] == "Never"
+    assert pod(built)["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert create({"queue": None}).one("JobSet").inputs["spec"]["suspend"] is False
 
 
 def test_pods_find_each_other_by_the_stable_name_of_the_first(create: Build) -> None:
-    made = create({"rendezvousPort": 29400})
-    name = made.one("JobSet").object_name
-    assert made.one("JobSet").inputs["spec"]["network"] == {"enableDNSHostnames": True, "subdomain": name}
-    seen = variables(made)
+    built = create({"rendezvousPort": 29400})
+    name = built.one("JobSet").object_name
+    assert built.one("JobSet").inputs["spec"]["network"] == {"enableDNSHostnames": True, "subdomain": name}
+    seen = variables(built)
     host = f"{name}-worker-0-0.{name}"
     assert seen["MASTER_ADDR"] == seen["PET_MASTER_ADDR"] == host
     assert seen["MASTER_PORT"] == seen["PET_MASTER_PORT"] == "29400"
     assert seen["JAX_COORDINATOR_ADDRESS"] == f"{host}:29400"
-    assert pod(made)["containers"][0]["ports"] == [{"containerPort": 29400}]
+    assert pod(built)["containers"][0]["ports"] == [{"containerPort": 29400}]
 
 
 def test_pods_know_how_many_they_are_and_which_they_are(create: Build) -> None:
@@ -109,12 +109,12 @@ def test_variables_of_the_program_are_those_that_nobody_else_may_set(create: Bui
 
 
 def test_run_has_a_directory_of_its_own_for_checkpoints(create: Build) -> None:
-    made = create({"checkpoints": CHECKPOINTS, "terminationGracePeriodSeconds": 90})
-    seen, name = variables(made), made.one("JobSet").object_name
+    built = create({"checkpoints": CHECKPOINTS, "terminationGracePeriodSeconds": 90})
+    seen, name = variables(built), built.one("JobSet").object_name
     assert seen[checkpoints.DIRECTORY] == f"/checkpoints/{name}"
     assert seen[checkpoints.KEEP] == "3"
     assert seen[checkpoints.GRACE_SECONDS] == "90"
-    assert pod(made)["terminationGracePeriodSeconds"] == 90
+    assert pod(built)["terminationGracePeriodSeconds"] == 90
     assert checkpoints.RESUME_FROM not in seen
     stated = variables(create({"checkpoints": {**CHECKPOINTS, "path": "a/b"}, "resumeFrom": "c"}))
     assert stated[checkpoints.DIRECTORY] == "/checkpoints/a/b"
@@ -123,18 +123,18 @@ def test_run_has_a_directory_of_its_own_for_checkpoints(create: Build) -> None:
 
 def test_buckets_are_mounted_with_one_sidecar(create: Build) -> None:
     data = {"bucket": "data", "mountPath": "/data", "readOnly": True, "mountOptions": "implicit-dirs,file-mode=444"}
-    made = create({"volumes": [data], "checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi", "sidecarCpu": "1"})
-    assert job(made)["template"]["metadata"]["annotations"] == {
+    built = create({"volumes": [data], "checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi", "sidecarCpu": "1"})
+    assert job(built)["template"]["metadata"]["annotations"] == {
         "gke-gcsfuse/volumes": "true",
         "gke-gcsfuse/memory-limit": "2Gi",
         "gke-gcsfuse/cpu-limit": "1",
     }
-    shared, *buckets = pod(made)["volumes"]
+    shared, *buckets = pod(built)["volumes"]
     assert shared == {"name": "dshm", "emptyDir": {"medium": "Memory"}}
     assert [one["csi"]["volumeAttributes"]["bucketName"] for one in buckets] == ["data", "saved"]
     assert [one["csi"]["readOnly"] for one in buckets] == [True, False]
     assert buckets[0]["csi"]["volumeAttributes"]["mountOptions"] == data["mountOptions"]
-    mounts = {one["mountPath"]: one["name"] for one in pod(made)["containers"][0]["volumeMounts"]}
+    mounts = {one["mountPath"]: one["name"] for one in pod(built)["containers"][0]["volumeMounts"]}
     assert mounts == {"/dev/shm": "dshm", "/data": "bucket-0", "/checkpoints": "checkpoints"}
     alone = create({"sharedMemory": "8Gi"})
     assert job(alone)["template"]["metadata"]["annotations"] == {}
@@ -142,12 +142,12 @@ def test_buckets_are_mounted_with_one_sidecar(create: Build) -> None:
 
 
 def test_disruptions_and_saved_checkpoints_use_up_no_restart(create: Build) -> None:
-    made = create({"maxRestarts": 2})
-    assert job(made)["podFailurePolicy"]["rules"] == [
+    built = create({"maxRestarts": 2})
+    assert job(built)["podFailurePolicy"]["rules"] == [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {"containerName": "training", "operator": "In", "values": [75]}},
     ]
-    policy = made.one("JobSet").inputs["spec"]["failurePolicy"]
+    policy = built.one("JobSet").inputs["spec"]["failurePolicy"]
     assert policy["maxRestarts"] == 2
     (rule,) = policy["rules"]
     assert (rule["action"], rule["onJobFailureReasons"]) == ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
@@ -168,17 +168,17 @@ def test_optional_parts_of_the_pods_are_there_if_the_run_sets_them(create: Build
         "tokenSecret": {"name": "hf-secret"},
         "labels": {"team": "a"},
     }
-    made = create(stated, node_selector={"a": "b"}, queued_seconds=3600)
-    spec = pod(made)
+    built = create(stated, node_selector={"a": "b"}, queued_seconds=3600)
+    spec = pod(built)
     assert spec["nodeSelector"] == {"a": "b"}
     assert spec["priorityClassName"] == "low"
     assert spec["serviceAccountName"] == "trainer"
-    assert [one["key"] for one in spec["tolerations"]] == ["cloud.google.com/gke-queued"]
+    assert [toleration["key"] for toleration in spec["tolerations"]] == ["cloud.google.com/gke-queued"]
     assert (spec["containers"][0]["command"], spec["containers"][0]["args"]) == (["python"], ["train.py"])
-    assert variables(made)["HF_TOKEN"] == {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
-    assert job(made)["template"]["metadata"]["labels"] == {"team": "a"}
+    assert variables(built)["HF_TOKEN"] == {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
+    assert job(built)["template"]["metadata"]["labels"] == {"team": "a"}
     bound = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
-    assert made.one("JobSet").inputs["metadata"]["annotations"][bound] == "3600"
+    assert built.one("JobSet").inputs["metadata"]["annotations"][bound] == "3600"
 
 
 # --- in a stack -------------------------------------------------------------------------------------------------------
@@ -186,14 +186,14 @@ def test_optional_parts_of_the_pods_are_there_if_the_run_sets_them(create: Build
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 def test_run_waits_for_its_namespace_queue_pool_and_jobset(preview: bool, deploy: Build) -> None:
-    made = deploy(training(), preview)
-    waits_for = made.waits_for(made.one("JobSet"))
+    built = deploy(training(), preview)
+    waits_for = built.waits_for(built.one("JobSet"))
     assert {"Namespace llm", "LocalQueue lq", "GpuNodePool l4", "Release jobset", "Release kueue"} <= waits_for
-    assert made.one("JobSet").hooked
+    assert built.one("JobSet").hooked
     if not preview:
-        (job,) = made.outputs["jobs"]
+        (job,) = built.outputs["jobs"]
         assert job == {
-            "name": made.one("JobSet").object_name,
+            "name": built.one("JobSet").object_name,
             "namespace": "llm",
             "kind": "JobSet",
             "runKind": "job",
@@ -212,14 +212,14 @@ def test_a_further_pool_with_the_same_gpus_does_not_move_a_run() -> None:
 
 
 def test_run_of_a_compute_class_selects_it(deploy: Build) -> None:
-    made = deploy(classed())
-    assert pod(made)["nodeSelector"] == {"cloud.google.com/compute-class": "l4-class"}
-    assert "ComputeClass l4-class" in made.waits_for(made.one("JobSet"))
+    built = deploy(classed())
+    assert pod(built)["nodeSelector"] == {"cloud.google.com/compute-class": "l4-class"}
+    assert "ComputeClass l4-class" in built.waits_for(built.one("JobSet"))
 
 
 def test_pods_that_are_not_ready_in_time_are_requeued(deploy: Build) -> None:
-    made = deploy(training())
-    configuration = made.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    built = deploy(training())
+    configuration = built.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
     assert "waitForPodsReady" in configuration
     assert "timeout: 3600s" in configuration
 
@@ -257,15 +257,15 @@ def test_doctor_asks_for_all_gpus_of_a_run_and_for_metrics_of_jobsets() -> None:
 
 
 def test_dashboards_show_the_jobset(deploy: Build) -> None:
-    boards = [one.inputs["dashboardJson"] for one in deploy(on_autopilot()).all("Dashboard")]
+    boards = [board.inputs["dashboardJson"] for board in deploy(on_autopilot()).all("Dashboard")]
     assert any("kube_jobset_restarts" in board for board in boards)
 
 
 def test_tenant_may_have_a_training_job(deploy: Build) -> None:
     values = training()
     values["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}]
-    made = deploy(values)
-    rules = json.dumps(made.one("ValidatingAdmissionPolicy").inputs)
+    built = deploy(values)
+    rules = json.dumps(built.one("ValidatingAdmissionPolicy").inputs)
     assert '"datasets", "checkpoints"' in rules.replace('\\"', '"'), "its pods may mount both buckets"
 
 
@@ -342,14 +342,14 @@ def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
-    made = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
-    configmap, jobset = made.one("ConfigMap"), made.one("JobSet")
+    built = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
+    configmap, jobset = built.one("ConfigMap"), built.one("JobSet")
     assert configmap.object_name == jobset.object_name
     assert jobset.urn in configmap.dependencies
     assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
     nodes = json.loads(configmap.inputs["metadata"]["annotations"]["gke-ai/nodes"])
-    assert nodes["nodeSelector"] == {"a": "b"} == pod(made)["nodeSelector"]
-    assert nodes["tolerations"] == pod(made)["tolerations"]
+    assert nodes["nodeSelector"] == {"a": "b"} == pod(built)["nodeSelector"]
+    assert nodes["tolerations"] == pod(built)["tolerations"]
 
 
 NODES: list[dict[str, Any]] = [
@@ -450,7 +450,7 @@ SUSPENDED = ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"sus
 )
 def test_run_is_stopped_step_by_step(client: Known, reason: str | None, changes: list[Any]) -> None:
     assert client.stop() == reason
-    assert [one[: len(SUSPENDED)] for one in client.changes] == changes
+    assert [change[: len(SUSPENDED)] for change in client.changes] == changes
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def ending(pod: dict[str, Any]) -> bool:
 def workload(emulator: Emulator) -> dict[str, Any]:
     """The run's Kueue workload."""
     found = emulator.get("workloads", "-n", "llm")
-    (own,) = (one for one in found if one["metadata"]["ownerReferences"][0]["kind"] == "JobSet")
+    (own,) = (item for item in found if item["metadata"]["ownerReferences"][0]["kind"] == "JobSet")
     return own
 
 
@@ -80,14 +80,14 @@ def test_both_pods_run_and_know_each_other(example: Emulator) -> None:
     assert hosts == {f"{run}-worker-0-0", f"{run}-worker-0-1"}
     for pod in pods(example):
         assert pod["spec"]["subdomain"] == run
-        container = next(one for one in pod["spec"]["containers"] if one["name"] == "training")
-        variables = {one["name"]: one.get("value") for one in container["env"]}
+        container = next(container for container in pod["spec"]["containers"] if container["name"] == "training")
+        variables = {variable["name"]: variable.get("value") for variable in container["env"]}
         assert variables["MASTER_ADDR"] == f"{run}-worker-0-0.{run}"
         assert variables["CHECKPOINT_DIR"] == f"/checkpoints/{run}"
         assert pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] in ("0", "1")
     (pod_set,) = workload(example)["status"]["admission"]["podSetAssignments"]
     assert (pod_set["count"], pod_set["resourceUsage"]["nvidia.com/gpu"]) == (2, "4"), "Kueue counts all of its GPUs"
-    (service,) = (one for one in example.get("services", "-n", "llm") if one["metadata"]["name"] == run)
+    (service,) = (item for item in example.get("services", "-n", "llm") if item["metadata"]["name"] == run)
     assert service["spec"]["clusterIP"] == "None"
     settled(example)
 
@@ -97,7 +97,9 @@ def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) ->
     scale(example, 2)
     eventually(lambda: jobset(example)["spec"]["suspend"] is True, "the run is suspended")
     eventually(lambda: not pods(example), "its pods have ended")
-    evicted = next(one for one in workload(example)["status"]["conditions"] if one["type"] == "Evicted")
+    evicted = next(
+        condition for condition in workload(example)["status"]["conditions"] if condition["type"] == "Evicted"
+    )
     assert evicted["reason"] == "Preempted"
     bucket = example.outputs()["jobs"][0]["checkpoints"].removeprefix("gs://").partition("/")[0]
     for step in (100, 120):
