@@ -85,7 +85,7 @@ def test_misspelled_field_of_a_section_is_refused_with_its_name() -> None:
 
 def test_wrong_field_of_a_section_is_refused_with_its_name() -> None:
     with pytest.raises(ValidationError, match=r"(?s)Autoscaling\nmaxNodes\n  Field required"):
-        model.Autoscaling(min_nodes=1)
+        model.Autoscaling(min_nodes=1)  # type: ignore[call-arg]
     with pytest.raises(
         ValidationError, match=r"(?s)GpuPool\ndriver\n  Input should be 'default', 'latest' or 'disabled'"
     ):

@@ -78,7 +78,8 @@ Cidr = Annotated[str, AfterValidator(_network), WithJsonSchema({"type": "string"
 class Section(BaseModel):
     """Base of every section: camelCase keys, no unknown keys, immutable once read."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+    # With the older populate_by_name, mypy would not report a missing field.
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True)
 
     # What messages call the section, with an article: "a GPU pool". Base classes of sections have none.
     noun: ClassVar[str]
