@@ -12,6 +12,7 @@ of pulumi_kubernetes are strings: the SDK loads a module at its first use, which
 """
 
 from components.apis import ProjectApis
+from components.base import Component
 from components.bucket import ModelBucket
 from components.cluster import GkeCluster
 from components.cluster_queue import NodeFlavor
@@ -61,3 +62,9 @@ __all__ = [
     "VllmServer",
     "WorkloadNamespace",
 ]
+
+
+def every_component() -> list[type[Component]]:
+    """The components that this package exports."""
+    members = (globals()[name] for name in __all__)
+    return [member for member in members if isinstance(member, type) and issubclass(member, Component)]

@@ -74,3 +74,12 @@ def workloads(api: Any, namespace: str) -> list[Any]:
     response: Any = client.CustomObjectsApi(api).list_namespaced_custom_object(group, version, namespace, "workloads")
     items: list[Any] = response["items"]
     return items
+
+
+def workload_of(api: Any, namespace: str, uid: str) -> dict[str, Any] | None:
+    """The Workload that Kueue has created for the object with this uid, if any."""
+    for workload in workloads(api, namespace):
+        if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", [])):
+            found: dict[str, Any] = workload
+            return found
+    return None

@@ -106,7 +106,7 @@ class FinetuneJob(Component):
             "completion_mode": "Indexed",
             "suspend": run.queue is not None,  # Kueue starts it
             "template": {
-                "metadata": {"labels": run.labels, "annotations": fuse_annotations(run.volume)},
+                "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
                 "spec": pod(run, job, service, node_selector or {}, queued_seconds),
             },
         }

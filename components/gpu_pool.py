@@ -84,7 +84,6 @@ class GpuNodePool(Component):
         super().__init__(name, opts)
         spec = args
         accelerator, count = spec.gpus
-        elastic = MODES[spec.capacity.mode].elastic
 
         nodes: gcp.container.NodePoolNodeConfigArgsDict = {
             "machine_type": spec.machine_type,
@@ -130,7 +129,7 @@ class GpuNodePool(Component):
             },
             queued_provisioning={"enabled": True} if queued else None,
             # A repair would delete a paid node that may not come back before its run ends.
-            management={"auto_repair": not elastic, "auto_upgrade": True},
+            management={"auto_repair": not spec.elastic, "auto_upgrade": True},
             upgrade_settings=upgrades(spec),
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -183,7 +182,7 @@ def first_size(spec: Pool, min_nodes: int, max_nodes: int, location: str) -> int
 
     Flex-start begins with zero nodes.
     """
-    if MODES[spec.capacity.mode].elastic:
+    if spec.elastic:
         return 0
     zones = len(spec.zones or node_zones(location))
     rounded_up = ceil(min_nodes / zones)

@@ -4,7 +4,7 @@ import asyncio
 
 import pulumi
 
-from components.cluster_client import connection, in_thread, workloads
+from components.cluster_client import connection, in_thread, workload_of
 from components.polling import Pauses, poll_until
 
 # Kueue may be starting. After this time a run without a Workload continues without its place in the queue.
@@ -43,8 +43,6 @@ def wait_for_workload(
 def has_workload(kubeconfig: str, namespace: str, uid: str) -> bool:
     """Whether Kueue has created a Workload for the object with this uid. False while the cluster doesn't answer."""
     try:
-        existing = connection(kubeconfig).call(lambda api: workloads(api, namespace))
+        return connection(kubeconfig).call(lambda api: workload_of(api, namespace, uid)) is not None
     except Exception:  # noqa: BLE001  whatever the API or the plugin says, it may be over at the next try
         return False
-    owners = (owner for workload in existing for owner in workload["metadata"].get("ownerReferences", []))
-    return any(owner["uid"] == uid for owner in owners)

@@ -5,7 +5,7 @@ from typing import Any
 
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, KUEUE_API
-from components.cluster_client import connection, workloads
+from components.cluster_client import connection, workload_of
 
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 # Spec of the pods in a JobSet with one replicated Job, as a JSON pointer.
@@ -67,12 +67,7 @@ class RunClient:
     def _workload(self, jobset: Mapping[str, Any]) -> dict[str, Any] | None:
         if not is_queued(jobset):
             return None
-        existing: list[dict[str, Any]] = self._connection.call(lambda api: workloads(api, self._namespace))
-        for workload in existing:
-            owners = [owner["uid"] for owner in workload["metadata"].get("ownerReferences", [])]
-            if jobset["metadata"]["uid"] in owners:
-                return workload
-        return None
+        return self._connection.call(lambda api: workload_of(api, self._namespace, jobset["metadata"]["uid"]))
 
     def _running_pods(self) -> int:
         from kubernetes import client

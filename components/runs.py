@@ -6,6 +6,7 @@ from typing import Any
 
 import pulumi
 
+from catalog import fuse
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
@@ -18,7 +19,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Multislice, Run, TpuBatch, TrainingRun
+from settings.model import FuseVolume, Multislice, Run, TpuBatch
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -171,10 +172,7 @@ def tpu_pod(run: Multislice | TpuBatch, nodes: SliceNodes) -> dict[str, Any]:
         pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(nodes.only_pools)]}}}
     if nodes.queued_seconds:
         pod["tolerations"] = queued_tolerations(nodes.queued_seconds)
-    if run.priority_class:
-        pod["priorityClassName"] = run.priority_class
-    if run.service_account != "default":
-        pod["serviceAccountName"] = run.service_account
+    pod |= priority_and_account(run)
     if (grace := grace_period(run)) is not None:
         pod["terminationGracePeriodSeconds"] = grace
     if volumes:
@@ -182,9 +180,16 @@ def tpu_pod(run: Multislice | TpuBatch, nodes: SliceNodes) -> dict[str, Any]:
     return pod
 
 
+def priority_and_account(run: Run) -> dict[str, str]:
+    """Priority class and service account of a run's pods, with the API's field names, unless they are the defaults."""
+    account = run.service_account if run.service_account != "default" else None
+    stated = {"priorityClassName": run.priority_class, "serviceAccountName": account}
+    return {key: value for key, value in stated.items() if value}
+
+
 def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
     """Metadata of the pod template of a TPU run. Empty without labels and annotations."""
-    optional = {"labels": run.labels, "annotations": fuse_annotations(run.volume) if run.volume else {}}
+    optional = {"labels": run.labels, "annotations": fuse_annotations(run)}
     known = {key: value for key, value in optional.items() if value}
     return {"metadata": known} if known else {}
 
@@ -192,13 +197,12 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 
 
-def fuse_annotations(volume: FuseVolume | TrainingRun) -> dict[str, str]:
-    """Annotations that add the FUSE sidecar to a pod. A limit is also the request."""
-    limits = {"memory-limit": volume.sidecar_memory_limit, "cpu-limit": volume.sidecar_cpu}
-    return {
-        "gke-gcsfuse/volumes": "true",
-        **{f"gke-gcsfuse/{limit}": amount for limit, amount in limits.items() if amount},
-    }
+def fuse_annotations(run: Run) -> dict[str, str]:
+    """Annotations that add the FUSE sidecar to a pod that mounts a bucket. A limit is also the request."""
+    if run.sidecar is None:
+        return {}
+    limits = {"memory-limit": run.sidecar.memory, "cpu-limit": run.sidecar.cpu}
+    return {fuse.VOLUMES: "true", **{f"{fuse.PREFIX}{limit}": amount for limit, amount in limits.items() if amount}}
 
 
 def fuse_volume(volume: FuseVolume) -> Any:
@@ -208,7 +212,7 @@ def fuse_volume(volume: FuseVolume) -> Any:
         "mountOptions": volume.mount_options,
         "gcsfuseLoggingSeverity": volume.logging_severity,
     }
-    return {"name": FUSE_VOLUME, "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": bucket}}
+    return {"name": FUSE_VOLUME, "csi": {"driver": fuse.DRIVER, "volumeAttributes": bucket}}
 
 
 def fuse_mount(volume: FuseVolume) -> Any:

@@ -9,6 +9,7 @@ Jobs, JobSets and Deployments too, so that their author reads the refusal and no
 import json
 from typing import Any
 
+from catalog import fuse
 from catalog.namespaces import JOBSET, KUEUE
 from catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
@@ -33,7 +34,6 @@ GATE = "kueue.x-k8s.io/admission"
 # Labels and annotations that make Kueue count several pods as one workload. Kueue trusts the pods' own role hash
 # (kueue.x-k8s.io/role-hash), so a pod with 8 GPUs could count as one with 1.
 WORKLOAD_PARTS = ["kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/prebuilt-workload-name"]
-FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 # A Secret of this type holds a credential that never expires, even for people who leave the team.
 TOKEN_SECRET = "kubernetes.io/service-account-token"
 
@@ -145,7 +145,7 @@ def validations(
         },
         {
             "expression": "variables.specs.all(spec, spec.?volumes.orValue([]).all(volume,"
-            f' volume.?csi.?driver.orValue("") != "{FUSE_DRIVER}" || {bucket} in {json.dumps(buckets)}))',
+            f' volume.?csi.?driver.orValue("") != "{fuse.DRIVER}" || {bucket} in {json.dumps(buckets)}))',
             "message": f"mounts a bucket that {tenant} may not use: mount {choice(buckets)}",
         },
         {

@@ -3,7 +3,6 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.capacity import MODES
 from catalog.identities import DEFAULT_ACCOUNT
 from catalog.machines import boot_disk_type
 from catalog.tpus import VERSIONS
@@ -18,6 +17,9 @@ class TpuPoolComponent(Component):
     """What a `TpuNodePool` and a `FlexStartTpuPool` share. They differ in the capacity modes that they accept."""
 
     pool_name: pulumi.Output[str]
+
+    # Whether its pools start from zero, and only the autoscaler sizes them.
+    elastic = False
 
     def __init__(
         self,
@@ -47,7 +49,6 @@ class TpuPoolComponent(Component):
         super().__init__(name, opts)
         spec = self.checked(name, args)
         tpu_slice = spec.slice
-        elastic = MODES[spec.capacity.mode].elastic
         node_pool = gcp.container.NodePool(
             spec.name,
             name=spec.name,
@@ -75,7 +76,7 @@ class TpuPoolComponent(Component):
             queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
             upgrade_settings=upgrades(spec),
             management={
-                "auto_repair": not elastic if spec.auto_repair is None else spec.auto_repair,
+                "auto_repair": not spec.elastic if spec.auto_repair is None else spec.auto_repair,
                 "auto_upgrade": True,
             },
             opts=pulumi.ResourceOptions(
@@ -93,10 +94,13 @@ class TpuPoolComponent(Component):
         self.pool_name = node_pool.name
         self.register_outputs({"poolName": self.pool_name})
 
-    @staticmethod
-    def checked(name: str, pool: TpuPool) -> TpuPool:
+    @classmethod
+    def checked(cls, name: str, pool: TpuPool) -> TpuPool:
         """The section, if the component has its capacity mode. Raises ValueError otherwise."""
-        raise NotImplementedError
+        if pool.elastic == cls.elastic:
+            return pool
+        other = FlexStartTpuPool if pool.elastic else TpuNodePool
+        raise ValueError(f"{name}: a {cls.__name__} has no {pool.capacity.mode} capacity. Use a {other.__name__}")
 
 
 class TpuNodePool(TpuPoolComponent):
@@ -113,15 +117,6 @@ class TpuNodePool(TpuPoolComponent):
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
     """
-
-    # Whether its pools start from zero, and only the autoscaler sizes them.
-    elastic = False
-
-    @staticmethod
-    def checked(name: str, pool: TpuPool) -> TpuPool:
-        if MODES[pool.capacity.mode].elastic:
-            raise ValueError(f"{name}: a TpuNodePool has no {pool.capacity.mode} capacity. Use a FlexStartTpuPool")
-        return pool
 
 
 class FlexStartTpuPool(TpuPoolComponent):
@@ -140,16 +135,13 @@ class FlexStartTpuPool(TpuPoolComponent):
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
 
-    # Whether its pools start from zero, and only the autoscaler sizes them.
     elastic = True
 
-    @staticmethod
-    def checked(name: str, pool: TpuPool) -> TpuPool:
+    @classmethod
+    def checked(cls, name: str, pool: TpuPool) -> TpuPool:
         if "capacity" not in pool.model_fields_set:
-            return pool.model_copy(update={"capacity": FlexStart(mode="flexStart")})
-        if not MODES[pool.capacity.mode].elastic:
-            raise ValueError(f"{name}: a FlexStartTpuPool has no {pool.capacity.mode} capacity. Use a TpuNodePool")
-        return pool
+            pool = pool.model_copy(update={"capacity": FlexStart(mode="flexStart")})
+        return super().checked(name, pool)
 
 
 def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | None:

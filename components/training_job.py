@@ -6,7 +6,7 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog import checkpoints
+from catalog import checkpoints, fuse
 from catalog.versions import JOBSET_API
 from components.base import Component
 from components.multislice import ignored_failures
@@ -16,6 +16,7 @@ from components.runs import (
     metadata,
     options,
     pod_failure_policy,
+    priority_and_account,
     queued_annotations,
     queued_tolerations,
 )
@@ -102,7 +103,7 @@ class TrainingJob(Component):
             "parallelism": run.pods,
             "backoffLimit": 0,
             "template": {
-                "metadata": {"labels": run.labels, "annotations": annotations(run)},
+                "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
                 "spec": {**pod(run), **{key: value for key, value in nodes.items() if value}},
             },
         }
@@ -141,11 +142,6 @@ def pod_failures(run: TrainingRun) -> dict[str, Any]:
     return policy
 
 
-def annotations(run: TrainingRun) -> dict[str, str]:
-    """Annotations of the pods, which add the FUSE sidecar if they mount a bucket."""
-    return fuse_annotations(run) if run.bucket_mounts else {}
-
-
 def pod(run: TrainingRun) -> dict[str, Any]:
     """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
     volumes = buckets(run)
@@ -161,17 +157,13 @@ def pod(run: TrainingRun) -> dict[str, Any]:
         "volumeMounts": [SHARED_MEMORY_MOUNT, *(mount for _, mount in volumes)],
     }
     container |= {key: value for key, value in {"command": run.command, "args": run.args}.items() if value}
-    spec: dict[str, Any] = {
+    return {
         "containers": [container],
         "restartPolicy": "Never",  # JobSet restarts all pods together
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
+        **priority_and_account(run),
     }
-    optional = {
-        "priorityClassName": run.priority_class,
-        "serviceAccountName": run.service_account if run.service_account != "default" else None,
-    }
-    return spec | {key: value for key, value in optional.items() if value}
 
 
 def rendezvous(run: TrainingRun) -> dict[str, str]:
@@ -210,16 +202,13 @@ def buckets(run: TrainingRun) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         for index, volume in enumerate(run.volumes)
     ]
     if run.checkpoints is not None:
-        mounted.append(bucket("checkpoints", run.checkpoints.bucket, run.checkpoints.mount_path, MOUNT_OPTIONS, False))
+        saved = run.checkpoints
+        mounted.append(bucket("checkpoints", saved.bucket, saved.mount_path, fuse.MOUNT_OPTIONS, False))
     return mounted
-
-
-# Folders exist if a file in them does. https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/docs/semantics.md
-MOUNT_OPTIONS = "implicit-dirs"
 
 
 def bucket(name: str, bucket: str, path: str, options: str, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """A bucket as a volume called `name`, and its mount at `path`."""
-    csi: dict[str, Any] = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": read_only}
+    csi: dict[str, Any] = {"driver": fuse.DRIVER, "readOnly": read_only}
     csi["volumeAttributes"] = {"bucketName": bucket, "mountOptions": options}
     return {"name": name, "csi": csi}, {"name": name, "mountPath": path, "readOnly": read_only}

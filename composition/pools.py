@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from pulumi import ResourceOptions
 
-import components
 from catalog.apis import STORAGE
 from catalog.zones import region_of
-from components import ComputeClass, GkeCluster, ModelBucket
+from components import ComputeClass, GkeCluster, ModelBucket, every_component
 from components.base import Component, section_of
 from composition.cluster import Apis, in_cluster
 from settings import Settings, model, plan, tenancy
@@ -58,8 +57,7 @@ def create_pool(pool: model.Pool, stack: Settings, project: str, cluster: GkeClu
 
 def component_of(pool: model.Pool) -> Callable[..., Component]:
     """The component of a pool: the one that takes its section, and has its kind of capacity if there are two."""
-    exported = [member for member in vars(components).values() if isinstance(member, type)]
-    own = [member for member in exported if issubclass(member, Component) and section_of(member) is type(pool)]
+    own = [component for component in every_component() if section_of(component) is type(pool)]
     return next(component for component in own if getattr(component, "elastic", pool.elastic) == pool.elastic)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import pulumi
 
 from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
@@ -28,56 +30,42 @@ def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisit
     return components
 
 
+class Placement(TypedDict):
+    """Keyword arguments of every run's component: the nodes that it runs on, and its place in its queue."""
+
+    node_selector: dict[str, str]
+    queued_seconds: int | None
+    kubeconfig: pulumi.Output[str]
+    last_in_queue: bool
+
+
 def create_run(
     run: model.Run, stack: Settings, cluster: GkeCluster, opts: pulumi.ResourceOptions, last_in_queue: bool
 ) -> RunComponent:
     """The component of a run, with the nodes that it runs on."""
-    name, node_selector = f"{run.namespace}/{run.name}", plan.node_selector(run, stack)
-    queued_seconds = plan.queued_seconds(run, stack)
+    name = f"{run.namespace}/{run.name}"
+    placement: Placement = {
+        "node_selector": plan.node_selector(run, stack),
+        "queued_seconds": plan.queued_seconds(run, stack),
+        "kubeconfig": cluster.kubeconfig,
+        "last_in_queue": last_in_queue,
+    }
     if isinstance(run, model.FineTune):
-        return FinetuneJob(
-            name,
-            run,
-            opts,
-            node_selector=node_selector,
-            queued_seconds=queued_seconds,
-            kubeconfig=cluster.kubeconfig,
-            last_in_queue=last_in_queue,
-        )
+        return FinetuneJob(name, run, opts, **placement)
     if isinstance(run, model.TrainingRun):
-        return TrainingJob(
-            name,
-            run,
-            opts,
-            node_selector=node_selector,
-            queued_seconds=queued_seconds,
-            kubeconfig=cluster.kubeconfig,
-            last_in_queue=last_in_queue,
-        )
-    tpu_slice = plan.workload_slice(run, stack)
+        return TrainingJob(name, run, opts, **placement)
+    tpu_slice, only_pools = plan.workload_slice(run, stack), plan.only_pools(run, stack)
+    hosts, chips = tpu_slice.hosts, tpu_slice.chips_per_host
     if isinstance(run, model.TpuBatch):
-        return TpuBatchJob(
-            name,
-            run,
-            opts,
-            hosts=tpu_slice.hosts,
-            chips_per_host=tpu_slice.chips_per_host,
-            node_selector=node_selector,
-            only_pools=plan.only_pools(run, stack),
-            queued_seconds=queued_seconds,
-            kubeconfig=cluster.kubeconfig,
-            last_in_queue=last_in_queue,
-        )
+        return TpuBatchJob(name, run, opts, hosts=hosts, chips_per_host=chips, only_pools=only_pools, **placement)
+    pool_of_slice = plan.pool_of_slice(run, stack)
     return MultisliceJob(
         name,
         run,
         opts,
-        hosts=tpu_slice.hosts,
-        chips_per_host=tpu_slice.chips_per_host,
-        node_selector=node_selector,
-        only_pools=plan.only_pools(run, stack),
-        pool_of_slice=plan.pool_of_slice(run, stack),
-        queued_seconds=queued_seconds,
-        kubeconfig=cluster.kubeconfig,
-        last_in_queue=last_in_queue,
+        hosts=hosts,
+        chips_per_host=chips,
+        only_pools=only_pools,
+        pool_of_slice=pool_of_slice,
+        **placement,
     )

@@ -10,8 +10,9 @@ from typing import Any, get_args, get_origin
 
 from pydantic.alias_generators import to_camel
 
+from components import every_component
 from components.base import Component
-from package.__main__ import Package, every_component
+from package.__main__ import Package
 from package.inputs import ComponentInputs
 from package.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
 

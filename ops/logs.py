@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from catalog import fuse
 from ops import runs
 from ops.runs import INDEX_LABEL, Run
 from ops.stack import Object, Stack, Stop, list_objects, on_emulator, run
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 LINES = 100  # of each container, by default
 SECONDS = 60
-# The FUSE sidecar logs beside the program: https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-sidecar
-SIDECAR = "gke-gcsfuse-sidecar"
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
     pods = list_objects(api, f"/api/v1/namespaces/{found.namespace}/pods", labelSelector=found.selector)
     for pod in sorted(pods, key=order):
         for container in pod["spec"]["containers"]:
-            if container["name"] != SIDECAR:
+            if container["name"] != fuse.SIDECAR:
                 yield from of_container(api, pod, container["name"], lines)
     running = sum(1 for pod in pods if pod.get("status", {}).get("phase") == "Running")
     newest, step = runs.saved(found)

@@ -22,20 +22,14 @@ from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition,
 from pulumi.provider.experimental.schema import generate_schema
 from pulumi.provider.server import ComponentInitError
 
-import components
 from catalog.tpus import NoSuchSlice
+from components import every_component
 from components.base import Component
 from package.inputs import ComponentInputs
 from package.schema import Types
 
 NAME = "gke-ai"
 VERSION = "0.0.0"  # the version of a package from source is its commit
-
-
-def every_component() -> list[type[Component]]:
-    """All components that `components` exports."""
-    members = (getattr(components, name) for name in components.__all__)
-    return [member for member in members if isinstance(member, type) and issubclass(member, Component)]
 
 
 class Package(pulumi.provider.Provider):

@@ -131,10 +131,10 @@ def test_buckets_are_mounted_with_one_sidecar(create: Build) -> None:
     }
     shared, *buckets = pod(built)["volumes"]
     assert shared == {"name": "dshm", "emptyDir": {"medium": "Memory"}}
-    assert [one["csi"]["volumeAttributes"]["bucketName"] for one in buckets] == ["data", "saved"]
-    assert [one["csi"]["readOnly"] for one in buckets] == [True, False]
+    assert [volume["csi"]["volumeAttributes"]["bucketName"] for volume in buckets] == ["data", "saved"]
+    assert [volume["csi"]["readOnly"] for volume in buckets] == [True, False]
     assert buckets[0]["csi"]["volumeAttributes"]["mountOptions"] == data["mountOptions"]
-    mounts = {one["mountPath"]: one["name"] for one in pod(built)["containers"][0]["volumeMounts"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod(built)["containers"][0]["volumeMounts"]}
     assert mounts == {"/dev/shm": "dshm", "/data": "bucket-0", "/checkpoints": "checkpoints"}
     alone = create({"sharedMemory": "8Gi"})
     assert job(alone)["template"]["metadata"]["annotations"] == {}

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Object = dict[str, Any]
+from catalog import fuse
 
-FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
-# Without it, GKE adds no sidecar that mounts the bucket:
-# https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral#mount-bucket
-FUSE_ANNOTATION = "gke-gcsfuse/volumes"
+Object = dict[str, Any]
 
 
 class NotStarted(Exception):
@@ -62,12 +59,12 @@ def bucket_of(volume: Object, pod: Object) -> tuple[str, str] | None:
     https://cloud.google.com/kubernetes-engine/docs/reference/cloud-storage-fuse-csi-driver/volume-attr
     """
     csi = volume.get("csi", {})
-    if csi.get("driver") != FUSE_DRIVER:
+    if csi.get("driver") != fuse.DRIVER:
         return None
-    if pod["metadata"].get("annotations", {}).get(FUSE_ANNOTATION) != "true":
+    if pod["metadata"].get("annotations", {}).get(fuse.VOLUMES) != "true":
         raise NotStarted(
             "FailedMount",
-            f"the pod has no annotation {FUSE_ANNOTATION}. GKE would add no sidecar that mounts the volume "
+            f"the pod has no annotation {fuse.VOLUMES}. GKE would add no sidecar that mounts the volume "
             f'{volume["name"]}. Set the annotation to "true".',
         )
     attributes = csi.get("volumeAttributes", {})

@@ -216,13 +216,13 @@ def test_a_container_without_a_command_runs_that_of_its_image(api: httpx.Client,
 
 
 def test_an_image_that_nobody_named_runs_nothing(api: httpx.Client, store: Store) -> None:
-    create_pod(api, "unnamed", "write", "42", image="example.com/other:1")
-    eventually(lambda: pod(api, "unnamed")["status"]["phase"] == "Running")
+    create_pod(api, "simulated", "write", "42", image="example.com/other:1")
+    eventually(lambda: pod(api, "simulated")["status"]["phase"] == "Running")
     time.sleep(2)
-    assert pod(api, "unnamed")["status"]["phase"] == "Running"
-    assert "unnamed/result" not in store.objects("runs")
-    answer(api.delete(f"{PODS}/unnamed"))
-    eventually(lambda: api.get(f"{PODS}/unnamed").status_code == 404)
+    assert pod(api, "simulated")["status"]["phase"] == "Running"
+    assert "simulated/result" not in store.objects("runs")
+    answer(api.delete(f"{PODS}/simulated"))
+    eventually(lambda: api.get(f"{PODS}/simulated").status_code == 404)
 
 
 def test_a_deleted_pod_stays_until_its_program_has_saved(

@@ -160,8 +160,8 @@ def gke_features(settings: Settings) -> list[str]:
     """Returns the features of the stack that not every version of GKE has."""
     priorities = [priority for compute_class in settings.compute_classes for priority in compute_class.priorities]
     wanted = {
-        features.FLEX_START: any(MODES[pool.capacity.mode].elastic for pool in settings.gpu_pools),
-        features.FLEX_START_TPU: any(MODES[pool.capacity.mode].elastic for pool in settings.tpu_pools)
+        features.FLEX_START: any(pool.elastic for pool in settings.gpu_pools),
+        features.FLEX_START_TPU: any(pool.elastic for pool in settings.tpu_pools)
         or any(_slice_mode(workload) == "flexStart" for workload in plan.workloads(settings)),
         features.COMPUTE_CLASS: bool(settings.compute_classes),
         features.COMPUTE_CLASS_FLEX_START: any(priority.capacity.mode == "flexStart" for priority in priorities),

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from catalog import fuse
 from settings.model.base import DnsLabel, Request, Section
 
 
@@ -63,7 +64,9 @@ class FuseVolume(Section):
 
     bucket: str = Field(description="Bucket of this stack, as named in `buckets`.")
     mount_path: str = Field(default="/model-data", description="Mount path in the container.")
-    mount_options: str = Field(default="implicit-dirs", description="Mount options of the driver, separated by commas.")
+    mount_options: str = Field(
+        default=fuse.MOUNT_OPTIONS, description="Mount options of the driver, separated by commas."
+    )
     logging_severity: Literal["trace", "debug", "info", "warning", "error"] = Field(
         default="warning", description="Minimum severity of the driver's log entries."
     )

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from catalog import checkpoints
+from catalog import checkpoints, fuse
 from settings.model.base import Request, Section
 from settings.model.buckets import BucketMount
 from settings.model.pools import Pool
@@ -36,7 +36,9 @@ class BucketVolume(Section):
     bucket: str = Field(description="Bucket of this stack, as named in `buckets`.", examples=["datasets"])
     mount_path: str = Field(description="Mount path in the container.", examples=["/data"])
     read_only: bool = Field(default=False, description="Mount the bucket for reading only.")
-    mount_options: str = Field(default="implicit-dirs", description="Mount options of the driver, separated by commas.")
+    mount_options: str = Field(
+        default=fuse.MOUNT_OPTIONS, description="Mount options of the driver, separated by commas."
+    )
 
 
 class RunCheckpoints(Section):

@@ -230,7 +230,7 @@ def create_before_delete_is_possible(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
             )
-        if MODES[pool.capacity.mode].elastic:
+        if pool.elastic:
             cause = (
                 f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
                 "The old nodes would be drained without a replacement"

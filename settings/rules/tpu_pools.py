@@ -160,11 +160,10 @@ def slices_are_whole(settings: Settings) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none."""
     for pool in settings.tpu_pools:
         tpu_slice, bounds = pool.slice, pool.autoscaling
-        elastic = MODES[pool.capacity.mode].elastic
         if not tpu_slice.multi_host:
             continue
         slice_ = f"a {pool.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} nodes"
-        if bounds is None and not elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
+        if bounds is None and not pool.elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
             yield Problem(
                 pool.at("nodesPerZone"),
                 f"{slice_}, not {pool.nodes_per_zone}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
@@ -176,7 +175,7 @@ def slices_are_whole(settings: Settings) -> Iterator[Problem]:
                 f"{slice_}, not {bounds.max_nodes}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
                 f"Set it to {tpu_slice.hosts}, and add a pool for each further slice",
             )
-        elif bounds is not None and not elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
+        elif bounds is not None and not pool.elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
             yield Problem(
                 pool.at("autoscaling.minNodes"),
                 f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. "
@@ -188,7 +187,7 @@ def slices_are_whole(settings: Settings) -> Iterator[Problem]:
 def flex_start_has_no_min_nodes(settings: Settings) -> Iterator[Problem]:
     """Flex-start pools have no minimum, as they have nodes only while pods need them."""
     for pool in settings.tpu_pools:
-        if MODES[pool.capacity.mode].elastic and pool.autoscaling is not None and pool.autoscaling.min_nodes > 0:
+        if pool.elastic and pool.autoscaling is not None and pool.autoscaling.min_nodes > 0:
             cause = f"a {pool.capacity.mode} pool has nodes only while pods need them, and cannot keep "
             cause += f"{pool.autoscaling.min_nodes} nodes. GKE would refuse the pool"
             yield Problem(pool.at("autoscaling.minNodes"), cause, "Remove it, or set it to 0")
@@ -199,7 +198,7 @@ def flex_start_is_offered_in_the_zones(settings: Settings) -> Iterator[Problem]:
     """The pool's zones offer flex-start for its TPU version. For tpu7x Google lists no zones."""
     for pool in settings.tpu_pools:
         offered = VERSIONS[pool.version].flex_start_zones
-        if not MODES[pool.capacity.mode].elastic or not offered:
+        if not pool.elastic or not offered:
             continue
         zones = pool.zones_in(settings.cluster)
         near = [zone for zone in offered if region_of(zone) == region_of(zones[0])]
