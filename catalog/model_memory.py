@@ -46,7 +46,7 @@ class Need:
 
 def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None:
     """Returns the bytes per parameter of a quantization method; None if its name does not tell."""
-    return {**_BYTES, **of_engine}.get(method)
+    return of_engine.get(method, _BYTES.get(method))
 
 
 def weights_bytes(model: Model, shards: int, bytes_per_parameter: float | None = None) -> int:

@@ -26,6 +26,8 @@ from catalog.zones import region_of
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
 # A label of this program, for pools whose name in Google Cloud changes with each replacement.
 POOL = "gke-ai/pool"
+# An annotation of this program, on the ConfigMap that records a training job: the nodes of the job.
+RECORDED_NODES = "gke-ai/nodes"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
 GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

@@ -7,12 +7,11 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from catalog.nodes import RECORDED_NODES
 from components.cluster_client import in_thread
 from components.polling import Pauses, ProgressLog, poll_until
 from components.run_client import RunClient
 
-# Annotation with the nodes of the run. Pulumi would replace a ConfigMap whose data change.
-NODES = "gke-ai/nodes"
 # In addition to the grace period of the pods. Kueue and JobSet usually need seconds.
 PATIENCE_SECONDS = 300.0
 PAUSE_SECONDS = 1.0
@@ -22,7 +21,8 @@ def record(
     namespace: str, jobset: str, nodes: Mapping[str, Any], opts: pulumi.ResourceOptions
 ) -> "k8s.core.v1.ConfigMap":
     """The record of a run, with the name of its JobSet. `nodes` are fields of the pods' spec."""
-    annotations = {NODES: json.dumps(nodes, sort_keys=True)}
+    # In an annotation: Pulumi would replace a ConfigMap whose data change.
+    annotations = {RECORDED_NODES: json.dumps(nodes, sort_keys=True)}
     return k8s.core.v1.ConfigMap(
         f"{namespace}/{jobset}",
         metadata={"name": jobset, "namespace": namespace, "annotations": annotations},
@@ -82,5 +82,5 @@ def moves(
 
 def nodes_of(inputs: Mapping[str, Any] | None) -> str | None:
     """The nodes in the inputs of a record."""
-    nodes: str | None = (inputs or {}).get("metadata", {}).get("annotations", {}).get(NODES)
+    nodes: str | None = (inputs or {}).get("metadata", {}).get("annotations", {}).get(RECORDED_NODES)
     return nodes

@@ -11,14 +11,12 @@ from typing import Any
 
 import pulumi
 
+from catalog.identities import DEFAULT_ACCOUNT
 from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
 from gke_ai_outputs.model import VERSION
 from settings import Settings, plan, scaling, tenancy
 from settings.model import Flavor, FlavorQuota, Run
-
-# GKE's name for Compute Engine's default service account.
-DEFAULT_NODE_ACCOUNT = "default"
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
         "clusterEndpoint": components.cluster_endpoint,
         "kubeconfig": components.kubeconfig,
         "workloadPool": components.workload_pool,
-        "nodeServiceAccount": components.node_service_account or DEFAULT_NODE_ACCOUNT,
+        "nodeServiceAccount": components.node_service_account or DEFAULT_ACCOUNT,
         "namespaces": list(components.namespaces),
         "queues": queues(stack),
         "priorityClasses": [
@@ -134,8 +132,7 @@ def grant(quota: FlavorQuota, flavor: Flavor, stack: Settings) -> dict[str, Any]
 
 def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -> list[dict[str, str]]:
     """Tolerations for the taints of the flavor's pools, or for GKE's taints if it has no pools."""
-    zones = {pool.name: pool.zones_in(stack.cluster)[0] for pool in plan.flavor_pools(flavor, stack)}
-    own = [node_taints(pool.shape(zones[pool.name])) for pool in plan.flavor_pools(flavor, stack)]
+    own = [node_taints(pool.shape(pool.zones_in(stack.cluster)[0])) for pool in plan.flavor_pools(flavor, stack)]
     usual = [taint for taint in (GPU_TAINT, TPU_TAINT) if taint.key in resources]
     return [
         {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}

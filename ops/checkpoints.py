@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from urllib.parse import quote
 
 from catalog import checkpoints
@@ -27,6 +28,7 @@ def newest(url: str) -> Checkpoint | None:
     return checkpoints.newest(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 
+@cache  # a command reads several runs, which often share a bucket
 def emulated_names(bucket: str) -> list[str]:
     """Returns the names of the objects in a bucket of the emulator."""
     command = [str(ROOT / "emulator" / "run"), "bucket", "ls", bucket]
@@ -36,12 +38,18 @@ def emulated_names(bucket: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@cache  # gcloud takes about a second
+def credential(request: Callable[..., Answer]) -> Answer:
+    """Returns a token for Cloud Storage."""
+    return request(TOKEN)
+
+
 def google_names(bucket: str, directory: str, request: Callable[..., Answer] = call) -> list[str]:
     """Returns the names of the markers below a directory in Cloud Storage.
 
     https://docs.cloud.google.com/storage/docs/json_api/v1/objects/list
     """
-    token = request(TOKEN)
+    token = credential(request)
     if token.code:
         raise Unreadable(f"no credential: run {TOKEN.replace('print-access-token', 'login')}")
     markers = f"{{{checkpoints.MARKER},{checkpoints.MARKER_OF_TRANSFORMERS}}}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from catalog import fuse
 from ops import runs
 from ops.runs import INDEX_LABEL, Run
-from ops.stack import Object, Stack, Stop, list_objects, on_emulator, run
+from ops.stack import Object, Stack, Stop, add_stack, list_objects, on_emulator, run, send
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -23,7 +22,7 @@ def main() -> None:
     """Prints the logs of a run's pods in their order, its restarts, and its newest complete checkpoint."""
     parser = argparse.ArgumentParser(prog="ops.logs", description=main.__doc__)
     parser.add_argument("run", help="name of the run, with or without its namespace")
-    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    add_stack(parser)
     parser.add_argument("--lines", type=int, default=LINES, help=f"last lines of each pod. Default: {LINES}")
     options = parser.parse_args()
     show(Stack(options.stack), options.run, options.lines)
@@ -43,9 +42,9 @@ def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
         for container in pod["spec"]["containers"]:
             if container["name"] != fuse.SIDECAR:
                 yield from of_container(api, pod, container["name"], lines)
-    running = sum(1 for pod in pods if pod.get("status", {}).get("phase") == "Running")
     newest, step = runs.saved(found)
-    yield f"{found.kind} {found}: {found.state}, {running} of {found.wanted_pods} pods run, {found.restarts} restarts"
+    running = f"{found.running(pods)} of {found.wanted_pods} pods run"
+    yield f"{found.kind} {found}: {found.state}, {running}, {found.restarts} restarts"
     yield f"newest complete checkpoint: {newest}" + (f", step {step}" if step != "–" else "")
     if not pods:
         yield "It has no pods now. " + of_deleted_pods(found)
@@ -71,26 +70,14 @@ def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Ite
 
 def read(api: ApiClient, pod: Object, container: str, lines: int) -> str:
     """Returns the last log lines of a container."""
-    from urllib3.exceptions import HTTPError
-
     metadata = pod["metadata"]
-    call: Callable[..., Any] = api.call_api
-    sent: Any = api.param_serialize(
-        "GET",
-        f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log",
-        query_params=[("container", container), ("tailLines", str(lines))],
-        auth_settings=["BearerToken"],
-    )
-    try:
-        response = call(*sent, _request_timeout=SECONDS)
-        text: str = response.read().decode(errors="replace")
-    except HTTPError as error:
-        raise Stop(f"the cluster does not answer ({type(error).__name__})") from None
-    if response.status != 200:
-        raise Stop(
-            "a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {response.status})"
-        )
-    return text
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+    answer = send(api, "GET", path, {"container": container, "tailLines": str(lines)}, seconds=SECONDS)
+    if not answer.code:
+        raise Stop(f"the cluster does not answer ({answer.error})")
+    if answer.code != 200:
+        raise Stop("a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {answer.code})")
+    return str(answer.body)
 
 
 def of_deleted_pods(found: Run) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from catalog.versions import JOBSET_API
 from ops import checkpoints
-from ops.stack import Object, Stack, Stop, list_objects, request
+from ops.stack import Object, Stack, Stop, add_stack, list_objects, request
 from ops.stack import run as run_command
 
 if TYPE_CHECKING:
@@ -70,6 +69,10 @@ class Run:
         label, _, name = self.selector.partition("=")
         return metadata["namespace"] == self.namespace and (metadata.get("labels") or {}).get(label) == name
 
+    def running(self, pods: Iterable[Object]) -> int:
+        """Returns how many of these pods are the run's and are running."""
+        return sum(self.owns(pod) and pod.get("status", {}).get("phase") == "Running" for pod in pods)
+
     @property
     def end(self) -> str:
         """`Completed` or `Failed` for a run that has ended; otherwise an empty text."""
@@ -107,7 +110,7 @@ class Run:
 def main() -> None:
     """Lists the runs of a stack, or removes one that has ended."""
     parser = argparse.ArgumentParser(prog="ops.runs", description=main.__doc__)
-    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    add_stack(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the runs")
     removal = commands.add_parser("remove", help="delete the Job or JobSet of a run that has ended")

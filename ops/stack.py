@@ -136,6 +136,34 @@ def client_of(kubeconfig: str, connections: int) -> ApiClient:
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 
 
+def send(
+    api: ApiClient,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    seconds: float = SECONDS,
+) -> Answer:
+    """Sends a request to the API of a cluster. The body of the response is its text."""
+    from urllib3.exceptions import HTTPError
+
+    sent = api.param_serialize(
+        method,
+        path,
+        query_params=[*(query or {}).items()],
+        header_params=dict(headers or {}),
+        body=body,
+        auth_settings=["BearerToken"],
+    )
+    call: Callable[..., Any] = api.call_api
+    try:
+        response = call(*sent, _request_timeout=seconds)
+        return Answer(response.status, response.read().decode(errors="replace"))
+    except HTTPError as error:
+        return Answer(0, error=type(error).__name__)
+
+
 def request(
     api: ApiClient,
     method: str,
@@ -144,29 +172,15 @@ def request(
     body: Mapping[str, Any] | None = None,
 ) -> Answer:
     """Sends a request to the API of a cluster. Stops if the cluster does not answer."""
-    from urllib3.exceptions import HTTPError
-
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
-    sent = api.param_serialize(
-        method,
-        path,
-        query_params=[*(query or {}).items()],
-        header_params=headers,
-        body=body,
-        auth_settings=["BearerToken"],
-    )
-    send: Callable[..., Any] = api.call_api
+    answer = send(api, method, path, query, body, {"Accept": "application/json", "Content-Type": "application/json"})
+    if not answer.code:
+        raise Stop(f"The cluster does not answer ({answer.error}): {api.configuration.host}")
     try:
-        response = send(*sent, _request_timeout=SECONDS)
-        text = response.read().decode(errors="replace")
-    except HTTPError as error:
-        raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
-    try:
-        content = json.loads(text)
+        content = json.loads(answer.body)
     except ValueError:
         content = {}
-    refused = response.status >= 400
-    return Answer(response.status, content, str(content.get("message", text)) if refused else "")
+    refused = answer.code >= 400
+    return Answer(answer.code, content, str(content.get("message", answer.body)) if refused else "")
 
 
 def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
@@ -184,10 +198,15 @@ def objects_of(answer: Answer, path: str) -> list[Object]:
     return objects
 
 
+def add_stack(parser: argparse.ArgumentParser) -> None:
+    """Adds `--stack` to the options of a command."""
+    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+
+
 def arguments(description: str, argv: Sequence[str] | None = None) -> Stack:
     """Parses `--stack` and `--config-file` of a command."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    add_stack(parser)
     parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
     options = parser.parse_args(argv)
     return Stack(options.stack, options.config_file)

@@ -213,9 +213,8 @@ def plainly(message: str) -> str:
 def run_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state."""
     for found in snapshot.runs:
-        pods = [pod for pod in snapshot.pods if found.owns(pod)]
-        running = sum(1 for pod in pods if pod["status"].get("phase") == "Running")
-        yield (str(found), f"{running} of {found.wanted_pods}", str(found.restarts), *saved(found), found.state)
+        running = f"{found.running(snapshot.pods)} of {found.wanted_pods}"
+        yield (str(found), running, str(found.restarts), *saved(found), found.state)
 
 
 def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:

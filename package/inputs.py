@@ -59,6 +59,13 @@ class ComponentInputs:
             if parameter.kind is parameter.KEYWORD_ONLY
         }
 
+    @cached_property
+    def checking(self) -> type[Section]:
+        """The model that checks the keyword arguments."""
+        return checking_model(
+            "Keywords", self.keywords, {keyword: self.input_name(keyword) for keyword in self.keywords}
+        )
+
     def input_name(self, keyword: str) -> str:
         """Name of the input for a keyword argument."""
         return INPUT_NAMES.get(self.component.__name__, {}).get(keyword) or to_camel(keyword)
@@ -76,8 +83,8 @@ class ComponentInputs:
         """
         inputs = without_nulls(inputs)
         keys = [to_camel(key) for key in self.section.model_fields] if self.section else []
-        names = {keyword: self.input_name(keyword) for keyword in self.keywords}
-        refused = list(self._unknown(inputs, [*keys, *names.values()]))
+        names = [self.input_name(keyword) for keyword in self.keywords]
+        refused = list(self._unknown(inputs, [*keys, *names]))
         refused += [
             {"property_path": name, "reason": REASONS["missing"]}
             for name in sorted(REQUIRED.get(self.component.__name__, set()) - inputs.keys())
@@ -86,8 +93,8 @@ class ComponentInputs:
         if self.section:
             of_section = {key: value for key, value in inputs.items() if key in keys}
             section = checked(self.section, {**tags(self.section), **of_section}, refused)
-        of_keywords = {name: value for name, value in inputs.items() if name in names.values()}
-        keywords = checked(checking_model("Keywords", self.keywords, names), of_keywords, refused)
+        of_keywords = {name: value for name, value in inputs.items() if name in names}
+        keywords = checked(self.checking, of_keywords, refused)
         if refused:
             lines = "; ".join(f"{detail['property_path']}: {detail['reason']}" for detail in refused)
             raise pulumi.InputPropertiesError(f"{self.component.__name__}: {lines}", refused)

@@ -12,11 +12,10 @@ preview fails or violates a mandatory policy. The page then shows why.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-from ops.stack import ROOT, Stack, Stop, run
+from ops.stack import ROOT, Stack, Stop, add_stack, run
 from report import drawing, graph, prices
 from report.changes import Plan, plan
 from report.page import COMMENT_LIMIT, Options, page, summary
@@ -39,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=PRICES_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    add_stack(options)
     options.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
     options.add_argument(
         "--output", type=Path, help="file for the page; the graph is written beside it. Default: stdout"

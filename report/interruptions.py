@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.nodes import RECORDED_NODES
 from report.capacity import pod_of, pools_of
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
 from resources.pools import node_bounds
@@ -30,7 +31,7 @@ from resources.types import (
     SERVICE_ACCOUNT,
 )
 from resources.values import mapping
-from resources.workloads import RECORDED_NODES, accelerator_requests
+from resources.workloads import accelerator_requests
 
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)

@@ -13,8 +13,6 @@ from resources.stack import resource_request
 from resources.values import Hidden, items, mapping, number, value
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
-# Annotation of the ConfigMap that records a training job, with its nodes: components/run_record.py.
-RECORDED_NODES = "gke-ai/nodes"
 
 
 def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from catalog import fuse
 from catalog.checkpoints import Checkpoint
 from ops import checkpoints, logs, runs, status
 from ops.doctor import requests
@@ -41,7 +42,7 @@ def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[st
 def pod(name: str, index: int, phase: str = "Running") -> dict[str, Any]:
     """A pod of the JobSet."""
     labels = {runs.JOBSET_LABEL: "pretrain-1a2b3c", runs.INDEX_LABEL: str(index)}
-    containers = [{"name": "training"}, {"name": logs.SIDECAR}]
+    containers = [{"name": "training"}, {"name": fuse.SIDECAR}]
     return {
         "metadata": {"name": name, "namespace": "llm", "labels": labels},
         "spec": {"containers": containers},

@@ -13,6 +13,7 @@ import pulumi
 import pytest
 
 from catalog import checkpoints, features
+from catalog.nodes import RECORDED_NODES
 from components import TrainingJob, run_record
 from components.run_client import RunClient
 from ops.doctor import needs
@@ -353,7 +354,7 @@ def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: B
 
 
 NODES: list[dict[str, Any]] = [
-    {"metadata": {"annotations": {run_record.NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
+    {"metadata": {"annotations": {RECORDED_NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
     for name in "bc"
 ]
 

@@ -11,10 +11,7 @@ from catalog.capacity import MODES
 from catalog.machines import machine
 from catalog.zones import node_zones, region_of
 from settings import plan
-from settings.model import (
-    Settings,
-    Workload,
-)
+from settings.model import Settings, TpuSlice
 
 # A few permissions of each role, enough to tell whether the role is granted.
 # https://cloud.google.com/iam/docs/roles-permissions
@@ -162,7 +159,7 @@ def gke_features(settings: Settings) -> list[str]:
     wanted = {
         features.FLEX_START: any(pool.elastic for pool in settings.gpu_pools),
         features.FLEX_START_TPU: any(pool.elastic for pool in settings.tpu_pools)
-        or any(_slice_mode(workload) == "flexStart" for workload in plan.workloads(settings)),
+        or any(tpu.capacity == "flexStart" for tpu in _tpu_slices(settings)),
         features.COMPUTE_CLASS: bool(settings.compute_classes),
         features.COMPUTE_CLASS_FLEX_START: any(priority.capacity.mode == "flexStart" for priority in priorities),
         features.COMPUTE_CLASS_POOLS: any(
@@ -176,15 +173,14 @@ def gke_features(settings: Settings) -> list[str]:
     return [feature for feature, needed in wanted.items() if needed]
 
 
+def _tpu_slices(settings: Settings) -> list[TpuSlice]:
+    """Returns the slices of workloads on nodes that GKE creates."""
+    return [workload.tpu for workload in plan.tpu_workloads(settings) if workload.tpu is not None]
+
+
 def _tpu_versions(settings: Settings) -> set[str]:
     """Returns the TPU versions of pools, and of workloads on nodes that GKE creates."""
-    slices = [workload.tpu for workload in plan.tpu_workloads(settings)]
-    return {tpu.version for tpu in (*settings.tpu_pools, *slices) if tpu is not None}
-
-
-def _slice_mode(workload: Workload) -> str | None:
-    tpu = getattr(workload, "tpu", None)
-    return tpu.capacity if tpu is not None else None
+    return {pool.version for pool in settings.tpu_pools} | {tpu.version for tpu in _tpu_slices(settings)}
 
 
 def permissions(settings: Settings) -> dict[str, tuple[str, ...]]:

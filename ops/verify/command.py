@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from ops.stack import ROOT, Stack, Stop
+from ops.stack import ROOT, Stack, Stop, add_stack
 from ops.terminal import new_console
 from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from ops.verify.claims import Verification
@@ -35,7 +34,7 @@ STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"
 def main(argv: Sequence[str] | None = None) -> None:
     """Compares the claims with the cluster, prints the result, and writes the calibration file."""
     parser = argparse.ArgumentParser(prog="ops.verify", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--stack", default=os.environ.get("STACK", "dev"), help="name of the stack. Default: dev")
+    add_stack(parser)
     parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
     parser.add_argument(
         "--output", type=Path, help=f"calibration file. Default: that of {KEY}, or calibration/<stack>.yaml"
