@@ -107,7 +107,7 @@ MISTAKES = [
             put(f"{SCALER}.server", "gemma"),
         ),
         "gke-ai:autoscaling[0].server",
-        "gemma runs tgi, which has no JetStream metrics. Nothing would be scaled",
+        "gemma runs vllm, which has no JetStream metrics. Nothing would be scaled",
         "Name a server with engine: jetstream",
     ),
     Mistake(
