@@ -238,7 +238,8 @@ class Server(Workload):
         return self._limit(limits.accepted_setting, limits.accepted)
 
     def _limit(self, setting: str, default: int | None) -> int | None:
-        stated = {**self.env, **self.further_arguments}
+        keys = {name.lstrip("-"): str(value) for name, value in self._settings()}
+        stated = {**self.env, **self.further_arguments, **keys}
         if setting in stated:
             return int(stated[setting]) if stated[setting].isdigit() else None
         # Another image may have another default.
