@@ -11,6 +11,7 @@ from components import (
     MetricsAdapter,
     ServerAutoscaling,
     SystemMonitoring,
+    VllmTpuServer,
     WorkloadNamespace,
 )
 from components.server import ModelServer, component_of
@@ -41,6 +42,17 @@ def create_server(
             server,
             opts,
             chips=plan.accelerators(server, stack)[1],
+            node_selector=node_selector,
+            kubeconfig=cluster.kubeconfig,
+            autoscaled=autoscaled,
+        )
+    if isinstance(server, model.VllmTpu):
+        return VllmTpuServer(
+            name,
+            server,
+            opts,
+            chips=plan.accelerators(server, stack)[1],
+            devices=server.shards(stack.pools),
             node_selector=node_selector,
             kubeconfig=cluster.kubeconfig,
             autoscaled=autoscaled,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from settings.model import (
+    AnyServer,
     Autoscaler,
     BucketMount,
     FineTune,
@@ -13,6 +14,7 @@ from settings.model import (
     Run,
     Server,
     Settings,
+    SingleSliceWorkload,
     TpuBatch,
     TpuWorkload,
     TrainingRun,
@@ -36,6 +38,11 @@ def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
 def tpu_runs(settings: Settings) -> list[Multislice | TpuBatch]:
     """Runs on TPUs: Multislice runs and batch Jobs."""
     return [run for run in tpu_workloads(settings) if isinstance(run, Multislice | TpuBatch)]
+
+
+def tpu_servers(settings: Settings) -> list[AnyServer]:
+    """Servers on TPUs, in the order of the configuration."""
+    return [server for server in settings.serving if isinstance(server, SingleSliceWorkload)]
 
 
 def jetstreams(settings: Settings) -> list[JetStream]:
