@@ -9,11 +9,11 @@ https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/t
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.cluster.gateway_routes import Key, Object, Objects, attached, picker_service, pool_of, precedence
-from emulator.cluster.gateway_routes import timeout_seconds
+from emulator.cluster.gateway_routes import Key, Object, Objects, attached, pool_of, precedence, timeout_seconds
 from emulator.cluster.pod_proxy import DESTINATION_HEADER, POOL_HEADER
 
 EXT_PROC = "envoy.filters.http.ext_proc"
@@ -21,6 +21,18 @@ EXT_PROC = "envoy.filters.http.ext_proc"
 NOWHERE = "nowhere"
 # Seconds that a picker may take for each message. Envoy's default of 0.2 s is too short on a busy machine.
 PICKER_SECONDS = 10
+PROBE_INTERVAL = "0.5s"
+# Names certificates of Certificate Manager: https://cloud.google.com/kubernetes-engine/docs/how-to/secure-gateway
+CERTIFICATES_OPTION = "networking.gke.io/cert-manager-certs"
+
+
+@dataclass(frozen=True)
+class Picker:
+    """A replica of an endpoint picker: its local port, and that of its readiness probe, if it has one."""
+
+    port: int
+    probe_port: int | None = None
+    probe_service: str = ""
 
 
 def _type(name: str) -> str:
@@ -36,18 +48,26 @@ def bootstrap(folder: Path) -> Object:
     return {"node": {"id": "gateway", "cluster": "emulator"}, "dynamic_resources": watched}
 
 
-def listeners(gateway: Object, objects: Objects, ports: Mapping[str, int]) -> Object:
-    """The content of `listeners.json`. `ports` are the local ports by name of the Gateway's listener.
+def listeners(gateway: Object, objects: Objects, ports: Mapping[str, int], pki: Path, access_log: Path) -> Object:
+    """The content of `listeners.json`.
 
     A listener whose certificate doesn't exist is left out.
+
+    Args:
+        gateway: The Gateway.
+        objects: The objects of the cluster.
+        ports: The local ports, by name of the Gateway's listener.
+        pki: Folder with the cluster's certificate, in place of those of Certificate Manager.
+        access_log: File to which Envoy writes a line per request.
     """
     resources = []
     for listener in gateway["spec"]["listeners"]:
-        chain: Object = {"filters": [_connection_manager(gateway, listener, objects)]}
+        chain: Object = {"filters": [_connection_manager(gateway, listener, objects, access_log)]}
         if listener["protocol"] == "HTTPS":
-            if (certificate := certificate_of(gateway, listener, objects)) is None:
+            if not has_certificate(gateway, listener, objects):
                 continue
-            chain["transport_socket"] = _tls("DownstreamTlsContext", tls_certificates=[_pem(certificate)])
+            certificate = _pem(_secret(gateway, listener, objects), pki)
+            chain["transport_socket"] = _tls("DownstreamTlsContext", tls_certificates=[certificate])
         resources.append(
             {
                 "@type": _type("config.listener.v3.Listener"),
@@ -59,45 +79,84 @@ def listeners(gateway: Object, objects: Objects, ports: Mapping[str, int]) -> Ob
     return {"resources": resources}
 
 
-def clusters(gateway: Object, objects: Objects, proxy: int, find: Callable[[str], int | None]) -> Object:
+def clusters(gateway: Object, objects: Objects, proxy: int, pickers: Mapping[Key, Sequence[Picker]]) -> Object:
     """The content of `clusters.json`.
 
     Args:
         gateway: The Gateway.
         objects: The objects of the cluster.
         proxy: Port of the pod proxy.
-        find: Returns the local port for a target, as `egress.resolve` does.
+        pickers: The endpoint pickers that run, by InferencePool.
     """
-    resources = [_cluster(NOWHERE, None)]
+    resources = [_cluster(NOWHERE, [])]
     for key in _pools_of(gateway, objects):
         http1 = {
             "explicit_http_config": {"http_protocol_options": {}},
             # The pod proxy closes each connection after one answer.
             "common_http_protocol_options": {"max_requests_per_connection": 1},
         }
-        resources.append(_cluster(_backend(key), proxy, http1))
-        http2: Object = {"explicit_http_config": {"http2_protocol_options": {}}}
-        picker = _cluster(_picker(key), find(picker_service(objects.pools[key])), http2)
-        # The picker's certificate is self-signed, and clients don't verify it:
-        # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/internal/tls/tls.go
-        picker["transport_socket"] = _tls("UpstreamTlsContext", alpn_protocols=["h2"])
-        resources.append(picker)
+        resources += [_cluster(_backend(key), [_endpoint(proxy)], http1), _picker_cluster(key, pickers.get(key, ()))]
     return {"resources": resources}
 
 
-def certificate_of(gateway: Object, listener: Object, objects: Objects) -> Object | None:
-    """The Secret with the certificate of an HTTPS listener, or None."""
-    for ref in (listener.get("tls") or {}).get("certificateRefs") or []:
-        namespace = gateway["metadata"]["namespace"]
-        if ref.get("namespace", namespace) == namespace:
-            return objects.certificates.get((namespace, ref["name"]))
-    return None
+def _picker_cluster(pool: Key, pickers: Sequence[Picker]) -> Object:
+    """The replicas of a pool's endpoint picker.
+
+    A standby of a picker with leader election runs, but isn't ready. The emulator's pods are always Ready, so Envoy
+    itself asks each replica's readiness probe.
+    """
+    endpoints = [
+        _endpoint(picker.port)
+        | ({"health_check_config": {"port_value": picker.probe_port}} if picker.probe_port else {})
+        for picker in pickers
+    ]
+    cluster = _cluster(_picker(pool), endpoints, {"explicit_http_config": {"http2_protocol_options": {}}})
+    # Its certificate is self-signed, and load balancers don't verify it:
+    # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/internal/tls/tls.go
+    cluster["transport_socket"] = _tls("UpstreamTlsContext", alpn_protocols=["h2"])
+    probed = [picker for picker in pickers if picker.probe_port]
+    if probed:
+        plain = {"@type": _type("extensions.transport_sockets.raw_buffer.v3.RawBuffer")}
+        raw = {"name": "envoy.transport_sockets.raw_buffer", "typed_config": plain}
+        cluster["transport_socket_matches"] = [{"name": "probe", "match": {"probe": True}, "transport_socket": raw}]
+        cluster["health_checks"] = [
+            {
+                "timeout": "2s",
+                "interval": PROBE_INTERVAL,
+                "no_traffic_interval": PROBE_INTERVAL,
+                "healthy_threshold": 1,
+                "unhealthy_threshold": 1,
+                "grpc_health_check": {"service_name": probed[0].probe_service},
+                "transport_socket_match_criteria": {"probe": True},
+            }
+        ]
+        # Never asks a standby, even if no replica is ready.
+        cluster["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
+    return cluster
 
 
-def _connection_manager(gateway: Object, listener: Object, objects: Objects) -> Object:
+def has_certificate(gateway: Object, listener: Object, objects: Objects) -> bool:
+    """Whether the certificate of an HTTPS listener exists: a Secret, or one of Certificate Manager."""
+    return CERTIFICATES_OPTION in _options(listener) or _secret(gateway, listener, objects) is not None
+
+
+def _options(listener: Object) -> Object:
+    return (listener.get("tls") or {}).get("options") or {}
+
+
+def _secret(gateway: Object, listener: Object, objects: Objects) -> Object | None:
+    namespace = gateway["metadata"]["namespace"]
+    refs = (listener.get("tls") or {}).get("certificateRefs") or []
+    own = [ref["name"] for ref in refs if ref.get("namespace", namespace) == namespace]
+    return next((secret for name in own if (secret := objects.certificates.get((namespace, name)))), None)
+
+
+def _connection_manager(gateway: Object, listener: Object, objects: Objects, access_log: Path) -> Object:
     hosts: dict[str, list[tuple[Object, Object]]] = {}
     for route in attached(gateway, listener, objects.routes.values()):
-        rules = [(match, _route(match, rule, route, objects)) for rule in route["spec"]["rules"] for match in rule["matches"]]
+        rules = [
+            (match, _route(match, rule, route, objects)) for rule in route["spec"]["rules"] for match in rule["matches"]
+        ]
         for host in route["spec"].get("hostnames") or [listener.get("hostname", "*")]:
             hosts.setdefault(host, []).extend(rules)
     virtual_hosts = [
@@ -131,6 +190,7 @@ def _connection_manager(gateway: Object, listener: Object, objects: Objects) -> 
         "@type": _type("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": listener["name"],
         "use_remote_address": True,
+        "access_log": [{"name": "envoy.access_loggers.file", "typed_config": _access_log(access_log)}],
         # A client must not pick its pod.
         "early_header_mutation_extensions": [
             {"name": "envoy.http.early_header_mutation.header_mutation", "typed_config": removed}
@@ -142,6 +202,21 @@ def _connection_manager(gateway: Object, listener: Object, objects: Objects) -> 
         ],
     }
     return {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
+
+
+def _access_log(file: Path) -> Object:
+    line = {
+        "time": "%START_TIME%",
+        "method": "%REQ(:METHOD)%",
+        "path": "%REQ(:PATH)%",
+        "status": "%RESPONSE_CODE%",
+        "details": "%RESPONSE_CODE_DETAILS%",
+        "backend": "%UPSTREAM_CLUSTER%",
+        "pod": f"%REQ({DESTINATION_HEADER})%",
+        "milliseconds": "%DURATION%",
+    }
+    typed = {"@type": _type("extensions.access_loggers.file.v3.FileAccessLog"), "path": str(file)}
+    return typed | {"log_format": {"json_format": line}}
 
 
 def _route(match: Object, rule: Object, route: Object, objects: Objects) -> Object:
@@ -200,14 +275,18 @@ def _pools_of(gateway: Object, objects: Objects) -> list[Key]:
     return sorted(pool for pool in found if pool)
 
 
-def _cluster(name: str, port: int | None, options: Object | None = None) -> Object:
-    endpoints = [{"lb_endpoints": [{"endpoint": {"address": _address(port)}}]}] if port else []
+def _endpoint(port: int) -> Object:
+    return {"address": _address(port)}
+
+
+def _cluster(name: str, endpoints: list[Object], options: Object | None = None) -> Object:
+    assigned = [{"lb_endpoints": [{"endpoint": endpoint} for endpoint in endpoints]}]
     cluster: Object = {
         "@type": _type("config.cluster.v3.Cluster"),
         "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
-        "load_assignment": {"cluster_name": name, "endpoints": endpoints},
+        "load_assignment": {"cluster_name": name, "endpoints": assigned if endpoints else []},
     }
     if options:
         http = {"@type": _type("extensions.upstreams.http.v3.HttpProtocolOptions"), **options}
@@ -236,8 +315,9 @@ def _tls(context: str, **common: object) -> Object:
     return {"name": "envoy.transport_sockets.tls", "typed_config": typed}
 
 
-def _pem(secret: Object) -> Object:
-    def inline(key: str) -> Object:
-        return {"inline_string": base64.b64decode(secret["data"][key]).decode()}
-
-    return {"certificate_chain": inline("tls.crt"), "private_key": inline("tls.key")}
+def _pem(secret: Object | None, pki: Path) -> Object:
+    if secret is None:
+        files = {"certificate_chain": "admin.crt", "private_key": "admin.key"}
+        return {name: {"filename": str(pki / file)} for name, file in files.items()}
+    keys = {"certificate_chain": "tls.crt", "private_key": "tls.key"}
+    return {name: {"inline_string": base64.b64decode(secret["data"][key]).decode()} for name, key in keys.items()}

@@ -102,12 +102,6 @@ def timeout_seconds(pool: Key, policies: Iterable[Object]) -> int:
     return BACKEND_TIMEOUT_SECONDS
 
 
-def picker_service(pool: Object) -> str:
-    """The address of a pool's endpoint picker: DNS name of its Service, and the Service's port."""
-    ref = pool["spec"]["endpointPickerRef"]
-    return f"{ref['name']}.{pool['metadata']['namespace']}.svc:{ref['port']['number']}"
-
-
 def precedence(match: Object) -> tuple[int, int, int]:
     """Sort key of a match: exact paths first, then the longest prefix, then the most headers.
 
