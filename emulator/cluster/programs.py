@@ -18,6 +18,7 @@ from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
+from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
 from emulator.stubs.node import CHIPS_FILE
 
@@ -263,24 +264,6 @@ async def _prometheus_adapter(container: Container) -> list[str]:
     return [processes.tool("prometheus-adapter"), *own, *container.without(*moved)]
 
 
-# ------------------------------------------------------------------------------------------------------------- gateways
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
-PICKER_PORTS = {"--grpc-port": 9002, "--grpc-health-port": 9003, "--metrics-port": 9090}
-# How often it reads the metrics of each pod. Its default of 50 ms would keep this machine busy.
-PICKER_REFRESH = "--refresh-metrics-interval"
-
-
-async def _endpoint_picker(container: Container) -> list[str]:
-    """It listens on all addresses of this machine; no flag changes that. It reaches pods through the pod proxy."""
-    ports = {flag: container.argument(flag) or default for flag, default in PICKER_PORTS.items()}
-    own = [f"{flag}={container.sandbox.port(int(port))}" for flag, port in ports.items()]  # the last value counts
-    if container.argument(PICKER_REFRESH) is None:
-        own.append(f"{PICKER_REFRESH}=200ms")
-    # In a pod it finds the API server by the ServiceAccount's folder.
-    variables = [f"KUBECONFIG={container.kubeconfig}", f"HTTP_PROXY=http://{container.folder.pod_proxy.read_text()}"]
-    return ["env", *variables, processes.tool("epp"), *container.arguments(), *own]
-
-
 # ---------------------------------------------------------------------------------------------------------------- stubs
 def _listening(container: Container, port: str | None, default: int) -> int:
     declared = next((port["containerPort"] for port in container.spec.get("ports", [])), default)
@@ -390,7 +373,7 @@ PROGRAMS = (
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
-    Program("registry.k8s.io/gateway-api-inference-extension/epp", _endpoint_picker, managed=True),
+    Program("registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, managed=True),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi),
     Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),

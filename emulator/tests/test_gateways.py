@@ -30,6 +30,7 @@ SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-16", [ZONE], nodes_per_zon
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
 PLURALS = {"InferencePool": "inferencepools", "HTTPRoute": "httproutes"}
 MODEL = "google/gemma-2b"
+CLIENT = httpx.Client(timeout=60, trust_env=False)
 # A slow machine takes this long at most to start a control plane's worth of processes.
 START_SECONDS = 120
 
@@ -87,7 +88,7 @@ def ask(address: str, tag: str = "") -> int:
     """Sends a chat with one token and returns the status. The tag, a query, is in the log."""
     message = {"role": "user", "content": f"question {time.time_ns()}"}
     request = {"model": MODEL, "max_tokens": 1, "messages": [message]}
-    return httpx.post(f"{address}/chat/completions?{tag}", json=request, timeout=60).status_code
+    return CLIENT.post(f"{address}/chat/completions?{tag}", json=request).status_code
 
 
 def works(api: httpx.Client) -> str:
@@ -120,7 +121,7 @@ def shares(address: str, count: int) -> Counter[str]:
 def pods(api: httpx.Client, name: str) -> dict[str, str]:
     """The addresses of the pods of a server, by name."""
     found = answer(api.get(f"/api/v1/namespaces/{NAMESPACE}/pods", params={"labelSelector": f"app={name}"}))["items"]
-    return {pod["metadata"]["name"]: f"{pod['status']['podIP']}:8000" for pod in found}
+    return {pod["metadata"]["name"]: f"{pod['status'].get('podIP')}:8000" for pod in found}
 
 
 def through_pods_proxy(address: str) -> httpx.Client:
@@ -186,10 +187,11 @@ def test_each_pool_gets_its_share_of_the_requests(api: httpx.Client) -> None:
     address = works(api)
     with weights(api, old=90, new=10):
         eventually(lambda: shares(address, 40)["new"], "the new weights")
-        got = shares(address, 300)
-        # Of 300 requests 30 are expected, with a standard deviation of 5.2: these limits are six of them away.
-        assert 1 <= got["new"] <= 61
-        assert got["old"] == 300 - got["new"]
+        got = shares(address, 200)
+        # Of 200 requests 20 are expected, with a standard deviation of 4.2. Chance exceeds these limits less than once
+        # in ten million runs.
+        assert 1 <= got["new"] <= 45
+        assert got["old"] == 200 - got["new"]
 
 
 def test_a_pool_with_weight_0_gets_nothing(api: httpx.Client) -> None:
@@ -259,7 +261,7 @@ def test_the_gateway_and_its_envoy_go_together(api: httpx.Client) -> None:
 
 
 def envoys() -> list[int]:
-    return [pid for pid, command in commands().items() if b"/envoy\0" in command or command.startswith(b"envoy\0")]
+    return [pid for pid, command in commands().items() if command.partition(b"\0")[0].endswith(b"/envoy")]
 
 
 def test_every_process_ends_with_the_cluster(api: httpx.Client) -> None:
