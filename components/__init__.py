@@ -22,7 +22,6 @@ from components.gpu_pool import GpuNodePool
 from components.inference_gateway import GatewayRoute, InferenceGateway
 from components.inference_pool import InferencePool
 from components.jetstream import JetStreamServer
-from components.jetstream_autoscaling import JetStreamAutoscaling
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
 from components.monitoring import SystemMonitoring
@@ -30,6 +29,7 @@ from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
 from components.network import ClusterNetwork
 from components.node_account import NodeAccount
+from components.server_autoscaling import JetStreamAutoscaling, ServerAutoscaling
 from components.tenant import Tenant
 from components.tgi import TgiServer
 from components.tpu_batch import TpuBatchJob
@@ -58,6 +58,7 @@ __all__ = [
     "NodeFlavor",
     "ProjectApis",
     "SecretManager",
+    "ServerAutoscaling",
     "SystemMonitoring",
     "Tenant",
     "TgiServer",

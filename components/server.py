@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import ENGINES, Engine
+from catalog.engines import ENGINES, HTTP_PORT, Engine
 from catalog.gateways import API_KEY, API_KEY_SECRET
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, section_of
@@ -29,8 +29,6 @@ PROBE_SECONDS = 10
 FORCE = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
 SCRATCH_VOLUME = "ephemeral-volume"
-# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
-HTTP_PORT, METRICS_PORT = "http", "metrics"
 
 S_co = TypeVar("S_co", bound=Server, covariant=True)
 
@@ -91,6 +89,8 @@ class ModelServer(Component, Generic[S_co]):
         containers = self.containers()
         if api_key:
             containers[0]["env"] = [*containers[0].get("env", []), api_key_variable(server)]
+        if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
+            containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "selector": {"match_labels": selector},
@@ -138,7 +138,6 @@ class ModelServer(Component, Generic[S_co]):
             )
         if server.pod_monitoring:
             engine = engine_of(server)
-            port = HTTP_PORT if engine.metrics_port is None else METRICS_PORT
             k8s.apiextensions.CustomResource(
                 f"{namespace}/{server.name}",
                 api_version=POD_MONITORING_API,
@@ -146,7 +145,13 @@ class ModelServer(Component, Generic[S_co]):
                 metadata={"name": server.name, "namespace": namespace},
                 spec={
                     "selector": {"matchLabels": selector},
-                    "endpoints": [{"port": port, "path": engine.metrics_path, "interval": MONITORING_INTERVAL}],
+                    "endpoints": [
+                        {
+                            "port": engine.metrics_port_name,
+                            "path": engine.metrics_path,
+                            "interval": MONITORING_INTERVAL,
+                        }
+                    ],
                 },
                 opts=inside,
             )
@@ -193,8 +198,6 @@ def gpu_container(
         "env": environment(server, variables, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server)],
     }
-    if server.pod_monitoring:
-        container["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
     if server.probes:
         add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
     return container

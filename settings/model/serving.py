@@ -10,6 +10,7 @@ from pydantic import Field
 from catalog.engines import JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel
+from settings.model.compute_classes import ComputeClass
 from settings.model.pools import Pool
 from settings.model.server import EngineName, Server, is_flag, yaml_key
 from settings.model.workloads import GpuWorkload, SingleSliceWorkload
@@ -113,7 +114,6 @@ class JetStream(Server, SingleSliceWorkload):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
 
     noun: ClassVar[str] = "a JetStream server"
-    has_scaling_metrics: ClassVar[bool] = True
     length_key: ClassVar[str] = "maxTargetLength"
 
     engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
@@ -175,6 +175,9 @@ class JetStream(Server, SingleSliceWorkload):
     @property
     def sequences(self) -> int:
         return self.batch_size
+
+    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
+        return self.batch_size * self.slice_among(pools).chips
 
     @property
     def size_key(self) -> str:
