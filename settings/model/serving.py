@@ -105,6 +105,10 @@ class Vllm(FlagServer):
 
     engine: Literal["vllm"] = Field(description="vLLM.")
 
+    @property
+    def served_model(self) -> str:
+        return self.further_arguments.get("served-model-name") or super().served_model
+
 
 class JetStream(Server, SingleSliceWorkload):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
