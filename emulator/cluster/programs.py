@@ -18,6 +18,7 @@ from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
+from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
 from emulator.program import has_name
 from emulator.stubs.node import CHIPS_FILE
@@ -373,6 +374,7 @@ PROGRAMS = (
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
+    Program("registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, managed=True),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi),
     Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from settings.plan.cluster import apis, is_autopilot, makes_accounts, network_policy, uses_workload_identity
 from settings.plan.downloads import internet, reads_registry
+from settings.plan.gateway import (
+    awaits_replica,
+    gateway_class,
+    gateway_namespace,
+    gateway_servers,
+    picker_name,
+    requires_api_key,
+    route_namespace,
+    route_servers,
+)
 from settings.plan.job_settings import (
     WORKERS,
     backoff_limit,
@@ -62,6 +72,7 @@ __all__ = [
     "accelerators",
     "apis",
     "autoscaler_of",
+    "awaits_replica",
     "backoff_limit",
     "bucket_mounts",
     "checkpoint_folder",
@@ -69,6 +80,9 @@ __all__ = [
     "fine_tunes",
     "flavor_labels",
     "flavor_pools",
+    "gateway_class",
+    "gateway_namespace",
+    "gateway_servers",
     "gpu_workloads",
     "grace_period",
     "ignores_disruptions",
@@ -89,6 +103,7 @@ __all__ = [
     "node_request",
     "node_selector",
     "only_pools",
+    "picker_name",
     "pod_host",
     "pod_request",
     "pods_at_once",
@@ -101,6 +116,9 @@ __all__ = [
     "quota",
     "reads_registry",
     "removes_incomplete_checkpoints",
+    "requires_api_key",
+    "route_namespace",
+    "route_servers",
     "run_name",
     "runs",
     "service_name",

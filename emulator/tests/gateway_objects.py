@@ -1,0 +1,120 @@
+"""The objects of a Gateway with model servers, as a user writes them for GKE, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from catalog.engines import ENGINES
+
+Object = dict[str, Any]
+NAMESPACE = "llm"
+PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+RBAC = "rbac.authorization.k8s.io"
+# Scores as the official chart configures them, without the prefix cache: a test sends each prompt once.
+PLUGINS = {
+    "apiVersion": "inference.networking.x-k8s.io/v1alpha1",
+    "kind": "EndpointPickerConfig",
+    "plugins": [{"type": "queue-scorer"}, {"type": "kv-cache-utilization-scorer"}],
+    "schedulingProfiles": [
+        {
+            "name": "default",
+            "plugins": [
+                {"pluginRef": "queue-scorer", "weight": 2},
+                {"pluginRef": "kv-cache-utilization-scorer", "weight": 2},
+            ],
+        }
+    ],
+}
+
+
+def _object(api_version: str, kind: str, name: str, **content: object) -> Object:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        **content,
+    }
+
+
+def _deployment(name: str, replicas: int, pod: Object) -> Object:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return _object("apps/v1", "Deployment", name, spec=spec)
+
+
+def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.002) -> Object:
+    """A vLLM server that runs `slots` requests at once."""
+    container = {
+        "name": "server",
+        "image": ENGINES["vllm"].image,
+        "args": ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}"],
+        "ports": [{"containerPort": 8000}],
+        "env": [{"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)}],
+    }
+    return _deployment(name, replicas, {"containers": [container]})
+
+
+def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
+    """An InferencePool of the server of this name, and its endpoint picker with its permissions."""
+    picker = f"{name}-epp"
+    account = {"kind": "ServiceAccount", "name": picker, "namespace": NAMESPACE}
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": ["inference.networking.k8s.io"],
+            "resources": ["inferencepools"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
+    election = ["--ha-enable-leader-election"] if pickers > 1 else []
+    fields = {"NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
+    container = {
+        "name": "epp",
+        "image": PICKER_IMAGE,
+        "args": ["--pool-name", name, "--config-file", "/config/plugins.yaml", "--tracing=false", *election],
+        "env": [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()],
+        "ports": [{"containerPort": port} for port in (9002, 9003, 9090)],
+        "readinessProbe": {"grpc": {"port": 9003, "service": "readiness" if election else "inference-extension"}},
+        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+    }
+    volumes = [{"name": "config", "configMap": {"name": picker}}]
+    service = {"selector": {"app": picker}, "ports": [{"name": "grpc-ext-proc", "port": 9002}]}
+    spec = {
+        "selector": {"matchLabels": {"app": name}},
+        "targetPorts": [{"number": 8000}],
+        "endpointPickerRef": {"name": picker, "port": {"number": 9002}, "failureMode": mode},
+    }
+    return [
+        _object("v1", "ServiceAccount", picker),
+        _object(f"{RBAC}/v1", "Role", picker, rules=rules),
+        _object(
+            f"{RBAC}/v1",
+            "RoleBinding",
+            picker,
+            subjects=[account],
+            roleRef={"apiGroup": RBAC, "kind": "Role", "name": picker},
+        ),
+        _object("v1", "ConfigMap", picker, data={"plugins.yaml": yaml.safe_dump(PLUGINS)}),
+        _object("v1", "Service", picker, spec=service),
+        _object("inference.networking.k8s.io/v1", "InferencePool", name, spec=spec),
+        _deployment(picker, pickers, {"serviceAccountName": picker, "containers": [container], "volumes": volumes}),
+    ]
+
+
+def gateway(*listeners: Object) -> Object:
+    """A Gateway of GKE's internal class."""
+    spec = {"gatewayClassName": "gke-l7-rilb", "listeners": list(listeners)}
+    return _object("gateway.networking.k8s.io/v1", "Gateway", "inference-gateway", spec=spec)
+
+
+def route(**weights: int) -> Object:
+    """An HTTPRoute that divides all requests among pools."""
+    reference = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
+    refs = [reference | {"name": name, "weight": weight} for name, weight in weights.items()]
+    spec = {"parentRefs": [{"name": "inference-gateway"}], "rules": [{"backendRefs": refs}]}
+    return _object("gateway.networking.k8s.io/v1", "HTTPRoute", "chat", spec=spec)

@@ -1,0 +1,268 @@
+"""Envoy's configuration and the objects' status, from the objects of the Gateway API."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from emulator.cluster import processes
+from emulator.cluster.envoy_config import Picker, bootstrap, clusters, listeners
+from emulator.cluster.gateway_routes import Objects, key_of
+from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
+
+Object = dict[str, Any]
+GOLDEN = Path(__file__).parent / "golden" / "envoy_canary.json"
+HTTP = {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "Same"}}}
+HTTPS = HTTP | {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "cert"}]}}
+PORTS = {"http": 20080, "https": 20443}
+EVERY_PATH = [{"path": {"type": "PathPrefix", "value": "/"}}]
+PKI, LOG = Path("/pki"), Path("/log/access.log")
+
+
+def gateway(*of_listeners: Object, namespace: str = "llm") -> Object:
+    metadata = {"name": "inference-gateway", "namespace": namespace, "generation": 1}
+    return {
+        "metadata": metadata,
+        "spec": {"gatewayClassName": "gke-l7-rilb", "listeners": list(of_listeners) or [HTTP]},
+    }
+
+
+def ref(name: str, weight: int = 1, **changed: object) -> Object:
+    return {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name, "weight": weight, **changed}
+
+
+def route(*refs: Object, name: str = "chat", namespace: str = "llm", **spec: object) -> Object:
+    rules = [{"matches": EVERY_PATH, "backendRefs": list(refs)}]
+    parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "inference-gateway", "namespace": "llm"}
+    metadata = {"name": name, "namespace": namespace, "generation": 1}
+    return {"metadata": metadata, "spec": {"parentRefs": [parent], "rules": rules, **spec}}
+
+
+def pool(name: str, mode: str = "FailClose") -> Object:
+    picker = {"group": "", "kind": "Service", "name": f"{name}-epp", "port": {"number": 9002}, "failureMode": mode}
+    spec = {
+        "endpointPickerRef": picker,
+        "selector": {"matchLabels": {"app": name}},
+        "targetPorts": [{"number": 8000}],
+    }
+    return {"metadata": {"name": name, "namespace": "llm", "generation": 1}, "spec": spec}
+
+
+def policy(target: str, seconds: int) -> Object:
+    reference = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": target}
+    spec = {"targetRef": reference, "default": {"timeoutSec": seconds}}
+    return {"metadata": {"name": target, "namespace": "llm"}, "spec": spec}
+
+
+def objects(
+    routes: Iterable[Object],
+    pools: Iterable[Object] = (pool("old"), pool("new")),
+    policies: Iterable[Object] = (),
+    certificates: Iterable[Object] = (),
+) -> Objects:
+    groups = ((), routes, pools, policies, certificates)
+    return Objects(*({key_of(item): item for item in group} for group in groups))
+
+
+def envoy_routes(whole: Object, known: Objects, listener: str = "http") -> list[Object]:
+    """The routes of the first virtual host of a listener."""
+    found = next(r for r in listeners(whole, known, PORTS, PKI, LOG)["resources"] if r["name"] == listener)
+    manager = found["filter_chains"][0]["filters"][0]["typed_config"]
+    hosts: list[Object] = manager["route_config"]["virtual_hosts"]
+    return hosts[0]["routes"] if hosts else []
+
+
+def shares(found: Object) -> dict[str, int]:
+    return {cluster["name"]: cluster["weight"] for cluster in found["route"]["weighted_clusters"]["clusters"]}
+
+
+# ------------------------------------------------------------------------------------------------------------ whole
+CANARY = objects([route(ref("old", 90), ref("new", 10))], policies=[policy("old", 600), policy("new", 600)])
+PICKERS = {("llm", "old"): [Picker(21001, 21002, "readiness"), Picker(21003, 21004, "readiness")]}
+
+
+def test_a_canary_becomes_the_recorded_configuration() -> None:
+    """Renew the file with `python -m emulator.tests.test_envoy_config`."""
+    assert recorded() == json.loads(GOLDEN.read_text())
+
+
+def recorded() -> Object:
+    return {
+        "bootstrap": bootstrap(Path("/gateway")),
+        "clusters": clusters(gateway(), CANARY, 22000, PICKERS),
+        "listeners": listeners(gateway(), CANARY, PORTS, PKI, LOG),
+    }
+
+
+def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
+    """Envoy checks files that it watches only while it runs, so here they are part of its static configuration."""
+    write_certificate(tmp_path)
+    files = {"tls.crt": "admin.crt", "tls.key": "admin.key"}
+    secret = {name: base64.b64encode((tmp_path / file).read_bytes()).decode() for name, file in files.items()}
+    cert = {"metadata": {"name": "cert", "namespace": "llm"}, "data": secret}
+    managed = HTTPS | {"name": "managed", "tls": {"options": {"networking.gke.io/cert-manager-certs": "c"}}}
+    whole = gateway(HTTP, HTTPS, managed)
+    known = objects(
+        [
+            route(ref("old", 90), ref("new", 10), ref("missing"), hostnames=["llm.example.com"]),
+            route(ref("old", 0), name="none"),
+        ],
+        [pool("old", "FailOpen"), pool("new")],
+        [policy("old", 600)],
+        [cert],
+    )
+    resources = {
+        "clusters": clusters(whole, known, 22000, PICKERS)["resources"],
+        "listeners": listeners(whole, known, PORTS | {"managed": 20444}, tmp_path, tmp_path / "log")["resources"],
+    }
+    static = {name: [{k: v for k, v in r.items() if k != "@type"} for r in each] for name, each in resources.items()}
+    file = tmp_path / "envoy.json"
+    file.write_text(json.dumps({"static_resources": static}))
+    options = ["--mode", "validate", "--config-path", str(file), "--log-level", "error"]
+    checked = subprocess.run([processes.tool("envoy"), *options], capture_output=True, text=True, timeout=120)
+    assert checked.returncode == 0, checked.stderr
+    assert [listener["name"] for listener in static["listeners"]] == ["http", "https", "managed"]
+
+
+def write_certificate(folder: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "llm.example.com")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1)
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "admin.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(pem))
+    (folder / "admin.key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+
+
+# ------------------------------------------------------------------------------------------------------------ routes
+def test_each_pool_gets_its_weight() -> None:
+    (found,) = envoy_routes(gateway(), CANARY)
+    assert shares(found) == {"pool/llm/old": 90, "pool/llm/new": 10}
+
+
+def test_each_share_asks_the_picker_of_its_pool_and_fails_as_the_pool_says() -> None:
+    known = objects([route(ref("old"), ref("new"))], [pool("old", "FailOpen"), pool("new")])
+    (found,) = envoy_routes(gateway(), known)
+    asked = {}
+    for cluster in found["route"]["weighted_clusters"]["clusters"]:
+        overrides = cluster["typed_per_filter_config"]["envoy.filters.http.ext_proc"]["overrides"]
+        picker = overrides["grpc_service"]["envoy_grpc"]["cluster_name"]
+        asked[cluster["name"]] = (picker, overrides["failure_mode_allow"])
+    assert asked == {"pool/llm/old": ("picker/llm/old", True), "pool/llm/new": ("picker/llm/new", False)}
+
+
+def test_a_route_without_any_weight_answers_500() -> None:
+    (found,) = envoy_routes(gateway(), objects([route(ref("old", 0), ref("new", 0))]))
+    assert found["direct_response"] == {"status": 500}
+
+
+def test_the_share_of_a_missing_pool_goes_nowhere() -> None:
+    (found,) = envoy_routes(gateway(), objects([route(ref("old", 1), ref("gone", 1))]))
+    assert shares(found) == {"pool/llm/old": 1, "no-such-pool": 1}
+    names = {cluster["name"] for cluster in clusters(gateway(), CANARY, 1, {})["resources"]}
+    assert "no-such-pool" not in names
+
+
+@pytest.mark.parametrize(("policies", "timeout"), [([], "30s"), ([policy("old", 600)], "600s")])
+def test_a_response_may_take_as_long_as_the_policy_says(policies: list[Object], timeout: str) -> None:
+    (found,) = envoy_routes(gateway(), objects([route(ref("old"))], policies=policies))
+    assert found["route"]["timeout"] == timeout
+
+
+def test_exact_paths_come_first_and_then_the_longest_prefix() -> None:
+    paths = [("PathPrefix", "/"), ("PathPrefix", "/v1"), ("PathPrefix", "/v1/chat/"), ("Exact", "/v1")]
+    matches = [{"path": {"type": kind, "value": value}} for kind, value in paths]
+    known = objects([route(rules=[{"matches": matches, "backendRefs": [ref("old")]}])])
+    assert [found["match"] for found in envoy_routes(gateway(), known)] == [
+        {"path": "/v1"},
+        {"path_separated_prefix": "/v1/chat"},
+        {"path_separated_prefix": "/v1"},
+        {"prefix": "/"},
+    ]
+
+
+@pytest.mark.parametrize(("origin", "attached"), [("Same", 0), ("All", 1), ("None", 0)])
+def test_a_route_of_another_namespace_needs_the_listeners_permission(origin: str, attached: int) -> None:
+    listener = HTTP | {"allowedRoutes": {"namespaces": {"from": origin}}}
+    elsewhere = route(ref("old"), namespace="other")
+    whole, known = gateway(listener), objects([elsewhere])
+    assert len(envoy_routes(whole, known)) == attached
+    status = gateway_status(whole, known, {})
+    assert status["listeners"][0]["attachedRoutes"] == attached
+    accepted = route_status(elsewhere, [whole], known)["parents"][0]["conditions"][0]
+    assert (accepted["status"], accepted["reason"]) == (
+        ("True", "Accepted") if attached else ("False", "NotAllowedByListeners")
+    )
+
+
+def test_a_listener_waits_for_its_certificate() -> None:
+    whole, known = gateway(HTTP, HTTPS), objects([])
+    assert [r["name"] for r in listeners(whole, known, PORTS, PKI, LOG)["resources"]] == ["http"]
+    (_, https) = gateway_status(whole, known, {"http": "127.0.0.1:20080"})["listeners"]
+    assert conditions(https) == {
+        "Accepted": ("True", "Accepted"),
+        "Programmed": ("False", "Pending"),
+        "ResolvedRefs": ("False", "InvalidCertificateRef"),
+    }
+
+
+def conditions(item: Object) -> dict[str, tuple[str, str]]:
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in item["conditions"]}
+
+
+# ------------------------------------------------------------------------------------------------------------ status
+def test_a_gateway_is_programmed_once_each_listener_works() -> None:
+    waiting = gateway_status(gateway(), CANARY, {})
+    assert conditions(waiting)["Programmed"] == ("False", "Pending")
+    done = gateway_status(gateway(), CANARY, {"http": "127.0.0.1:20080"})
+    assert conditions(done)["Programmed"] == ("True", "Programmed")
+    assert [address["value"] for address in done["addresses"]] == ["127.0.0.1:20080"]
+
+
+def test_a_status_keeps_the_time_of_its_last_change() -> None:
+    whole = gateway()
+    first = gateway_status(whole, CANARY, {})
+    for condition in first["conditions"]:
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    later = gateway_status(whole | {"status": first}, CANARY, {"http": "127.0.0.1:20080"})
+    times = {condition["type"]: condition["lastTransitionTime"] for condition in later["conditions"]}
+    assert times["Accepted"] == "2026-01-01T00:00:00Z"
+    assert times["Programmed"] > "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        (ref("old"), "ResolvedRefs"),
+        (ref("gone"), "BackendNotFound"),
+        (ref("old", group="", kind="Service"), "InvalidKind"),
+        (ref("old", namespace="other"), "InvalidKind"),
+    ],
+)
+def test_a_route_says_whether_its_pools_exist(reference: Object, reason: str) -> None:
+    known = objects([of := route(reference)])
+    (parent,) = route_status(of, [gateway()], known)["parents"]
+    assert conditions(parent)["ResolvedRefs"] == ("True" if reason == "ResolvedRefs" else "False", reason)
+
+
+@pytest.mark.parametrize(("services", "status"), [([("llm", "old-epp")], "True"), ([], "False")])
+def test_a_pool_says_whether_its_picker_exists(services: list[tuple[str, str]], status: str) -> None:
+    (parent,) = pool_status(pool("old"), [gateway()], CANARY, services)["parents"]
+    assert conditions(parent)["ResolvedRefs"][0] == status
+    assert pool_status(pool("unused"), [gateway()], CANARY, services) == {"parents": []}
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(recorded(), indent=1, sort_keys=True) + "\n")
