@@ -10,6 +10,7 @@ import pulumi
 from composition.cluster import Apis, create_cluster
 from composition.configuration import load
 from composition.exports import export
+from composition.model_cache import create_downloads
 from composition.pools import create_buckets, create_compute_classes, create_pools
 from composition.prerequisites import Prerequisites
 from composition.queues import create_kueue, create_namespaces, create_tenants
@@ -31,7 +32,8 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     namespaces = create_namespaces(stack, project, token, cluster, apis, kueue, buckets)
     tenants = create_tenants(stack, cluster, namespaces)
 
-    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants)
+    downloads = create_downloads(stack, project, token, cluster, apis, buckets)
+    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants, downloads)
     servers = create_servers(stack, cluster, prerequisites)
     create_autoscaling(stack, project, cluster, namespaces, servers)
     monitoring = create_monitoring(stack, project, cluster, kueue, servers)

@@ -23,6 +23,7 @@ from components.jetstream import JetStreamServer
 from components.jetstream_autoscaling import JetStreamAutoscaling
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
+from components.model_download import ModelDownload
 from components.monitoring import SystemMonitoring
 from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
@@ -47,6 +48,7 @@ __all__ = [
     "KueueStack",
     "MetricsAdapter",
     "ModelBucket",
+    "ModelDownload",
     "MultisliceJob",
     "NamespaceQueue",
     "NodeAccount",
