@@ -9,6 +9,7 @@ from composition.cluster import Apis, create_cluster
 from composition.configuration import Secrets, load
 from composition.exports import export
 from composition.gateway import create_gateway
+from composition.model_cache import create_downloads
 from composition.pools import create_buckets, create_compute_classes, create_pools
 from composition.prerequisites import Prerequisites
 from composition.queues import create_kueue, create_namespaces, create_tenants
@@ -30,7 +31,8 @@ def build(stack: Settings, project: str, secrets: Secrets) -> None:
     namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets)
     tenants = create_tenants(stack, cluster, namespaces)
 
-    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants)
+    downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)
+    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants, downloads)
     servers = create_servers(stack, cluster, prerequisites)
     create_autoscaling(stack, project, cluster, namespaces, servers)
     gateway = create_gateway(stack, cluster, apis, prerequisites, servers)

@@ -24,6 +24,7 @@ from components.inference_pool import InferencePool
 from components.jetstream import JetStreamServer
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
+from components.model_download import ModelDownload
 from components.monitoring import SystemMonitoring
 from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
@@ -53,6 +54,7 @@ __all__ = [
     "KueueStack",
     "MetricsAdapter",
     "ModelBucket",
+    "ModelDownload",
     "MultisliceJob",
     "NamespaceQueue",
     "NodeAccount",

@@ -204,6 +204,7 @@ def record(
 
     monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
+    monkeypatch.setattr("components.model_download.wait_for", ready_at_once)
     monkeypatch.setattr("components.draining.drain", ready_at_once)
     monkeypatch.setattr("components.gateway_address.wait_for_address", programmed_at_once)
     # An engine calls hooks. Pulumi's mocks don't support them.

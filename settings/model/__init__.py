@@ -19,6 +19,7 @@ from settings.model.cluster import (
 )
 from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
 from settings.model.gateway import Gateway, Route, RoutedServer
+from settings.model.model_cache import ModelCache
 from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
@@ -62,6 +63,7 @@ __all__ = [
     "Maintenance",
     "MaintenanceExclusion",
     "MaintenanceWindow",
+    "ModelCache",
     "ModelShape",
     "Moment",
     "Monitoring",

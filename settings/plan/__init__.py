@@ -28,6 +28,7 @@ from settings.plan.job_settings import (
     removes_incomplete_checkpoints,
     run_name,
 )
+from settings.plan.model_cache import Download, cache_grants, download_of, downloads
 from settings.plan.node_pools import max_stack_nodes
 from settings.plan.placement import node_selector, only_pools, pool_of_slice, pools_of, queued_seconds, workload_slice
 from settings.plan.queues import (
@@ -44,7 +45,7 @@ from settings.plan.queues import (
     quota,
     waits_for_flex_start,
 )
-from settings.plan.requests import accelerators, max_pods, node_request, pod_request, pods_at_once
+from settings.plan.requests import accelerators, max_pods, node_request, pod_request, pods_at_once, queued_request
 from settings.plan.workload_lists import (
     DEFAULT_NAMESPACE,
     autoscaler_of,
@@ -69,14 +70,18 @@ __all__ = [
     "BUILT_IN_PRIORITIES",
     "DEFAULT_NAMESPACE",
     "WORKERS",
+    "Download",
     "accelerators",
     "apis",
     "autoscaler_of",
     "awaits_replica",
     "backoff_limit",
     "bucket_mounts",
+    "cache_grants",
     "checkpoint_folder",
     "cluster_queue_of",
+    "download_of",
+    "downloads",
     "fine_tunes",
     "flavor_labels",
     "flavor_pools",
@@ -111,6 +116,7 @@ __all__ = [
     "pool_of_slice",
     "pools_of",
     "priority",
+    "queued_request",
     "queued_resource",
     "queued_seconds",
     "quota",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from catalog import apis as google
 from settings.model import Cluster, Settings
+from settings.plan.model_cache import downloads
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -47,6 +48,6 @@ def makes_accounts(settings: Settings) -> bool:
 
 def uses_workload_identity(settings: Settings) -> bool:
     """Whether the stack's pods or pools use Workload Identity Federation."""
-    granted = any(bucket.grants for bucket in settings.buckets)
+    granted = any(bucket.grants for bucket in settings.buckets) or bool(downloads(settings))
     stackdriver = any(autoscaler.adapter == "stackdriver" for autoscaler in settings.autoscaling)
     return granted or stackdriver or bool(settings.pools) or settings.hf_token_secret is not None

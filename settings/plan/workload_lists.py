@@ -56,8 +56,12 @@ def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
-    """Workloads that read the Hugging Face token."""
-    return [workload for workload in workloads(settings) if workload.token is not None]
+    """Workloads whose pods, or whose Job that fills a bucket, read the Hugging Face token."""
+    return [
+        workload
+        for workload in workloads(settings)
+        if workload.token is not None or (isinstance(workload, Server) and workload.hub_token is not None)
+    ]
 
 
 def fine_tunes(settings: Settings) -> list[FineTune]:
