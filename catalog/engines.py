@@ -157,6 +157,7 @@ class Engine:
     def metrics_port_name(self) -> str:
         """Name of the container port with its metrics."""
         return HTTP_PORT if self.metrics_port is None else METRICS_PORT
+
     readers: tuple[str, ...] = ()
     no_reader: str = "no source says that it reads a model from a folder"
     served_name: str = ""
