@@ -82,7 +82,7 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
 
 LOAD = {"slots": 8, "models": ["m"]}
 VLLM = {"health_path": "/health", "request_path": "/v1/completions", "form": "completions", **LOAD}
-PROMPTS = {
+PROMPTS: dict[str, Object] = {
     "/v1/completions": {"prompt": "Who?"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who?"}]},
 }
