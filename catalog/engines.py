@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from catalog.gpus import GPU_TYPES
 from catalog.model_memory import MARGIN
 from catalog.nodes import NVIDIA_GPU
 from catalog.tpus import GOOGLE_TPU
 
 # Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
+# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
+HTTP_PORT, METRICS_PORT = "http", "metrics"
 # Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
@@ -75,6 +78,25 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
+class RequestLimits:
+    """How many requests a replica of the pinned image takes, and what sets that.
+
+    Attributes:
+        running: Maximum number of requests that run at once. Default: no limit but the memory.
+        running_on: The same on GPU types that differ.
+        running_setting: Flag (without dashes) or environment variable that sets it.
+        accepted: Maximum number of requests that run or wait; the server refuses others. Default: no limit.
+        accepted_setting: Flag (without dashes) or environment variable that sets it.
+    """
+
+    running: int | None = None
+    running_on: Mapping[str, int] = field(default_factory=dict)
+    running_setting: str = ""
+    accepted: int | None = None
+    accepted_setting: str = ""
+
+
+@dataclass(frozen=True)
 class Engine:
     """An engine that serves models: everything about it that is data.
 
@@ -98,6 +120,8 @@ class Engine:
         newest_kernels: Highest compute capability that the image has kernels for. Default: that of every GPU type.
         memory: How it uses accelerator memory. Default: unknown, so models are not checked.
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
+        series: Series of Prometheus by which an autoscaler can scale it, by the names of the metrics in `autoscaling`.
+        limits: How many requests a replica takes. Default: unknown, so targets are not compared with it.
     """
 
     name: str
@@ -119,6 +143,13 @@ class Engine:
     newest_kernels: tuple[int, int] | None = None
     memory: MemoryUse | None = None
     charts: tuple[tuple[str, str, str], ...] = ()
+    series: Mapping[str, str] = field(default_factory=dict)
+    limits: RequestLimits = RequestLimits()
+
+    @property
+    def metrics_port_name(self) -> str:
+        """Name of the container port with its metrics."""
+        return HTTP_PORT if self.metrics_port is None else METRICS_PORT
 
     @property
     def streams(self) -> bool:
@@ -143,6 +174,15 @@ class Engine:
         return text
 
 
+# On GPUs and TPUs. Since 0.9, `kv_cache_usage_perc` replaces `gpu_cache_usage_perc`, a fraction too despite its name.
+# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
+VLLM_SERIES: Mapping[str, str] = MappingProxyType(
+    {
+        "queuedRequests": "vllm:num_requests_waiting",
+        "runningRequests": "vllm:num_requests_running",
+        "kvCacheUsage": "vllm:kv_cache_usage_perc",
+    }
+)
 # The engine to use on each kind of accelerator.
 CURRENT: Mapping[str, str] = MappingProxyType({NVIDIA_GPU: "vllm", GOOGLE_TPU: "vllm-tpu"})
 # Flags and variables of vLLM that change its memory: https://docs.vllm.ai/en/stable/cli/serve.html
@@ -215,6 +255,12 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
                     ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
                 ),
+                # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
+                series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
+                # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L645
+                limits=RequestLimits(
+                    running_setting="MAX_BATCH_SIZE", accepted=128, accepted_setting="MAX_CONCURRENT_REQUESTS"
+                ),
             ),
             Engine(
                 name="vllm",
@@ -252,6 +298,18 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     kv_cache_flag="kv-cache-dtype",
                 ),
                 charts=_vllm_charts("vLLM"),
+                series=VLLM_SERIES,
+                # With 70 GiB or more, except A100. Other versions have other defaults.
+                # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/engine/arg_utils.py
+                limits=RequestLimits(
+                    running=256,
+                    running_on={
+                        gpu.name: 1024
+                        for gpu in GPU_TYPES.values()
+                        if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)
+                    },
+                    running_setting="max-num-seqs",
+                ),
             ),
             Engine(
                 name="vllm-tpu",
@@ -282,6 +340,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     kv_cache_flag="kv-cache-dtype",
                 ),
                 charts=_vllm_charts("vLLM on TPUs"),
+                series=VLLM_SERIES,
+                # Its default on TPUs is not stated.
+                limits=RequestLimits(running_setting="max-num-seqs"),
             ),
             Engine(
                 name="jetstream",
@@ -317,6 +378,13 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                         "10^2.%",
                     ),
                 ),
+                # `memory_used` is of the TPU device plugin. A backlog before the prefill is not all that waits: after
+                # it, requests wait for a slot. https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics
+                series={
+                    "prefillBacklog": "jetstream_prefill_backlog_size",
+                    "slotsUsed": "jetstream_slots_used_percentage",
+                    "tpuMemory": "memory_used",
+                },
             ),
         )
     }

@@ -5,10 +5,17 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_HTTP_REQUEST, MAXTEXT_SETTINGS
+from catalog.engines import (
+    HTTP_PORT,
+    JETSTREAM_GRPC_PORT,
+    JETSTREAM_HTTP_PORT,
+    JETSTREAM_HTTP_REQUEST,
+    MAXTEXT_SETTINGS,
+    METRICS_PORT,
+)
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JETSTREAM_HTTP_IMAGE
-from components.server import HTTP_PORT, METRICS_PORT, ModelServer, add_probes, engine_of, scratch_mount
+from components.server import ModelServer, add_probes, engine_of, scratch_mount
 from components.workload import resources, variables
 from settings.model import JetStream
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import ENGINES, Engine
+from catalog.engines import ENGINES, HTTP_PORT, Engine
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, section_of
 from components.readiness import first_replica
@@ -28,8 +28,6 @@ PROBE_SECONDS = 10
 FORCE = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
 SCRATCH_VOLUME = "ephemeral-volume"
-# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
-HTTP_PORT, METRICS_PORT = "http", "metrics"
 
 S_co = TypeVar("S_co", bound=Server, covariant=True)
 
@@ -88,6 +86,9 @@ class ModelServer(Component, Generic[S_co]):
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
+        containers = self.containers()
+        if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
+            containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "selector": {"match_labels": selector},
@@ -97,7 +98,7 @@ class ModelServer(Component, Generic[S_co]):
             },
             "template": {
                 "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}},
-                "spec": pod(server, self.containers(), node_selector or {}, self.service_links),
+                "spec": pod(server, containers, node_selector or {}, self.service_links),
             },
         }
         if not autoscaled:
@@ -135,7 +136,6 @@ class ModelServer(Component, Generic[S_co]):
             )
         if server.pod_monitoring:
             engine = engine_of(server)
-            port = HTTP_PORT if engine.metrics_port is None else METRICS_PORT
             k8s.apiextensions.CustomResource(
                 f"{namespace}/{server.name}",
                 api_version=POD_MONITORING_API,
@@ -143,7 +143,13 @@ class ModelServer(Component, Generic[S_co]):
                 metadata={"name": server.name, "namespace": namespace},
                 spec={
                     "selector": {"matchLabels": selector},
-                    "endpoints": [{"port": port, "path": engine.metrics_path, "interval": MONITORING_INTERVAL}],
+                    "endpoints": [
+                        {
+                            "port": engine.metrics_port_name,
+                            "path": engine.metrics_path,
+                            "interval": MONITORING_INTERVAL,
+                        }
+                    ],
                 },
                 opts=inside,
             )
@@ -198,8 +204,6 @@ def container_of(
         "env": environment(server, variables, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server)],
     }
-    if server.pod_monitoring:
-        container["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
     if server.probes:
         add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
     return container

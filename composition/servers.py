@@ -6,10 +6,10 @@ import pulumi
 
 from components import (
     GkeCluster,
-    JetStreamAutoscaling,
     JetStreamServer,
     KueueStack,
     MetricsAdapter,
+    ServerAutoscaling,
     SystemMonitoring,
     VllmTpuServer,
     WorkloadNamespace,
@@ -81,13 +81,14 @@ def create_autoscaling(
         cluster=stack.cluster.name,
         workload_pool=cluster.workload_pool,
         tpu_metrics=scaling.reads_tpu_metrics(stack),
+        engines=scaling.scaled_engines(stack),
     )
     for autoscaler in stack.autoscaling:
         targets = [
             server for section, server in zip(stack.serving, servers, strict=True) if section.name == autoscaler.server
         ]
         target = scaling.server_of(autoscaler, stack)
-        JetStreamAutoscaling(
+        ServerAutoscaling(
             autoscaler.name,
             autoscaler.model_copy(update={"deployment": scaling.scaled(autoscaler, stack)}),
             in_cluster(cluster, adapter, *targets),

@@ -279,6 +279,7 @@ async def _tgi(container: Container) -> list[str]:
     slots = container.argument("--max-batch-size") or variables.get("MAX_BATCH_SIZE")
     model = container.argument("--model-id") or variables.get("MODEL_ID")
     load = {"slots": int(slots or MAX_SEQUENCES), "models": [model] if model else []}
+    load["series"] = dict(ENGINES["tgi"].series)
     return stubs.command("tgi", {"port": _listening(container, port, 80), **load})
 
 
@@ -290,7 +291,8 @@ def _server(engine: Engine) -> Command:
         port = container.argument(name) or container.variables().get(name)
         paths = {"health_path": engine.health_path, "request_path": engine.request_path, "form": engine.form}
         load = {"slots": int(container.argument("--max-num-seqs") or MAX_SEQUENCES), "models": _models(container)}
-        return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load})
+        metrics = {"metrics_path": engine.metrics_path, "series": dict(engine.series)}
+        return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load, **metrics})
 
     return command
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import partial
 
 from emulator.stubs.load import Load, token_count
-from emulator.stubs.server import Answer, ErrorAnswer, Object, Route, serve
+from emulator.stubs.server import Answer, ErrorAnswer, Object, Route, metric, serve
 
 
-def tgi(port: int, slots: int, models: list[str]) -> None:
-    """https://huggingface.co/docs/text-generation-inference/reference/api_reference"""
+def tgi(port: int, slots: int, models: list[str], series: Mapping[str, str]) -> None:
+    """https://huggingface.co/docs/text-generation-inference/reference/api_reference
+
+    Its metrics have no labels: https://huggingface.co/docs/text-generation-inference/reference/metrics
+    """
     load = Load(slots)
 
     def generate(request: Object) -> Answer:
@@ -21,11 +24,21 @@ def tgi(port: int, slots: int, models: list[str]) -> None:
         return {"generated_text": load.text(count)}
 
     # TGI answers for any model name.
-    serve(port, {"GET /health": lambda _: "", "POST /generate": generate, **openai(load, models, strict=False)})
+    routes = {"POST /generate": generate, **openai(load, models, strict=False)}
+    serve(port, {"GET /health": lambda _: "", "GET /metrics": lambda _: metrics(load, series), **routes})
 
 
-def server(port: int, health_path: str, request_path: str, form: str, slots: int, models: list[str]) -> None:
-    """A server of any engine in the catalog, which describes its paths and the form of a request."""
+def server(
+    port: int,
+    health_path: str,
+    request_path: str,
+    form: str,
+    slots: int,
+    models: list[str],
+    metrics_path: str,
+    series: Mapping[str, str],
+) -> None:
+    """A server of any engine in the catalog, which describes its paths, its metrics and the form of a request."""
     load = Load(slots)
 
     def generate(request: Object) -> Answer:
@@ -34,7 +47,19 @@ def server(port: int, health_path: str, request_path: str, form: str, slots: int
         return {"response": load.text(token_count(request.get("max_tokens")))}
 
     routes = openai(load, models) if form == "completions" else {f"POST {request_path}": generate}
+    # The labels of vLLM: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
+    labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
+    routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels)
     serve(port, {f"GET {health_path}": lambda _: "", **routes})
+
+
+def metrics(load: Load, series: Mapping[str, str], labels: str = "") -> str:
+    """The series of an engine, by the names of the metrics in `catalog.engines`.
+
+    Each running request takes the same share of the KV cache.
+    """
+    values = {"queuedRequests": load.waiting, "runningRequests": load.running, "kvCacheUsage": load.share}
+    return "".join(metric(series[key], key, {labels: value}) for key, value in values.items() if key in series)
 
 
 def openai(load: Load, models: list[str], strict: bool = True) -> dict[str, Route]:

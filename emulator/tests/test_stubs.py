@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from catalog.engines import ENGINES
 from emulator import stubs
 from emulator.cluster import processes
 from emulator.paths import ROOT
@@ -81,14 +82,22 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
 
 
 LOAD = {"slots": 8, "models": ["m"]}
-VLLM = {"health_path": "/health", "request_path": "/v1/completions", "form": "completions", **LOAD}
+TGI = {**LOAD, "series": dict(ENGINES["tgi"].series)}
+VLLM = {
+    **LOAD,
+    "health_path": "/health",
+    "request_path": "/v1/completions",
+    "form": "completions",
+    "metrics_path": "/metrics",
+    "series": dict(ENGINES["vllm"].series),
+}
 PROMPTS: dict[str, Object] = {
     "/v1/completions": {"prompt": "Who?"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who?"}]},
 }
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", LOAD), ("server", VLLM)])
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_completions_have_openais_form_and_name_the_stub(
     started: Callable[..., int], kind: str, settings: dict[str, Any], chunked: bool
@@ -105,7 +114,7 @@ def test_completions_have_openais_form_and_name_the_stub(
     assert "stub" in answer["choices"][0]["text"]
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", LOAD), ("server", VLLM)])
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
 def test_chats_have_openais_form(started: Callable[..., int], kind: str, settings: dict[str, Any]) -> None:
     body = {"messages": [{"role": "user", "content": "Who?"}], "max_completion_tokens": 3}
     status, text = ask(started(kind, **settings), "POST", "/v1/chat/completions", body)
@@ -115,7 +124,7 @@ def test_chats_have_openais_form(started: Callable[..., int], kind: str, setting
     assert answer["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", LOAD), ("server", VLLM)])
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
 @pytest.mark.parametrize("path", PROMPTS)
 @pytest.mark.parametrize("with_usage", [False, True])
 def test_streams_send_one_event_per_token_at_the_time_of_tokens(
@@ -161,7 +170,7 @@ def streamed(port: int, path: str, body: object) -> tuple[list[str], list[float]
 
 
 def test_models_are_listed_and_only_vllm_refuses_others(started: Callable[..., int]) -> None:
-    vllm, tgi = started("server", **VLLM), started("tgi", **LOAD)
+    vllm, tgi = started("server", **VLLM), started("tgi", **TGI)
     for port in (vllm, tgi):
         assert [model["id"] for model in json.loads(ask(port, "GET", "/v1/models")[1])["data"]] == ["m"]
     other = {"model": "other", "prompt": "Who?"}
@@ -205,7 +214,7 @@ def test_one_connection_serves_several_requests(started: Callable[..., int]) -> 
 
 
 def test_unknown_requests_are_refused(started: Callable[..., int]) -> None:
-    port = started("tgi", **LOAD)
+    port = started("tgi", **TGI)
     assert ask(port, "GET", "/health")[0] == 200
     assert ask(port, "GET", "/nothing")[0] == 404
     assert ask(port, "POST", "/v1/completions", {})[0] == 422
@@ -220,6 +229,34 @@ def test_stubs_import_no_other_part_of_the_project() -> None:
     modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     own = {name for name in modules if (ROOT / name.partition(".")[0]).is_dir()}
     assert {name for name in own if not name.startswith("emulator.stubs")} == {"emulator"}
+
+
+WAITING = {
+    "server": ("vllm:num_requests_waiting", "vllm:num_requests_running", '{model_name="m",engine="0"}'),
+    "tgi": ("tgi_queue_size", "tgi_batch_current_size", "{}"),
+}
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("server", VLLM), ("tgi", TGI)])
+def test_burst_shows_in_the_metrics_of_the_engine_and_leaves_them(
+    started: Callable[..., int], kind: str, settings: dict[str, Any]
+) -> None:
+    port = started(kind, **settings)
+    waiting, running, labels = WAITING[kind]
+
+    def now() -> dict[str, float]:
+        return samples(ask(port, "GET", "/metrics")[1])
+
+    assert set(now().values()) == {0}
+    body = {"model": "m", "prompt": "x", "max_tokens": 60}
+    with ThreadPoolExecutor(20) as crowd:
+        answers = [crowd.submit(ask, port, "POST", "/v1/completions", body) for _ in range(20)]
+        eventually(lambda: now()[waiting + labels] == 12)
+        assert now()[running + labels] == 8, "no more run at once than the engine has slots"
+        if kind == "server":
+            assert now()["vllm:kv_cache_usage_perc" + labels] == 1
+        assert {answer.result()[0] for answer in answers} == {200}
+    assert set(now().values()) == {0}
 
 
 def test_a_burst_of_100_fills_the_slots_and_the_backlog_and_is_answered(

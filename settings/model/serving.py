@@ -10,6 +10,7 @@ from pydantic import Field
 from catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel
+from settings.model.compute_classes import ComputeClass
 from settings.model.pools import Pool
 from settings.model.server import EngineName, Server, is_flag, yaml_key
 from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
@@ -162,7 +163,6 @@ class JetStream(Server, SingleSliceWorkload):
     TPUs instead."""
 
     noun: ClassVar[str] = "a JetStream server"
-    has_scaling_metrics: ClassVar[bool] = True
     length_key: ClassVar[str] = "maxTargetLength"
 
     engine: Literal["jetstream"] = Field(description=legacy("jetstream"), json_schema_extra={"deprecated": True})
@@ -224,6 +224,9 @@ class JetStream(Server, SingleSliceWorkload):
     @property
     def sequences(self) -> int:
         return self.batch_size
+
+    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
+        return self.batch_size * self.slice_among(pools).devices
 
     @property
     def size_key(self) -> str:
