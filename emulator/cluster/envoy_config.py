@@ -153,7 +153,7 @@ def _secret(gateway: Object, listener: Object, objects: Objects) -> Object | Non
 
 def _connection_manager(gateway: Object, listener: Object, objects: Objects, access_log: Path) -> Object:
     hosts: dict[str, list[tuple[Object, Object]]] = {}
-    for route in attached(gateway, listener, objects.routes.values()):
+    for route in attached(gateway, listener, objects):
         rules = [
             (match, _route(match, rule, route, objects)) for rule in route["spec"]["rules"] for match in rule["matches"]
         ]
@@ -267,7 +267,7 @@ def _pools_of(gateway: Object, objects: Objects) -> list[Key]:
     found = {
         pool
         for listener in gateway["spec"]["listeners"]
-        for route in attached(gateway, listener, objects.routes.values())
+        for route in attached(gateway, listener, objects)
         for rule in route["spec"]["rules"]
         for ref in rule.get("backendRefs") or []
         if (pool := pool_of(ref, route)) in objects.pools

@@ -78,11 +78,13 @@ class Gateways:
         def view(path: str, **selectors: str) -> View:
             return View(api, path, self._changed.set, **selectors)
 
-        self._gateways = view(f"/apis/{GATEWAY_API}/gateways")
-        self._routes = view(f"/apis/{GATEWAY_API}/httproutes")
+        gateways = view(f"/apis/{GATEWAY_API}/gateways")
+        routes = view(f"/apis/{GATEWAY_API}/httproutes")
         self._pools = view(f"/apis/{POOL_API}/inferencepools")
-        self._policies = view(f"/apis/{POLICY_API}/gcpbackendpolicies")
-        self._certificates = view("/api/v1/secrets", fieldSelector="type=kubernetes.io/tls")
+        policies = view(f"/apis/{POLICY_API}/gcpbackendpolicies")
+        certificates = view("/api/v1/secrets", fieldSelector="type=kubernetes.io/tls")
+        # In the order of `Objects`.
+        self._views = (gateways, routes, self._pools, policies, certificates, view("/api/v1/namespaces"))
 
     async def run(self, proxy: int) -> None:
         """Reconciles at every change. `proxy` is the port of the pod proxy.
@@ -91,11 +93,10 @@ class Gateways:
         """
         while not self._folder.record.gateway_api:
             await asyncio.sleep(SETTING_SECONDS)
-        views = (self._gateways, self._routes, self._pools, self._policies, self._certificates)
         async with asyncio.TaskGroup() as group:
-            for view in views:
+            for view in self._views:
                 group.create_task(view.follow())
-            for view in views:
+            for view in self._views:
                 await view.synced.wait()
             while True:
                 self._changed.clear()
@@ -126,8 +127,7 @@ class Gateways:
 
     async def _reconcile(self, proxy: int) -> None:
         await self._create_classes()
-        views = (self._gateways, self._routes, self._pools, self._policies, self._certificates)
-        objects = Objects(*(dict(view.objects) for view in views))
+        objects = Objects(*(dict(view.objects) for view in self._views))
         gateways = ours(objects.gateways.values())
         wanted = {key_of(gateway) for gateway in gateways}
         for key in self._running.keys() - wanted:

@@ -71,7 +71,10 @@ def objects(
     certificates: Iterable[Object] = (),
 ) -> Objects:
     groups = ((), routes, pools, policies, certificates)
-    return Objects(*({key_of(item): item for item in group} for group in groups))
+    namespaces = {
+        ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
+    }
+    return Objects(*({key_of(item): item for item in group} for group in groups), namespaces)
 
 
 def envoy_routes(whole: Object, known: Objects, listener: str = "http") -> list[Object]:
@@ -193,9 +196,23 @@ def test_exact_paths_come_first_and_then_the_longest_prefix() -> None:
     ]
 
 
-@pytest.mark.parametrize(("origin", "attached"), [("Same", 0), ("All", 1), ("None", 0)])
-def test_a_route_of_another_namespace_needs_the_listeners_permission(origin: str, attached: int) -> None:
-    listener = HTTP | {"allowedRoutes": {"namespaces": {"from": origin}}}
+def selected(*namespaces: str) -> Object:
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    return {"from": "Selector", "selector": {"matchExpressions": [expression]}}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "attached"),
+    [
+        ({"from": "Same"}, 0),
+        ({"from": "All"}, 1),
+        ({"from": "None"}, 0),
+        (selected("llm"), 0),
+        (selected("llm", "other"), 1),
+    ],
+)
+def test_a_route_of_another_namespace_needs_the_listeners_permission(allowed: Object, attached: int) -> None:
+    listener = HTTP | {"allowedRoutes": {"namespaces": allowed}}
     elsewhere = route(ref("old"), namespace="other")
     whole, known = gateway(listener), objects([elsewhere])
     assert len(envoy_routes(whole, known)) == attached
