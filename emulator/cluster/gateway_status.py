@@ -23,9 +23,9 @@ def gateway_status(gateway: Object, objects: Objects, addresses: Mapping[str, st
     before = gateway.get("status") or {}
     listeners = []
     for listener in gateway["spec"]["listeners"]:
-        resolved = listener["protocol"] == "HTTP" or has_certificate(gateway, listener, objects)
+        resolved = has_certificate(gateway, listener, objects)
         programmed = listener["name"] in addresses
-        old = next((old for old in before.get("listeners", []) if old["name"] == listener["name"]), {})
+        old: Object = next((old for old in before.get("listeners", []) if old["name"] == listener["name"]), {})
         checked = [
             _condition("Accepted", True, "Accepted"),
             _condition("Programmed", programmed, "Programmed" if programmed else "Pending"),
