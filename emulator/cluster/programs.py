@@ -71,7 +71,8 @@ class Sandbox:
 class Container:
     """A container of a running pod.
 
-    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there.
+    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there. `secrets`
+    has the values of the variables that come from Secrets.
     """
 
     folder: Folder
@@ -79,6 +80,7 @@ class Container:
     spec: Object
     sandbox: Sandbox
     forward: Callable[[str], Awaitable[int]]
+    secrets: dict[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -128,7 +130,7 @@ class Container:
         for variable in self.spec.get("env", []):
             path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             result[variable["name"]] = fields.get(path, "") if path else str(variable.get("value", ""))
-        return result
+        return result | self.secrets
 
 
 Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
@@ -294,6 +296,7 @@ def _server(engine: Engine) -> Command:
         paths = {"health_path": engine.health_path, "request_path": engine.request_path, "form": engine.form}
         load = {"slots": int(container.argument("--max-num-seqs") or MAX_SEQUENCES), "models": _models(container)}
         metrics = {"metrics_path": engine.metrics_path, "series": dict(engine.series)}
+        paths["api_key_variable"] = engine.api_key_variable
         return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load, **metrics})
 
     return command
