@@ -8,7 +8,7 @@ import os
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, Settings, model_memory
+from settings import BadConfiguration, Problem, Settings, cold_start, model_memory
 
 
 def load() -> tuple[Settings, str, pulumi.Output[str] | None]:
@@ -28,6 +28,8 @@ def load() -> tuple[Settings, str, pulumi.Output[str] | None]:
         raise pulumi.RunError(str(bad)) from None
     for warning in model_memory.unchecked(stack):
         pulumi.log.warn(str(warning))
+    for estimate in cold_start.estimates(stack):
+        pulumi.log.info(str(estimate))
     return stack, project, token
 
 

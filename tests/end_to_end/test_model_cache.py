@@ -38,7 +38,7 @@ def serving(**cache: Any) -> list[dict[str, Any]]:
 
 def objects(emulator: Emulator) -> list[str]:
     """The objects in the bucket."""
-    return emulator.run("emulator/run", "bucket", "ls", BUCKET).split()
+    return emulator.run("bucket", "ls", BUCKET).split()
 
 
 def stored(emulator: Emulator, revision: str) -> dict[str, bytes]:
