@@ -23,7 +23,7 @@ def caching_options(mebibytes: int) -> str:
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-perf
     """
-    options = {
+    options: dict[str, dict[str, object]] = {
         "metadata-cache": {"ttl-secs": -1, "stat-cache-max-size-mb": -1, "type-cache-max-size-mb": -1},
         "file-system": {"kernel-list-cache-ttl-secs": -1},
         "file-cache": {

@@ -308,6 +308,7 @@ def waits_for(job: Json, pods: Sequence[Json], line: str) -> str | None:
     if waiting := next((state["waiting"] for state in states if "waiting" in state), None):
         return f"its container to start: {waiting.get('reason', '')} {waiting.get('message', '')}".strip()
     if not states:
-        scheduled = next((entry for entry in status.get("conditions") or [] if entry["type"] == "PodScheduled"), {})
-        return "a node" if scheduled.get("status") != "True" else "its container to start"
+        conditions = status.get("conditions") or []
+        placed = any(entry["type"] == "PodScheduled" and entry["status"] == "True" for entry in conditions)
+        return "its container to start" if placed else "a node"
     return f"the download: {line or 'it begins'}"

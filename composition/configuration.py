@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, Settings, model_memory, warnings
+from settings import BadConfiguration, Problem, Settings, cold_start, model_memory, warnings
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ def load() -> tuple[Settings, str, Secrets]:
         raise pulumi.RunError(str(bad)) from None
     for warning in [*map(str, model_memory.unchecked(stack)), *warnings.legacy_engines(stack)]:
         pulumi.log.warn(warning)
+    for estimate in cold_start.estimates(stack):
+        pulumi.log.info(str(estimate))
     return stack, project, secrets
 
 

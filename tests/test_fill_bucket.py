@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from docs.repository import ROOT
+from emulator.cluster import hub as stubbed
 from programs import fill_bucket, hugging_face
 from programs.fill_bucket import Filling
 from programs.hugging_face import FILLING, MARKER, FillError, Hub
@@ -412,3 +413,16 @@ def test_program_needs_only_the_standard_library() -> None:
         f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import programs.fill_bucket",
     ]
     subprocess.run(command, check=True)
+
+
+def test_stub_of_the_emulator_has_the_api_that_the_program_uses(folder: Path) -> None:
+    stub = stubbed.Hub()
+    model, revision = "google/gemma-2-2b-it", "main"
+    try:
+        with pytest.raises(FillError, match="refuses a request without a token"):
+            Filling(folder, model, revision, Hub(stub.url, model, "")).run()
+        Filling(folder, model, revision, Hub(stub.url, model, TOKEN)).run()
+    finally:
+        stub.stop()
+    assert is_complete(folder, stubbed.files(model))
+    assert marker(folder)["commit"] == stubbed.commit(model, revision)

@@ -15,6 +15,7 @@ import settings
 from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
 from components import model_download
 from components.model_download import JobClient, wait_for, waits_for
+from components.polling import Pauses
 from programs import fill_bucket, hugging_face
 from settings import Settings, model_memory, plan, tenancy
 from tests.recorder import PROJECT, TOKEN, Record, configuration, run_program, shared_record, strings
@@ -272,7 +273,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) 
     """What an update logs while it waits."""
     logged: list[str] = []
     monkeypatch.setattr(model_download, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(model_download, "PAUSES", model_download.Pauses(0.001))
+    monkeypatch.setattr(model_download, "PAUSES", Pauses(0.001))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
     download = plan.Download(BUCKET, DOWNLOAD.model, "main", None, seconds)
     resource: Any = SimpleNamespace()

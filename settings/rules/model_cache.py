@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES
@@ -84,7 +85,7 @@ def file_caches_hold_the_model(settings: Settings) -> Iterator[Problem]:
                 path, cause, f"Set it above the size of the model's files, or describe {server.at('modelShape')}"
             )
         elif cache.file_cache is not None and size is not None and parse_quantity(cache.file_cache) < size:
-            cause = f"the model has {readable('memory', size)}, and the cache holds {cache.file_cache}. "
+            cause = f"the model has {readable('memory', Fraction(size))}, and the cache holds {cache.file_cache}. "
             cause += "Files that do not fit are not downloaded in parallel"
             yield Problem(path, cause, "Make it larger, or remove it")
 
