@@ -74,11 +74,11 @@ def objects(
     namespaces = {
         ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
     }
-    gateways, *others = ({key_of(item): item for item in group} for group in groups)
-    return Objects(gateways, *others, namespaces=namespaces)
+    by_key: list[Any] = [{key_of(item): item for item in group} for group in groups]
+    return Objects(*by_key, namespaces=namespaces)
 
 
-def files(whole: Object, known: Objects, **changed: Path) -> dict[str, Object]:
+def files(whole: Object, known: Objects, **changed: Any) -> dict[str, Object]:
     ports = {listener["name"]: 20000 + listener["port"] for listener in whole["spec"]["listeners"]}
     place = Place(Path("/gateway"), ports, Path("/log/access.log"), 22000, Path("/pki"))
     return envoy_config.files(whole, known, PICKERS, replace(place, **changed))
