@@ -152,6 +152,11 @@ class Engine:
         return HTTP_PORT if self.metrics_port is None else METRICS_PORT
 
     @property
+    def streams(self) -> bool:
+        """Whether it can send an answer token by token, with the key `stream` of OpenAI's API."""
+        return self.form == "completions"
+
+    @property
     def image_name(self) -> str:
         """Name of the image, without tag and digest."""
         return self.image.partition("@")[0].rpartition(":")[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from settings.model import (
-    AnyServer,
     Autoscaler,
     BucketMount,
     FineTune,
@@ -14,10 +13,10 @@ from settings.model import (
     Run,
     Server,
     Settings,
-    SingleSliceWorkload,
     TpuBatch,
     TpuWorkload,
     TrainingRun,
+    VllmTpu,
     Workload,
 )
 
@@ -40,9 +39,9 @@ def tpu_runs(settings: Settings) -> list[Multislice | TpuBatch]:
     return [run for run in tpu_workloads(settings) if isinstance(run, Multislice | TpuBatch)]
 
 
-def tpu_servers(settings: Settings) -> list[AnyServer]:
+def tpu_servers(settings: Settings) -> list[JetStream | VllmTpu]:
     """Servers on TPUs, in the order of the configuration."""
-    return [server for server in settings.serving if isinstance(server, SingleSliceWorkload)]
+    return [server for server in settings.serving if isinstance(server, JetStream | VllmTpu)]
 
 
 def jetstreams(settings: Settings) -> list[JetStream]:
