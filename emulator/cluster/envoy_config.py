@@ -39,64 +39,86 @@ def _type(name: str) -> str:
     return f"type.googleapis.com/envoy.{name}"
 
 
-def bootstrap(folder: Path) -> Object:
-    """Envoy's static configuration: it watches two files in `folder`. It has no admin interface."""
-    watched = {
-        name: {"path_config_source": {"path": str(folder / f"{file}.json")}, "resource_api_version": "V3"}
-        for name, file in (("cds_config", "clusters"), ("lds_config", "listeners"))
-    }
-    return {"node": {"id": "gateway", "cluster": "emulator"}, "dynamic_resources": watched}
+@dataclass(frozen=True)
+class Place:
+    """Where an Envoy runs.
 
-
-def listeners(gateway: Object, objects: Objects, ports: Mapping[str, int], pki: Path, access_log: Path) -> Object:
-    """The content of `listeners.json`.
-
-    A listener whose certificate doesn't exist is left out.
-
-    Args:
-        gateway: The Gateway.
-        objects: The objects of the cluster.
-        ports: The local ports, by name of the Gateway's listener.
-        pki: Folder with the cluster's certificate, in place of those of Certificate Manager.
-        access_log: File to which Envoy writes a line per request.
-    """
-    resources = []
-    for listener in gateway["spec"]["listeners"]:
-        chain: Object = {"filters": [_connection_manager(gateway, listener, objects, access_log)]}
-        if listener["protocol"] == "HTTPS":
-            if not has_certificate(gateway, listener, objects):
-                continue
-            certificate = _pem(_secret(gateway, listener, objects), pki)
-            chain["transport_socket"] = _tls("DownstreamTlsContext", tls_certificates=[certificate])
-        resources.append(
-            {
-                "@type": _type("config.listener.v3.Listener"),
-                "name": listener["name"],
-                "address": _address(ports[listener["name"]]),
-                "filter_chains": [chain],
-            }
-        )
-    return {"resources": resources}
-
-
-def clusters(gateway: Object, objects: Objects, proxy: int, pickers: Mapping[Key, Sequence[Picker]]) -> Object:
-    """The content of `clusters.json`.
-
-    Args:
-        gateway: The Gateway.
-        objects: The objects of the cluster.
+    Attributes:
+        folder: Folder of its files.
+        ports: Its local ports, by name of the Gateway's listener.
+        access_log: File to which it writes a line per request.
         proxy: Port of the pod proxy.
-        pickers: The endpoint pickers that run, by InferencePool.
+        pki: Folder with the cluster's certificate, in place of those of Certificate Manager.
     """
+
+    folder: Path
+    ports: Mapping[str, int]
+    access_log: Path
+    proxy: int
+    pki: Path
+
+
+def files(
+    gateway: Object, objects: Objects, pickers: Mapping[Key, Sequence[Picker]], place: Place
+) -> dict[str, Object]:
+    """The content of Envoy's files, by name. A file refers only to those before it.
+
+    The routes of each listener have a file of their own. Envoy replaces them for open connections too.
+
+    Args:
+        gateway: The Gateway.
+        objects: The objects of the cluster.
+        pickers: The endpoint pickers that run, by InferencePool.
+        place: Where Envoy runs.
+    """
+    working = [listener for listener in gateway["spec"]["listeners"] if has_certificate(gateway, listener, objects)]
+    routes = {_routes_file(listener): {"resources": [_routes(gateway, listener, objects)]} for listener in working}
+    watched = {"cds_config": "clusters.json", "lds_config": "listeners.json"}
+    return {
+        "clusters.json": {"resources": clusters(objects, place.proxy, pickers)},
+        **routes,
+        "listeners.json": {"resources": [_listener(gateway, listener, objects, place) for listener in working]},
+        # Envoy's static configuration. It has no admin interface.
+        "bootstrap.json": {
+            "node": {"id": "gateway", "cluster": "emulator"},
+            "dynamic_resources": {name: _watched(place.folder / file) for name, file in watched.items()},
+        },
+    }
+
+
+def clusters(objects: Objects, proxy: int, pickers: Mapping[Key, Sequence[Picker]]) -> list[Object]:
+    """Envoy's clusters: for each InferencePool one of its pods and one of its endpoint picker."""
     resources = [_cluster(NOWHERE, [])]
-    for key in _pools_of(gateway, objects):
+    # Also those without a route: so a change of routes needs no change of clusters, and loses no request.
+    for key in sorted(objects.pools):
         http1 = {
             "explicit_http_config": {"http_protocol_options": {}},
             # The pod proxy closes each connection after one answer.
             "common_http_protocol_options": {"max_requests_per_connection": 1},
         }
         resources += [_cluster(_backend(key), [_endpoint(proxy)], http1), _picker_cluster(key, pickers.get(key, ()))]
-    return {"resources": resources}
+    return resources
+
+
+def _watched(file: Path) -> Object:
+    return {"path_config_source": {"path": str(file)}, "resource_api_version": "V3"}
+
+
+def _routes_file(listener: Object) -> str:
+    return f"routes_{listener['name']}.json"
+
+
+def _listener(gateway: Object, listener: Object, objects: Objects, place: Place) -> Object:
+    chain: Object = {"filters": [_connection_manager(listener, place)]}
+    if listener["protocol"] == "HTTPS":
+        certificate = _pem(_secret(gateway, listener, objects), place.pki)
+        chain["transport_socket"] = _tls("DownstreamTlsContext", tls_certificates=[certificate])
+    return {
+        "@type": _type("config.listener.v3.Listener"),
+        "name": listener["name"],
+        "address": _address(place.ports[listener["name"]]),
+        "filter_chains": [chain],
+    }
 
 
 def _picker_cluster(pool: Key, pickers: Sequence[Picker]) -> Object:
@@ -136,7 +158,9 @@ def _picker_cluster(pool: Key, pickers: Sequence[Picker]) -> Object:
 
 
 def has_certificate(gateway: Object, listener: Object, objects: Objects) -> bool:
-    """Whether the certificate of an HTTPS listener exists: a Secret, or one of Certificate Manager."""
+    """Whether the certificate of a listener exists, if it needs one: a Secret, or one of Certificate Manager."""
+    if listener["protocol"] == "HTTP":
+        return True
     return CERTIFICATES_OPTION in _options(listener) or _secret(gateway, listener, objects) is not None
 
 
@@ -151,9 +175,9 @@ def _secret(gateway: Object, listener: Object, objects: Objects) -> Object | Non
     return next((secret for name in own if (secret := objects.certificates.get((namespace, name)))), None)
 
 
-def _connection_manager(gateway: Object, listener: Object, objects: Objects, access_log: Path) -> Object:
+def _routes(gateway: Object, listener: Object, objects: Objects) -> Object:
     hosts: dict[str, list[tuple[Object, Object]]] = {}
-    for route in attached(gateway, listener, objects.routes.values()):
+    for route in attached(gateway, listener, objects):
         rules = [
             (match, _route(match, rule, route, objects)) for rule in route["spec"]["rules"] for match in rule["matches"]
         ]
@@ -162,11 +186,16 @@ def _connection_manager(gateway: Object, listener: Object, objects: Objects, acc
     virtual_hosts = [
         {
             "name": host,
-            "domains": [host] if host == "*" else [host, f"{host}:*"],
+            "domains": [host],
             "routes": [route for _, route in sorted(rules, key=lambda rule: precedence(rule[0]))],
         }
         for host, rules in sorted(hosts.items())
     ]
+    typed = {"@type": _type("config.route.v3.RouteConfiguration"), "name": listener["name"]}
+    return typed | {"virtual_hosts": virtual_hosts}
+
+
+def _connection_manager(listener: Object, place: Place) -> Object:
     # Routes enable it and name their picker.
     ext_proc = {
         "@type": _type("extensions.filters.http.ext_proc.v3.ExternalProcessor"),
@@ -190,12 +219,16 @@ def _connection_manager(gateway: Object, listener: Object, objects: Objects, acc
         "@type": _type("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": listener["name"],
         "use_remote_address": True,
-        "access_log": [{"name": "envoy.access_loggers.file", "typed_config": _access_log(access_log)}],
+        "access_log": [{"name": "envoy.access_loggers.file", "typed_config": _access_log(place.access_log)}],
         # A client must not pick its pod.
         "early_header_mutation_extensions": [
             {"name": "envoy.http.early_header_mutation.header_mutation", "typed_config": removed}
         ],
-        "route_config": {"name": listener["name"], "validate_clusters": False, "virtual_hosts": virtual_hosts},
+        "strip_any_host_port": True,
+        "rds": {
+            "route_config_name": listener["name"],
+            "config_source": _watched(place.folder / _routes_file(listener)),
+        },
         "http_filters": [
             {"name": EXT_PROC, "disabled": True, "typed_config": ext_proc},
             {"name": "envoy.filters.http.router", "typed_config": router},
@@ -261,18 +294,6 @@ def _weighted(weight: int, pool: Key | None, objects: Objects) -> Object:
         "typed_per_filter_config": {EXT_PROC: per_route},
         "request_headers_to_add": [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}],
     }
-
-
-def _pools_of(gateway: Object, objects: Objects) -> list[Key]:
-    found = {
-        pool
-        for listener in gateway["spec"]["listeners"]
-        for route in attached(gateway, listener, objects.routes.values())
-        for rule in route["spec"]["rules"]
-        for ref in rule.get("backendRefs") or []
-        if (pool := pool_of(ref, route)) in objects.pools
-    }
-    return sorted(pool for pool in found if pool)
 
 
 def _endpoint(port: int) -> Object:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emulator.cluster.fit import matches
+
 Object = dict[str, Any]
 Key = tuple[str, str]
 
@@ -27,7 +29,8 @@ BACKEND_TIMEOUT_SECONDS = 30
 class Objects:
     """The objects of a cluster that decide how Gateways route, each by (namespace, name).
 
-    `certificates` are the Secrets of type kubernetes.io/tls, `policies` the GCPBackendPolicies.
+    `certificates` are the Secrets of type kubernetes.io/tls, `policies` the GCPBackendPolicies. A key of `namespaces`
+    is ("", name).
     """
 
     gateways: Mapping[Key, Object]
@@ -35,6 +38,7 @@ class Objects:
     pools: Mapping[Key, Object]
     policies: Mapping[Key, Object]
     certificates: Mapping[Key, Object]
+    namespaces: Mapping[Key, Object]
 
 
 def key_of(item: Object) -> Key:
@@ -47,20 +51,20 @@ def ours(gateways: Iterable[Object]) -> list[Object]:
     return sorted((g for g in gateways if g["spec"]["gatewayClassName"] in CLASSES and not _deleted(g)), key=key_of)
 
 
-def attached(gateway: Object, listener: Object, routes: Iterable[Object]) -> list[Object]:
+def attached(gateway: Object, listener: Object, objects: Objects) -> list[Object]:
     """The HTTPRoutes of one listener of a Gateway, in a stable order."""
     result = [
         route
-        for route in routes
+        for route in objects.routes.values()
         if not _deleted(route)
-        and any(_refers(parent, route, gateway, listener) for parent in route["spec"]["parentRefs"])
+        and any(_refers(parent, route, gateway, listener, objects) for parent in route["spec"]["parentRefs"])
     ]
     return sorted(result, key=key_of)
 
 
-def refers_to(parent: Object, route: Object, gateway: Object) -> bool:
+def refers_to(parent: Object, route: Object, gateway: Object, objects: Objects) -> bool:
     """Whether a parent reference of a route names this Gateway and one of its listeners admits the route."""
-    return any(_refers(parent, route, gateway, listener) for listener in gateway["spec"]["listeners"])
+    return any(_refers(parent, route, gateway, listener, objects) for listener in gateway["spec"]["listeners"])
 
 
 def names(parent: Object, route: Object, gateway: Object) -> bool:
@@ -68,11 +72,20 @@ def names(parent: Object, route: Object, gateway: Object) -> bool:
     return (parent.get("namespace", route["metadata"]["namespace"]), parent["name"]) == key_of(gateway)
 
 
-def _refers(parent: Object, route: Object, gateway: Object, listener: Object) -> bool:
+def _refers(parent: Object, route: Object, gateway: Object, listener: Object, objects: Objects) -> bool:
     if not names(parent, route, gateway) or parent.get("sectionName", listener["name"]) != listener["name"]:
         return False
-    origin = ((listener.get("allowedRoutes") or {}).get("namespaces") or {}).get("from", "Same")
-    return origin == "All" or route["metadata"]["namespace"] == gateway["metadata"]["namespace"]
+    allowed = (listener.get("allowedRoutes") or {}).get("namespaces") or {}
+    namespace = route["metadata"]["namespace"]
+    match allowed.get("from", "Same"):
+        case "All":
+            return True
+        case "Same":
+            return bool(namespace == gateway["metadata"]["namespace"])
+        case "Selector":
+            labels = objects.namespaces.get(("", namespace), {}).get("metadata", {}).get("labels", {})
+            return matches(allowed["selector"], labels)
+    return False
 
 
 def pools_of(route: Object) -> list[Key]:

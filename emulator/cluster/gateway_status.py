@@ -23,9 +23,9 @@ def gateway_status(gateway: Object, objects: Objects, addresses: Mapping[str, st
     before = gateway.get("status") or {}
     listeners = []
     for listener in gateway["spec"]["listeners"]:
-        resolved = listener["protocol"] == "HTTP" or has_certificate(gateway, listener, objects)
+        resolved = has_certificate(gateway, listener, objects)
         programmed = listener["name"] in addresses
-        old = next((old for old in before.get("listeners", []) if old["name"] == listener["name"]), {})
+        old: Object = next((old for old in before.get("listeners", []) if old["name"] == listener["name"]), {})
         checked = [
             _condition("Accepted", True, "Accepted"),
             _condition("Programmed", programmed, "Programmed" if programmed else "Pending"),
@@ -34,7 +34,7 @@ def gateway_status(gateway: Object, objects: Objects, addresses: Mapping[str, st
         listeners.append(
             {
                 "name": listener["name"],
-                "attachedRoutes": len(attached(gateway, listener, objects.routes.values())),
+                "attachedRoutes": len(attached(gateway, listener, objects)),
                 "supportedKinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}],
                 "conditions": _conditions(checked, old.get("conditions", []), generation),
             }
@@ -59,7 +59,7 @@ def route_status(route: Object, gateways: Iterable[Object], objects: Objects) ->
         for parent in route["spec"]["parentRefs"]:
             if not names(parent, route, gateway):
                 continue
-            admitted = refers_to(parent, route, gateway)
+            admitted = refers_to(parent, route, gateway, objects)
             refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or []]
             if any(pool_of(ref, route) is None for ref in refs):
                 reason = "InvalidKind"
@@ -89,7 +89,7 @@ def pool_status(pool: Object, gateways: Iterable[Object], objects: Objects, serv
         routes = {
             key_of(route)
             for listener in gateway["spec"]["listeners"]
-            for route in attached(gateway, listener, objects.routes.values())
+            for route in attached(gateway, listener, objects)
             if key_of(pool) in pools_of(route)
         }
         if routes:

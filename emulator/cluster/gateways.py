@@ -17,7 +17,7 @@ import httpx
 
 from emulator.cluster import egress, envoy_config, processes
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
-from emulator.cluster.envoy_config import Picker
+from emulator.cluster.envoy_config import Picker, Place
 from emulator.cluster.fit import matches
 from emulator.cluster.folder import Folder
 from emulator.cluster.gateway_routes import (
@@ -78,11 +78,13 @@ class Gateways:
         def view(path: str, **selectors: str) -> View:
             return View(api, path, self._changed.set, **selectors)
 
-        self._gateways = view(f"/apis/{GATEWAY_API}/gateways")
-        self._routes = view(f"/apis/{GATEWAY_API}/httproutes")
+        gateways = view(f"/apis/{GATEWAY_API}/gateways")
+        routes = view(f"/apis/{GATEWAY_API}/httproutes")
         self._pools = view(f"/apis/{POOL_API}/inferencepools")
-        self._policies = view(f"/apis/{POLICY_API}/gcpbackendpolicies")
-        self._certificates = view("/api/v1/secrets", fieldSelector="type=kubernetes.io/tls")
+        policies = view(f"/apis/{POLICY_API}/gcpbackendpolicies")
+        certificates = view("/api/v1/secrets", fieldSelector="type=kubernetes.io/tls")
+        # In the order of `Objects`.
+        self._views = (gateways, routes, self._pools, policies, certificates, view("/api/v1/namespaces"))
 
     async def run(self, proxy: int) -> None:
         """Reconciles at every change. `proxy` is the port of the pod proxy.
@@ -91,11 +93,10 @@ class Gateways:
         """
         while not self._folder.record.gateway_api:
             await asyncio.sleep(SETTING_SECONDS)
-        views = (self._gateways, self._routes, self._pools, self._policies, self._certificates)
         async with asyncio.TaskGroup() as group:
-            for view in views:
+            for view in self._views:
                 group.create_task(view.follow())
-            for view in views:
+            for view in self._views:
                 await view.synced.wait()
             while True:
                 self._changed.clear()
@@ -126,8 +127,7 @@ class Gateways:
 
     async def _reconcile(self, proxy: int) -> None:
         await self._create_classes()
-        views = (self._gateways, self._routes, self._pools, self._policies, self._certificates)
-        objects = Objects(*(dict(view.objects) for view in views))
+        objects = Objects(*(dict(view.objects) for view in self._views))
         gateways = ours(objects.gateways.values())
         wanted = {key_of(gateway) for gateway in gateways}
         for key in self._running.keys() - wanted:
@@ -138,9 +138,8 @@ class Gateways:
             if envoy is None:
                 envoy = self._running[key_of(gateway)] = Envoy(self._folder, key_of(gateway))
             ports = envoy.ports([listener["name"] for listener in gateway["spec"]["listeners"]])
-            clusters = envoy_config.clusters(gateway, objects, proxy, pickers)
-            listeners = envoy_config.listeners(gateway, objects, ports, self._folder.pki, envoy.access_log)
-            envoy.configure(clusters, listeners)
+            place = Place(envoy.path, ports, envoy.access_log, proxy, self._folder.pki)
+            envoy.configure(envoy_config.files(gateway, objects, pickers, place))
             addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items() if await _listens(port)}
             await self._write(GATEWAY_API, "gateways", gateway, gateway_status(gateway, objects, addresses))
         for route in objects.routes.values():
@@ -205,15 +204,15 @@ class Envoy:
     def __init__(self, folder: Folder, gateway: Key) -> None:
         self._cluster = folder
         self._title = "_".join(("gateway", *gateway))
-        self._path = folder.path / "gateways" / "_".join(gateway)
-        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)  # it has private keys of certificates
+        self.path = folder.path / "gateways" / "_".join(gateway)
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)  # it has private keys of certificates
         self.access_log = folder.log / f"{self._title}_access.log"
         self._written: dict[str, Object] = {}
         self._task: asyncio.Task[None] | None = None
 
     def ports(self, listeners: list[str]) -> dict[str, int]:
         """The local port of each listener; the same at every call and after a restart of the daemon."""
-        file = self._path / "ports.json"
+        file = self.path / "ports.json"
         known: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
         missing = [name for name in listeners if name not in known]
         if missing:
@@ -221,14 +220,13 @@ class Envoy:
             write(file, known)
         return {name: known[name] for name in listeners}
 
-    def configure(self, clusters: Object, listeners: Object) -> None:
-        """Replaces the configuration if it changed: first the clusters, which listeners refer to."""
-        for name, content in (("clusters", clusters), ("listeners", listeners)):
+    def configure(self, files: Mapping[str, Object]) -> None:
+        """Replaces the files that changed, in their order."""
+        for name, content in files.items():
             if self._written.get(name) != content:
-                write(self._path / f"{name}.json", content)
+                write(self.path / name, content)
                 self._written[name] = content
         if self._task is None:
-            write(self._path / "bootstrap.json", envoy_config.bootstrap(self._path))
             self._task = asyncio.create_task(self._keep_running())
 
     def stop(self) -> None:
@@ -237,7 +235,7 @@ class Envoy:
             self._task.cancel()
 
     async def _keep_running(self) -> None:
-        configuration = str(self._path / "bootstrap.json")
+        configuration = str(self.path / "bootstrap.json")
         # One worker is enough. Without hot restarts, Envoys of one machine share nothing.
         options = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "warn"]
         options += ["--file-flush-interval-msec", str(FLUSH_MILLISECONDS)]
@@ -251,7 +249,7 @@ class Envoy:
                     stdout=sink,
                     stderr=sink,
                     env=processes.environment(self._cluster.path),
-                    cwd=self._path,
+                    cwd=self.path,
                     preexec_fn=processes.end_with_parent,
                 )
             try:

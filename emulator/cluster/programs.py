@@ -18,6 +18,7 @@ from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
+from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
 from emulator.stubs.node import CHIPS_FILE
 
@@ -69,7 +70,8 @@ class Sandbox:
 class Container:
     """A container of a running pod.
 
-    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there.
+    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there. `secrets`
+    has the values of the variables that come from Secrets.
     """
 
     folder: Folder
@@ -77,6 +79,7 @@ class Container:
     spec: Object
     sandbox: Sandbox
     forward: Callable[[str], Awaitable[int]]
+    secrets: dict[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -126,7 +129,7 @@ class Container:
         for variable in self.spec.get("env", []):
             path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             result[variable["name"]] = fields.get(path, "") if path else str(variable.get("value", ""))
-        return result
+        return result | self.secrets
 
 
 Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
@@ -263,24 +266,6 @@ async def _prometheus_adapter(container: Container) -> list[str]:
     return [processes.tool("prometheus-adapter"), *own, *container.without(*moved)]
 
 
-# ------------------------------------------------------------------------------------------------------------- gateways
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
-PICKER_PORTS = {"--grpc-port": 9002, "--grpc-health-port": 9003, "--metrics-port": 9090}
-# How often it reads the metrics of each pod. Its default of 50 ms would keep this machine busy.
-PICKER_REFRESH = "--refresh-metrics-interval"
-
-
-async def _endpoint_picker(container: Container) -> list[str]:
-    """It listens on all addresses of this machine; no flag changes that. It reaches pods through the pod proxy."""
-    ports = {flag: container.argument(flag) or default for flag, default in PICKER_PORTS.items()}
-    own = [f"{flag}={container.sandbox.port(int(port))}" for flag, port in ports.items()]  # the last value counts
-    if container.argument(PICKER_REFRESH) is None:
-        own.append(f"{PICKER_REFRESH}=200ms")
-    # In a pod it finds the API server by the ServiceAccount's folder.
-    variables = [f"KUBECONFIG={container.kubeconfig}", f"HTTP_PROXY=http://{container.folder.pod_proxy.read_text()}"]
-    return ["env", *variables, processes.tool("epp"), *container.arguments(), *own]
-
-
 # ---------------------------------------------------------------------------------------------------------------- stubs
 def _listening(container: Container, port: str | None, default: int) -> int:
     declared = next((port["containerPort"] for port in container.spec.get("ports", [])), default)
@@ -310,6 +295,7 @@ def _server(engine: Engine) -> Command:
         paths = {"health_path": engine.health_path, "request_path": engine.request_path, "form": engine.form}
         load = {"slots": int(container.argument("--max-num-seqs") or MAX_SEQUENCES), "models": _models(container)}
         metrics = {"metrics_path": engine.metrics_path, "series": dict(engine.series)}
+        paths["api_key_variable"] = engine.api_key_variable
         return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load, **metrics})
 
     return command
@@ -390,7 +376,7 @@ PROGRAMS = (
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
-    Program("registry.k8s.io/gateway-api-inference-extension/epp", _endpoint_picker, managed=True),
+    Program("registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, managed=True),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi),
     Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),

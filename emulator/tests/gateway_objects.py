@@ -10,6 +10,7 @@ from catalog.engines import ENGINES
 
 Object = dict[str, Any]
 NAMESPACE = "llm"
+KEY_SECRET = "gateway-api-key"
 PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
 RBAC = "rbac.authorization.k8s.io"
 # Scores as the official chart configures them, without the prefix cache: a test sends each prompt once.
@@ -52,9 +53,17 @@ def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.00
         "image": ENGINES["vllm"].image,
         "args": ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}"],
         "ports": [{"containerPort": 8000}],
-        "env": [{"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)}],
+        "env": [
+            {"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)},
+            {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}},
+        ],
     }
     return _deployment(name, replicas, {"containers": [container]})
+
+
+def api_key(value: str) -> Object:
+    """The Secret with the API key of the servers."""
+    return _object("v1", "Secret", KEY_SECRET, stringData={"key": value})
 
 
 def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:

@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from emulator.cluster import processes
-from emulator.cluster.envoy_config import Picker, bootstrap, clusters, listeners
+from emulator.cluster import envoy_config, processes
+from emulator.cluster.envoy_config import Picker, Place
 from emulator.cluster.gateway_routes import Objects, key_of
 from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
 
@@ -24,9 +25,8 @@ Object = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "envoy_canary.json"
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "Same"}}}
 HTTPS = HTTP | {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "cert"}]}}
-PORTS = {"http": 20080, "https": 20443}
+PICKERS = {("llm", "old"): [Picker(21001, 21002, "readiness"), Picker(21003, 21004, "readiness")]}
 EVERY_PATH = [{"path": {"type": "PathPrefix", "value": "/"}}]
-PKI, LOG = Path("/pki"), Path("/log/access.log")
 
 
 def gateway(*of_listeners: Object, namespace: str = "llm") -> Object:
@@ -71,14 +71,23 @@ def objects(
     certificates: Iterable[Object] = (),
 ) -> Objects:
     groups = ((), routes, pools, policies, certificates)
-    return Objects(*({key_of(item): item for item in group} for group in groups))
+    namespaces = {
+        ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
+    }
+    gateways, *others = ({key_of(item): item for item in group} for group in groups)
+    return Objects(gateways, *others, namespaces=namespaces)
 
 
-def envoy_routes(whole: Object, known: Objects, listener: str = "http") -> list[Object]:
-    """The routes of the first virtual host of a listener."""
-    found = next(r for r in listeners(whole, known, PORTS, PKI, LOG)["resources"] if r["name"] == listener)
-    manager = found["filter_chains"][0]["filters"][0]["typed_config"]
-    hosts: list[Object] = manager["route_config"]["virtual_hosts"]
+def files(whole: Object, known: Objects, **changed: Path) -> dict[str, Object]:
+    ports = {listener["name"]: 20000 + listener["port"] for listener in whole["spec"]["listeners"]}
+    place = Place(Path("/gateway"), ports, Path("/log/access.log"), 22000, Path("/pki"))
+    return envoy_config.files(whole, known, PICKERS, replace(place, **changed))
+
+
+def envoy_routes(whole: Object, known: Objects) -> list[Object]:
+    """The routes of the first virtual host of the HTTP listener."""
+    (found,) = files(whole, known)["routes_http.json"]["resources"]
+    hosts: list[Object] = found["virtual_hosts"]
     return hosts[0]["routes"] if hosts else []
 
 
@@ -88,50 +97,52 @@ def shares(found: Object) -> dict[str, int]:
 
 # ------------------------------------------------------------------------------------------------------------ whole
 CANARY = objects([route(ref("old", 90), ref("new", 10))], policies=[policy("old", 600), policy("new", 600)])
-PICKERS = {("llm", "old"): [Picker(21001, 21002, "readiness"), Picker(21003, 21004, "readiness")]}
 
 
 def test_a_canary_becomes_the_recorded_configuration() -> None:
     """Renew the file with `python -m emulator.tests.test_envoy_config`."""
-    assert recorded() == json.loads(GOLDEN.read_text())
-
-
-def recorded() -> Object:
-    return {
-        "bootstrap": bootstrap(Path("/gateway")),
-        "clusters": clusters(gateway(), CANARY, 22000, PICKERS),
-        "listeners": listeners(gateway(), CANARY, PORTS, PKI, LOG),
-    }
+    assert files(gateway(), CANARY) == json.loads(GOLDEN.read_text())
 
 
 def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
-    """Envoy checks files that it watches only while it runs, so here they are part of its static configuration."""
+    """Envoy reads the files that it watches only while it runs, so here they are part of its static configuration."""
     write_certificate(tmp_path)
-    files = {"tls.crt": "admin.crt", "tls.key": "admin.key"}
-    secret = {name: base64.b64encode((tmp_path / file).read_bytes()).decode() for name, file in files.items()}
+    keys = {"tls.crt": "admin.crt", "tls.key": "admin.key"}
+    secret = {name: base64.b64encode((tmp_path / file).read_bytes()).decode() for name, file in keys.items()}
     cert = {"metadata": {"name": "cert", "namespace": "llm"}, "data": secret}
-    managed = HTTPS | {"name": "managed", "tls": {"options": {"networking.gke.io/cert-manager-certs": "c"}}}
+    managed = HTTPS | {
+        "name": "managed",
+        "port": 444,
+        "tls": {"options": {"networking.gke.io/cert-manager-certs": "c"}},
+    }
     whole = gateway(HTTP, HTTPS, managed)
     known = objects(
         [
-            route(ref("old", 90), ref("new", 10), ref("missing"), hostnames=["llm.example.com"]),
+            route(ref("old", 90), ref("new", 10), ref("missing"), hostnames=["llm.example.com", "*.example.com"]),
             route(ref("old", 0), name="none"),
         ],
         [pool("old", "FailOpen"), pool("new")],
         [policy("old", 600)],
         [cert],
     )
-    resources = {
-        "clusters": clusters(whole, known, 22000, PICKERS)["resources"],
-        "listeners": listeners(whole, known, PORTS | {"managed": 20444}, tmp_path, tmp_path / "log")["resources"],
-    }
-    static = {name: [{k: v for k, v in r.items() if k != "@type"} for r in each] for name, each in resources.items()}
+    written = files(whole, known, pki=tmp_path, access_log=tmp_path / "log")
+    static: Object = {"clusters": written["clusters.json"]["resources"], "listeners": []}
+    for listener in written["listeners.json"]["resources"]:
+        manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+        (routes,) = written[f"routes_{manager.pop('rds')['route_config_name']}.json"]["resources"]
+        manager["route_config"] = untyped(routes) | {"validate_clusters": False}
+        static["listeners"].append(untyped(listener))
+    static["clusters"] = [untyped(cluster) for cluster in static["clusters"]]
     file = tmp_path / "envoy.json"
     file.write_text(json.dumps({"static_resources": static}))
     options = ["--mode", "validate", "--config-path", str(file), "--log-level", "error"]
     checked = subprocess.run([processes.tool("envoy"), *options], capture_output=True, text=True, timeout=120)
     assert checked.returncode == 0, checked.stderr
     assert [listener["name"] for listener in static["listeners"]] == ["http", "https", "managed"]
+
+
+def untyped(resource: Object) -> Object:
+    return {key: value for key, value in resource.items() if key != "@type"}
 
 
 def write_certificate(folder: Path) -> None:
@@ -171,8 +182,7 @@ def test_a_route_without_any_weight_answers_500() -> None:
 def test_the_share_of_a_missing_pool_goes_nowhere() -> None:
     (found,) = envoy_routes(gateway(), objects([route(ref("old", 1), ref("gone", 1))]))
     assert shares(found) == {"pool/llm/old": 1, "no-such-pool": 1}
-    names = {cluster["name"] for cluster in clusters(gateway(), CANARY, 1, {})["resources"]}
-    assert "no-such-pool" not in names
+    assert "no-such-pool" not in {cluster["name"] for cluster in files(gateway(), CANARY)["clusters.json"]["resources"]}
 
 
 @pytest.mark.parametrize(("policies", "timeout"), [([], "30s"), ([policy("old", 600)], "600s")])
@@ -193,9 +203,23 @@ def test_exact_paths_come_first_and_then_the_longest_prefix() -> None:
     ]
 
 
-@pytest.mark.parametrize(("origin", "attached"), [("Same", 0), ("All", 1), ("None", 0)])
-def test_a_route_of_another_namespace_needs_the_listeners_permission(origin: str, attached: int) -> None:
-    listener = HTTP | {"allowedRoutes": {"namespaces": {"from": origin}}}
+def selected(*namespaces: str) -> Object:
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    return {"from": "Selector", "selector": {"matchExpressions": [expression]}}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "attached"),
+    [
+        ({"from": "Same"}, 0),
+        ({"from": "All"}, 1),
+        ({"from": "None"}, 0),
+        (selected("llm"), 0),
+        (selected("llm", "other"), 1),
+    ],
+)
+def test_a_route_of_another_namespace_needs_the_listeners_permission(allowed: Object, attached: int) -> None:
+    listener = HTTP | {"allowedRoutes": {"namespaces": allowed}}
     elsewhere = route(ref("old"), namespace="other")
     whole, known = gateway(listener), objects([elsewhere])
     assert len(envoy_routes(whole, known)) == attached
@@ -209,7 +233,7 @@ def test_a_route_of_another_namespace_needs_the_listeners_permission(origin: str
 
 def test_a_listener_waits_for_its_certificate() -> None:
     whole, known = gateway(HTTP, HTTPS), objects([])
-    assert [r["name"] for r in listeners(whole, known, PORTS, PKI, LOG)["resources"]] == ["http"]
+    assert [found["name"] for found in files(whole, known)["listeners.json"]["resources"]] == ["http"]
     (_, https) = gateway_status(whole, known, {"http": "127.0.0.1:20080"})["listeners"]
     assert conditions(https) == {
         "Accepted": ("True", "Accepted"),
@@ -265,4 +289,4 @@ def test_a_pool_says_whether_its_picker_exists(services: list[tuple[str, str]], 
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps(recorded(), indent=1, sort_keys=True) + "\n")
+    GOLDEN.write_text(json.dumps(files(gateway(), CANARY), indent=1, sort_keys=True) + "\n")

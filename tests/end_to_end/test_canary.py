@@ -6,6 +6,7 @@ The endpoint pickers and Envoy are real; the servers are stubs.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -75,7 +76,9 @@ def weights(emulator: Emulator) -> dict[str, int]:
 def client(emulator: Emulator) -> httpx.Client:
     """A client of the gateway, at the address in the stack's outputs."""
     (gateway,) = emulator.outputs()["gateways"]
-    return httpx.Client(base_url=gateway["url"], timeout=30, trust_env=False)
+    # emulator/run sets the key.
+    key = {"Authorization": f"Bearer {os.environ['GATEWAY_API_KEY']}"}
+    return httpx.Client(base_url=gateway["url"], headers=key, timeout=30, trust_env=False)
 
 
 def ask(gateway: httpx.Client) -> int:
@@ -121,6 +124,8 @@ def test_gateway_serves_the_api_alone(deployed: Emulator) -> None:
     with client(deployed) as gateway:
         assert ask(gateway) == 200
         assert gateway.get("/metrics").status_code == 404
+        del gateway.headers["Authorization"]
+        assert ask(gateway) == 401
     settled(deployed)
 
 
