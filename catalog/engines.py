@@ -347,9 +347,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
-                # https://gateway-api-inference-extension.sigs.k8s.io/implementations/model-servers/
+                # As vLLM on GPUs, whose API server and metrics it has.
                 endpoint_picker=True,
-                # https://docs.vllm.ai/en/stable/configuration/env_vars.html
                 api_key_variable="VLLM_API_KEY",
                 # https://docs.vllm.ai/en/stable/cli/serve.html
                 names={"port": "--port", "max_model_len": "--max-model-len"},

@@ -55,8 +55,9 @@ def create_server(
             chips=plan.accelerators(server, stack)[1],
             devices=server.shards(stack.pools),
             node_selector=node_selector,
-            kubeconfig=cluster.kubeconfig,
+            kubeconfig=kubeconfig,
             autoscaled=autoscaled,
+            api_key=plan.requires_api_key(server, stack),
         )
     return component_of(server)(
         name,
