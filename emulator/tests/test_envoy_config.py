@@ -6,7 +6,6 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from emulator.cluster import envoy_config, processes
 from emulator.cluster.envoy_config import Picker, Place
-from emulator.cluster.gateway_routes import Objects, key_of
+from emulator.cluster.gateway_routes import Key, Objects, key_of
 from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
 
 Object = dict[str, Any]
@@ -70,18 +69,19 @@ def objects(
     policies: Iterable[Object] = (),
     certificates: Iterable[Object] = (),
 ) -> Objects:
-    groups = ((), routes, pools, policies, certificates)
     namespaces = {
         ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
     }
-    gateways, *others = ({key_of(item): item for item in group} for group in groups)
-    return Objects(gateways, *others, namespaces=namespaces)
+
+    def by_key(items: Iterable[Object]) -> dict[Key, Object]:
+        return {key_of(item): item for item in items}
+
+    return Objects({}, by_key(routes), by_key(pools), by_key(policies), by_key(certificates), namespaces)
 
 
-def files(whole: Object, known: Objects, **changed: Path) -> dict[str, Object]:
+def files(whole: Object, known: Objects, log: Path = Path("/log"), pki: Path = Path("/pki")) -> dict[str, Object]:
     ports = {listener["name"]: 20000 + listener["port"] for listener in whole["spec"]["listeners"]}
-    place = Place(Path("/gateway"), ports, Path("/log/access.log"), 22000, Path("/pki"))
-    return envoy_config.files(whole, known, PICKERS, replace(place, **changed))
+    return envoy_config.files(whole, known, PICKERS, Place(Path("/gateway"), ports, log / "access.log", 22000, pki))
 
 
 def envoy_routes(whole: Object, known: Objects) -> list[Object]:
@@ -125,7 +125,7 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
         [policy("old", 600)],
         [cert],
     )
-    written = files(whole, known, pki=tmp_path, access_log=tmp_path / "log")
+    written = files(whole, known, tmp_path, tmp_path)
     static: Object = {"clusters": written["clusters.json"]["resources"], "listeners": []}
     for listener in written["listeners.json"]["resources"]:
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
