@@ -36,6 +36,7 @@ from components.tpu_batch import TpuBatchJob
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool
 from components.training_job import TrainingJob
 from components.vllm import VllmServer
+from components.vllm_tpu import VllmTpuServer
 
 __all__ = [
     "ClusterNetwork",
@@ -66,6 +67,7 @@ __all__ = [
     "TpuNodePool",
     "TrainingJob",
     "VllmServer",
+    "VllmTpuServer",
     "WorkloadNamespace",
 ]
 

@@ -1,12 +1,13 @@
 """The InferencePool of a model server, and its endpoint picker."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.gateways import PICKER_HEALTH_PORT, PICKER_METRICS_PORT, PICKER_PORT
+from catalog.gateways import HEALTH_CHECK_RANGES, PICKER_HEALTH_PORT, PICKER_METRICS_PORT, PICKER_PORT
 from catalog.versions import (
     ENDPOINT_PICKER_CONFIG_API,
     ENDPOINT_PICKER_IMAGE,
@@ -66,6 +67,7 @@ class InferencePool(Component):
         health_path: str = "/health",
         response_seconds: int = 600,
         drain_seconds: int = 120,
+        proxy_range: str | None = None,
     ) -> None:
         """Create the pool and its endpoint picker.
 
@@ -77,6 +79,8 @@ class InferencePool(Component):
             health_path: Path that answers 200 once a pod answers requests.
             response_seconds: Maximum time of a response, in seconds.
             drain_seconds: Time in which a terminating pod may finish its responses, in seconds.
+            proxy_range: IPv4 range of the load balancer's proxies. Set it in a namespace whose NetworkPolicies keep
+                them out: it creates policies that let them in, and the picker out to the API server.
         """
         super().__init__(name, opts)
         picker = picker_name(pool)
@@ -155,8 +159,38 @@ class InferencePool(Component):
                 parent=self, depends_on=[inference_pool, config, *access], hooks=kueue_hook(f"endpoint picker {name}")
             ),
         )
+        if proxy_range is not None:
+            self._let_in(namespace, pool, app, port, [proxy_range, *HEALTH_CHECK_RANGES])
         self.pool = deployment.id.apply(lambda _: pool)
         self.register_outputs({"pool": self.pool})
+
+    def _let_in(self, namespace: str, pool: str, app: str, port: int, ranges: Sequence[str]) -> None:
+        """Let the load balancer reach the pods and the picker, and the picker the API server."""
+        sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
+        picker = picker_name(pool)
+        for label, ports in ((app, [port]), (picker, [PICKER_PORT, PICKER_HEALTH_PORT])):
+            name = f"{picker}-ingress" if label == picker else f"{pool}-gateway-ingress"
+            k8s.networking.v1.NetworkPolicy(
+                f"{namespace}/{name}",
+                metadata={"name": name, "namespace": namespace},
+                spec={
+                    "pod_selector": {"match_labels": {"app": label}},
+                    "policy_types": ["Ingress"],
+                    "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": number} for number in ports]}],
+                },
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        k8s.networking.v1.NetworkPolicy(
+            f"{namespace}/{picker}-egress",
+            metadata={"name": f"{picker}-egress", "namespace": namespace},
+            spec={
+                "pod_selector": {"match_labels": {"app": picker}},
+                "policy_types": ["Egress"],
+                # The control plane has an address outside the cluster that only GKE knows.
+                "egress": [{"to": [{"ip_block": {"cidr": "0.0.0.0/0"}}], "ports": [{"protocol": "TCP", "port": 443}]}],
+            },
+            opts=pulumi.ResourceOptions(parent=self),
+        )
 
     def _permissions(self, namespace: str, picker: str, inside: pulumi.ResourceOptions) -> list[pulumi.Resource]:
         """The picker's service account, and what it may do in its namespace."""
@@ -212,7 +246,10 @@ def health_check(port: int, path: str) -> dict[str, Any]:
     return {
         "checkIntervalSec": HEALTH_CHECK_SECONDS,
         "timeoutSec": HEALTH_CHECK_SECONDS,
-        "config": {"type": "HTTP", "httpHealthCheck": {"requestPath": path, "port": port}},
+        "config": {
+            "type": "HTTP",
+            "httpHealthCheck": {"requestPath": path, "portSpecification": "USE_FIXED_PORT", "port": port},
+        },
     }
 
 

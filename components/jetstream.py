@@ -23,6 +23,8 @@ from settings.model import JetStream
 class JetStreamServer(ModelServer[JetStream]):
     """A Deployment of JetStream and its Service, with one single-host TPU slice per replica. See `ModelServer`.
 
+    Legacy: JetStream is archived since 2026-02-01. Use `VllmTpuServer` instead.
+
     A pod has two containers: the model server, which speaks gRPC, and an HTTP server in front of it. `model` is
     MaxText's name of a model, such as `gemma-7b`. The pod reads the checkpoint as its service account, which needs a
     grant on the bucket.

@@ -47,6 +47,9 @@ class ModelServer(Component, Generic[S_co]):
     Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
     Deployment omits its replicas, and the autoscaler owns them.
 
+    A change of the engine updates the Deployment and the Service in place, because the components of all engines are
+    aliases of each other. So the servers of a program need different names.
+
     Refused: RunError if no replica is ready in time.
 
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/deployment/,
@@ -81,7 +84,7 @@ class ModelServer(Component, Generic[S_co]):
             autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
             api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
         """
-        super().__init__(name, opts)
+        super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
         server = self.server = args
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
@@ -177,6 +180,15 @@ def api_key_variable(server: Server) -> Any:
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
 
 
+def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
+    """The types of the other engines. The type of a component is part of the identity of its Deployment.
+
+    https://www.pulumi.com/docs/iac/concepts/resources/options/aliases/
+    """
+    others = [component for component in ModelServer.__subclasses__() if component is not type(server)]
+    return [pulumi.Alias(type_=f"gke-ai:index:{component.__name__}") for component in others]
+
+
 def component_of(server: Server) -> type[ModelServer[Server]]:
     """The component of a server's engine: the one whose section is of the server's type."""
     return next(component for component in ModelServer.__subclasses__() if section_of(component) is type(server))
@@ -191,10 +203,17 @@ def gpu_container(
     server: GpuServer, variables: dict[str, str], *token_variables: str
 ) -> "k8s.core.v1.ContainerArgsDict":
     """The container of a server on GPUs, with the token and shared memory for its shards."""
+    return container_of(server, server.gpus, variables, *token_variables)
+
+
+def container_of(
+    server: Server, accelerators: int, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
+    """The only container of a server, with its accelerators, the token and shared memory."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
-        "resources": resources(server, server.gpus),
+        "resources": resources(server, accelerators, server.accelerator_resource),
         "env": environment(server, variables, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server)],
     }

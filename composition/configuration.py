@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, Settings, model_memory
+from settings import BadConfiguration, Problem, Settings, model_memory, warnings
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def load() -> tuple[Settings, str, Secrets]:
         )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
-    for warning in model_memory.unchecked(stack):
-        pulumi.log.warn(str(warning))
+    for warning in [*map(str, model_memory.unchecked(stack)), *warnings.legacy_engines(stack)]:
+        pulumi.log.warn(warning)
     return stack, project, secrets
 
 

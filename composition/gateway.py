@@ -6,7 +6,7 @@ import pulumi
 
 from catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
 from catalog.engines import ENGINES
-from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool, WorkloadNamespace
+from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool
 from components.server import ModelServer
 from composition.cluster import Apis, in_cluster
 from composition.prerequisites import Prerequisites
@@ -25,11 +25,8 @@ def create_gateway(
     if section is None or gateway_namespace is None:
         return None
     components = {server.name: component for server, component in zip(stack.serving, servers, strict=True)}
-    namespaces, tenants = prerequisites.namespaces, prerequisites.tenants
-    pools = {
-        server.name: create_pool(server, cluster, namespaces, tenants.get(server.namespace))
-        for server in plan.gateway_servers(stack)
-    }
+    namespaces = prerequisites.namespaces
+    pools = {server.name: create_pool(server, stack, cluster, prerequisites) for server in plan.gateway_servers(stack)}
     route_namespaces = {route.name: plan.route_namespace(route, stack) or "" for route in section.routes}
     enabled = apis.enabled(NETWORK_SERVICES, CERTIFICATE_MANAGER)
     gateway = InferenceGateway(
@@ -55,19 +52,18 @@ def create_gateway(
 
 
 def create_pool(
-    server: model.Server,
-    cluster: GkeCluster,
-    namespaces: dict[str, WorkloadNamespace],
-    tenant: pulumi.Resource | None,
+    server: model.Server, stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites
 ) -> InferencePool:
     """The InferencePool of a server. It waits for the namespace, not for the server: it has no pods until then."""
+    tenant = prerequisites.tenants.get(server.namespace)
     return InferencePool(
         f"{server.namespace}/{server.name}",
-        in_cluster(cluster, namespaces[server.namespace], *([tenant] if tenant else [])),
+        in_cluster(cluster, prerequisites.namespaces[server.namespace], *([tenant] if tenant else [])),
         namespace=server.namespace,
         pool=server.name,
         app=server.app or server.name,
         port=server.port,
         health_path=ENGINES[server.engine].health_path,
         drain_seconds=server.termination_grace_period_seconds,
+        proxy_range=plan.proxy_range(stack) if tenant else None,
     )

@@ -11,6 +11,7 @@ from components import (
     MetricsAdapter,
     ServerAutoscaling,
     SystemMonitoring,
+    VllmTpuServer,
     WorkloadNamespace,
 )
 from components.server import ModelServer, component_of
@@ -45,6 +46,18 @@ def create_server(
             node_selector=node_selector,
             kubeconfig=kubeconfig,
             autoscaled=autoscaled,
+        )
+    if isinstance(server, model.VllmTpu):
+        return VllmTpuServer(
+            name,
+            server,
+            opts,
+            chips=plan.accelerators(server, stack)[1],
+            devices=server.shards(stack.pools),
+            node_selector=node_selector,
+            kubeconfig=kubeconfig,
+            autoscaled=autoscaled,
+            api_key=plan.requires_api_key(server, stack),
         )
     return component_of(server)(
         name,

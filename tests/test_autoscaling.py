@@ -17,7 +17,7 @@ from components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from components.metrics_adapter import explain
 from settings import model
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
-from tests.test_bad_autoscaling import existing, good, scaler, server, tgi, vllm
+from tests.test_bad_autoscaling import existing, good, scaler, server, tgi, tpu, vllm
 from tests.test_bad_configuration import problems_of
 
 ADAPTER: dict[str, Any] = {
@@ -248,6 +248,9 @@ SERIES = {
     ("vllm", "queuedRequests"): "vllm:num_requests_waiting",
     ("vllm", "runningRequests"): "vllm:num_requests_running",
     ("vllm", "kvCacheUsage"): "vllm:kv_cache_usage_perc",
+    ("vllm-tpu", "queuedRequests"): "vllm:num_requests_waiting",
+    ("vllm-tpu", "runningRequests"): "vllm:num_requests_running",
+    ("vllm-tpu", "kvCacheUsage"): "vllm:kv_cache_usage_perc",
     ("tgi", "queuedRequests"): "tgi_queue_size",
     ("tgi", "runningRequests"): "tgi_batch_current_size",
 }
@@ -296,7 +299,7 @@ def test_each_metric_of_an_engine_is_that_of_its_podmonitoring_through_prometheu
 
 
 def test_one_queue_means_one_rule_although_engines_share_its_series(build: Build) -> None:
-    built = build(MetricsAdapter, ADAPTER, adapter="prometheus", engines=["vllm", "vllm"])
+    built = build(MetricsAdapter, ADAPTER, adapter="prometheus", engines=["vllm", "vllm-tpu"])
     rules = yaml.safe_load(built.one("ConfigMap").inputs["data"]["config.yaml"])["externalRules"]
     assert len(rules) == 3
 
@@ -417,7 +420,7 @@ def test_existing_deployment_is_scaled_and_not_created(monkeypatch: pytest.Monke
     assert built.one("PodMonitoring", "jetstream-podmonitoring").inputs["spec"]["endpoints"][0]["port"] == "metrics"
 
 
-@pytest.mark.parametrize("base", [vllm, tgi])
+@pytest.mark.parametrize("base", [vllm, tgi, tpu])
 def test_autoscaled_server_names_the_port_that_is_scraped(
     base: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

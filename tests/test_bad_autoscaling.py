@@ -80,6 +80,15 @@ def tgi() -> Configuration:
     return values
 
 
+def tpu() -> Configuration:
+    """vLLM on two slices of eight chips, scaled by its queue through Prometheus."""
+    values = good()
+    values["serving"] = [{"name": "gemma", "engine": "vllm-tpu", "model": "google/gemma-2-2b", "pool": "v5e"}]
+    metrics = [{"metric": "queuedRequests", "target": 5}]
+    values["autoscaling"] = [scaler("gemma", adapter="prometheus", metrics=metrics)]
+    return values
+
+
 def two() -> Configuration:
     """Two servers in namespaces of their own, each scaled."""
     values = good()
@@ -128,6 +137,22 @@ MISTAKES = [
         "gemma runs tgi, which has no metric kvCacheUsage",
         "Use one of: queuedRequests, runningRequests",
         tgi,
+    ),
+    Mistake(
+        "TPU memory where the engine reserves it at its start",
+        metrics(("tpuMemory", 0.8)),
+        "gke-ai:autoscaling[0].metrics[0].metric",
+        "gemma runs vllm-tpu, which has no metric tpuMemory",
+        "Use one of: queuedRequests, runningRequests, kvCacheUsage",
+        tpu,
+    ),
+    Mistake(
+        "more replicas of vLLM than slices",
+        put(f"{SCALER}.maxReplicas", 3),
+        "gke-ai:autoscaling[0].maxReplicas",
+        "pool v5e has 2 nodes at its maximum, and each replica needs a whole node. 1 of 3 replicas would stay pending",
+        "Write 2",
+        tpu,
     ),
     Mistake(
         "an engine that is not there",
@@ -410,7 +435,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("base", [good, existing, two, vllm, tgi])
+@pytest.mark.parametrize("base", [good, existing, two, vllm, tgi, tpu])
 def test_valid_autoscaling_is_accepted(base: Any) -> None:
     assert problems_of(base()) == []
 

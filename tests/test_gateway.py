@@ -168,6 +168,7 @@ def test_load_balancer_knows_how_long_pods_answer() -> None:
     (check,) = (each for each in record.all("HealthCheckPolicy") if each.object_name == "gemma")
     assert plain(check.inputs["spec"]["default"]["config"]["httpHealthCheck"]) == {
         "requestPath": "/health",
+        "portSpecification": "USE_FIXED_PORT",
         "port": 8000,
     }
 
@@ -212,6 +213,35 @@ def test_outputs_have_the_address_and_the_weights() -> None:
             }
         ],
     }
+
+
+def test_load_balancer_and_picker_get_past_the_policies_of_a_tenant() -> None:
+    config = example(tenants=[{"name": "llm"}])
+    config["gke-ai:queues"] = {
+        "flavors": [{"name": "l4", "pools": ["l4"]}],
+        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "l4", "quota": "derive"}]}],
+        "localQueues": [{"name": "lq", "namespace": "llm", "clusterQueue": "gpus"}],
+    }
+    for server in config["gke-ai:serving"]:
+        server["queue"] = "lq"
+    record = shared_record(config)
+    policies = {policy.object_name: policy.inputs["spec"] for policy in record.all("NetworkPolicy")}
+    for name, app, ports in (
+        ("gemma-gateway-ingress", "gemma", [8000]),
+        ("gemma-epp-ingress", "gemma-epp", [9002, 9003]),
+    ):
+        (rule,) = plain(policies[name]["ingress"])
+        assert policies[name]["podSelector"] == {"matchLabels": {"app": app}}
+        sources = [source["ipBlock"]["cidr"] for source in rule["from"]]
+        assert sources == ["10.9.0.0/23", "130.211.0.0/22", "35.191.0.0/16"]
+        assert [port["port"] for port in rule["ports"]] == ports
+    assert policies["gemma-epp-egress"]["podSelector"] == {"matchLabels": {"app": "gemma-epp"}}
+    (policy,) = record.all("ValidatingAdmissionPolicy")
+    assert '"gemma-epp"' in str(policy.inputs["spec"]["validations"])
+
+
+def test_namespace_without_a_tenant_needs_no_policy() -> None:
+    assert not shared_record(example()).all("NetworkPolicy")
 
 
 # --- canary and rollback ----------------------------------------------------------------------------------------------

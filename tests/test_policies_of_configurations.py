@@ -51,6 +51,8 @@ LEFT_OPEN: dict[str, set[str]] = {
     "examples/multislice-training.yaml": {"no-privileged-pods", "resources-are-set", *OPEN_CLUSTER},
     "examples/multislice-training-autopilot.yaml": {"resources-are-set", *OPEN_CLUSTER},
     "examples/training-job.yaml": OPEN_CLUSTER,
+    # A gateway inside the network, without a certificate.
+    "examples/inference-gateway.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
 }
 
 

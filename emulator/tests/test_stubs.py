@@ -91,7 +91,7 @@ VLLM = {
     "metrics_path": "/metrics",
     "series": dict(ENGINES["vllm"].series),
 }
-PROMPTS = {
+PROMPTS: dict[str, Object] = {
     "/v1/completions": {"prompt": "Who?"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who?"}]},
 }

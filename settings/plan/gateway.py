@@ -47,6 +47,11 @@ def awaits_replica(server: Server, settings: Settings) -> bool:
     return not weights or any(weights)
 
 
+def proxy_range(settings: Settings) -> str | None:
+    """IPv4 range of the load balancer's proxies, if the stack creates it."""
+    return settings.cluster.vpc.proxy_cidr if settings.cluster.vpc else None
+
+
 def requires_api_key(server: Server, settings: Settings) -> bool:
     """Whether the server requires an API key from its clients."""
     return settings.gateway is not None and settings.gateway.api_key and server in gateway_servers(settings)

@@ -1,4 +1,4 @@
-"""vLLM and TGI in one stack, each scaled by its own metrics through Prometheus, prometheus-adapter and the HPA.
+"""vLLM on GPUs and TPUs and TGI, each scaled by its own queue through Prometheus, prometheus-adapter and the HPA.
 
 The controllers are real; the servers are stubs that queue requests as their engines do.
 """
@@ -27,21 +27,30 @@ SCALE_IN_SECONDS = 30
 MAX_REPLICAS = 3
 # Requests at once. With two slots per replica, more than five wait per replica until there are three replicas.
 CROWD = 24
-SERVERS = {"gemma": "vllm_num_requests_waiting", "gemma-tgi": "tgi_queue_size"}
+# Both vLLM servers have the same series. Each autoscaler reads those of its own server.
+SERVERS = {
+    "gemma": "vllm_num_requests_waiting",
+    "gemma-tpu": "vllm_num_requests_waiting",
+    "gemma-tgi": "tgi_queue_size",
+}
 
 
 def sections() -> dict[str, Any]:
-    """The example's server, and the same model on TGI in the same namespace, each with two slots and a short window."""
+    """The example's server, and the same model on a TPU and on TGI in the same namespace. Each runs two requests."""
     config = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
     (vllm,) = config["gke-ai:serving"]
     (scaler,) = config["gke-ai:autoscaling"]
     (pool,) = config["gke-ai:gpuPools"]
-    tgi = {key: value for key, value in vllm.items() if key != "arguments"}
+    vllm["arguments"] = ["--max-num-seqs=2"]
+    tgi, tpu = ({key: value for key, value in vllm.items() if key not in left} for left in (["arguments"], ["gpus"]))
+    tpu |= {"name": "gemma-tpu", "engine": "vllm-tpu", "pool": "v5e"}
+    v5e = {"name": "v5e", "version": "v5e", "topology": "2x4", "zones": pool["zones"], "nodesPerZone": MAX_REPLICAS}
     tgi |= {"name": "gemma-tgi", "engine": "tgi", "env": {"MAX_BATCH_SIZE": "2"}}
     short = {"maxReplicas": MAX_REPLICAS, "scrapeIntervalSeconds": 5, "scaleInWindowSeconds": SCALE_IN_SECONDS}
     return {
         "gpuPools": [{**pool, "autoscaling": {"minNodes": 2, "maxNodes": 2 * MAX_REPLICAS}}],
-        "serving": [{**vllm, "arguments": ["--max-num-seqs=2"]}, tgi],
+        "tpuPools": [v5e],
+        "serving": [vllm, tpu, tgi],
         "autoscaling": [{**scaler, **short, "name": name, "server": name} for name in SERVERS],
     }
 
@@ -100,7 +109,10 @@ def proxy(emulator: Emulator) -> Iterator[str]:
 
 @contextmanager
 def crowd(emulator: Emulator, server: str) -> Iterator[None]:
-    """That many users of a server, each of whom asks again after each answer. At the end nobody waits."""
+    """That many users of a server, each of whom asks again after each answer. At the end nobody waits.
+
+    A user also asks again after 503: the emulator's nodes report a pod as ready before its stub listens.
+    """
     enough = threading.Event()
     body = json.dumps({"model": "google/gemma-2-9b-it", "prompt": "Who?", "max_tokens": 40})
 
@@ -112,7 +124,7 @@ def crowd(emulator: Emulator, server: str) -> Iterator[None]:
             response = connection.getresponse()
             answer = response.read().decode()
             connection.close()
-            assert response.status == 200, answer
+            assert response.status in (200, 503), answer
 
     with proxy(emulator) as address, ThreadPoolExecutor(CROWD) as threads:
         users = [threads.submit(ask, address) for _ in range(CROWD)]
@@ -132,10 +144,10 @@ def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator)
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_queue_brings_replicas_to_its_server_alone_and_its_end_takes_them_back(deployed: Emulator, name: str) -> None:
-    (other,) = SERVERS.keys() - {name}
     with crowd(deployed, name):
         eventually(lambda: ready(deployed, name) == MAX_REPLICAS, f"{name} has {MAX_REPLICAS} replicas", 240)
-        assert replicas(deployed, other) == 1, "nobody waits for the other server"
+        others = [replicas(deployed, other) for other in SERVERS if other != name]
+        assert others == [1, 1], "nobody waits for the other servers"
         if name == "gemma":
             settled(deployed)
             assert replicas(deployed, name) == MAX_REPLICAS, "neither the second up nor the refresh set them back"
