@@ -6,19 +6,16 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from emulator.cluster import envoy_config, processes
 from emulator.cluster.envoy_config import Picker, Place
 from emulator.cluster.gateway_routes import Key, Objects, key_of
 from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
+from emulator.tests.gateway_objects import certificate
 
 Object = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "envoy_canary.json"
@@ -106,10 +103,9 @@ def test_a_canary_becomes_the_recorded_configuration() -> None:
 
 def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
     """Envoy reads the files that it watches only while it runs, so here they are part of its static configuration."""
-    write_certificate(tmp_path)
-    keys = {"tls.crt": "admin.crt", "tls.key": "admin.key"}
-    secret = {name: base64.b64encode((tmp_path / file).read_bytes()).decode() for name, file in keys.items()}
-    cert = {"metadata": {"name": "cert", "namespace": "llm"}, "data": secret}
+    cert = certificate("cert")
+    for key, name in {"tls.crt": "admin.crt", "tls.key": "admin.key"}.items():
+        (tmp_path / name).write_bytes(base64.b64decode(cert["data"][key]))
     managed = HTTPS | {
         "name": "managed",
         "port": 444,
@@ -143,18 +139,6 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
 
 def untyped(resource: Object) -> Object:
     return {key: value for key, value in resource.items() if key != "@type"}
-
-
-def write_certificate(folder: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "llm.example.com")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1)
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    (folder / "admin.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(pem))
-    (folder / "admin.key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
 
 
 # ------------------------------------------------------------------------------------------------------------ routes
