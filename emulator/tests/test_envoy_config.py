@@ -9,13 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from emulator.cluster import envoy_config, processes
 from emulator.cluster.envoy_config import Picker, Place
 from emulator.cluster.gateway_routes import Key, Objects, key_of
 from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
+from emulator.cluster.records import write
 from emulator.tests.gateway_objects import certificate
+from emulator.tests.harness import eventually
 
 Object = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "envoy_canary.json"
@@ -76,9 +79,15 @@ def objects(
     return Objects({}, by_key(routes), by_key(pools), by_key(policies), by_key(certificates), namespaces)
 
 
-def files(whole: Object, known: Objects, log: Path = Path("/log"), pki: Path = Path("/pki")) -> dict[str, Object]:
+def files(
+    whole: Object,
+    known: Objects,
+    log: Path = Path("/log"),
+    pki: Path = Path("/pki"),
+    folder: Path = Path("/gateway"),
+) -> dict[str, Object]:
     ports = {listener["name"]: 20000 + listener["port"] for listener in whole["spec"]["listeners"]}
-    return envoy_config.files(whole, known, PICKERS, Place(Path("/gateway"), ports, log / "access.log", 22000, pki))
+    return envoy_config.files(whole, known, PICKERS, Place(folder, ports, log / "access.log", 22000, pki))
 
 
 def envoy_routes(whole: Object, known: Objects) -> list[Object]:
@@ -135,6 +144,37 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
     checked = subprocess.run([processes.tool("envoy"), *options], capture_output=True, text=True, timeout=120)
     assert checked.returncode == 0, checked.stderr
     assert [listener["name"] for listener in static["listeners"]] == ["http", "https", "managed"]
+
+
+def test_envoy_changes_routes_for_open_connections(tmp_path: Path) -> None:
+    """A listener that is replaced would serve its open connections by the old routes for ten minutes."""
+    listener = HTTP | {"port": processes.free_ports(1)[0] - 20000}  # `files` adds 20000
+    whole = gateway(listener)
+
+    def configure(known: Objects) -> None:
+        for name, content in files(whole, known, tmp_path, folder=tmp_path).items():
+            write(tmp_path / name, content)
+
+    configure(objects([route(ref("old", 0))]))
+    options = ["--config-path", str(tmp_path / "bootstrap.json"), "--disable-hot-restart", "--concurrency", "1"]
+    with (
+        subprocess.Popen([processes.tool("envoy"), *options, "--log-level", "error"]) as envoy,
+        httpx.Client(base_url=f"http://127.0.0.1:{20000 + listener['port']}", trust_env=False, timeout=30) as client,
+    ):
+        try:
+            eventually(lambda: answers(client), "Envoy listens")
+            assert answers(client) == 500  # no pool has a weight
+            configure(objects([]))
+            eventually(lambda: answers(client) == 404, "there is no route")
+        finally:
+            envoy.kill()
+
+
+def answers(client: httpx.Client) -> int:
+    try:
+        return client.get("/").status_code
+    except httpx.ConnectError:
+        return 0
 
 
 def untyped(resource: Object) -> Object:
