@@ -277,6 +277,7 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
         ("onDemand", "tpu-v5-lite-podslice", 0, 16),
         ("onDemand", "tpu-v5-lite-podslice", 0, 24),
     ],
+    "model-cache": [("onDemand", "nvidia-l4", 1, 1)],
     "training-job": [("onDemand", "nvidia-l4", 6, 6)],
     "flex-start-tpu": [("flexStart", "tpu-v6e-slice", 0, 16), ("flexStart", "tpu-v6e-slice", 0, 4)],
     "flex-start-tpu-autopilot": [("flexStart", "tpu-v6e-slice", 0, 4), ("flexStart", "tpu-v6e-slice", 0, 16)],
