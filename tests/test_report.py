@@ -483,6 +483,13 @@ def test_interruptions_of_a_change_are_in_plain_words(change: Change, words: lis
         assert word in text
 
 
+def test_download_that_ends_leaves_what_it_stored() -> None:
+    inputs = {"metadata": {"name": "gemma-1a2b3c", "namespace": "model-cache"}}
+    download = replace(RUN, urn="urn:download", inputs=inputs, retained=False)
+    (text,) = messages(changed(DELETE, download))
+    assert text.endswith("ends. What it has stored in its bucket stays there.")
+
+
 def test_new_run_beside_the_old_one_is_reported() -> None:
     (text,) = messages(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
     assert text == "Run llm/tune-1 changed. llm/tune-2 is a new run beside it, and the old run continues to its end."
