@@ -65,8 +65,14 @@ class Output:
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, 0
         with self._explained():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            for last in (False, True):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                    break
+                except FileNotFoundError:  # a process that has finished deleted the empty folder
+                    if last:
+                        raise
 
     def write(self, data: bytes) -> None:
         """Writes all of the data."""
@@ -271,6 +277,8 @@ class Filling:
             self._remove_partials(name)
         with contextlib.suppress(FileNotFoundError):
             (self.directory / FILLING / SOURCE).unlink()
+        with contextlib.suppress(OSError):  # another process still writes there
+            (self.directory / FILLING).rmdir()
         print(f"{self.model} is complete at commit {commit}", flush=True)
 
 

@@ -169,6 +169,10 @@ class Case(NamedTuple):
     finds: list[str]
 
 
+IN_SECRET = {"secretKeyRef": {"name": "hf-secret", "key": "token"}}
+OFFLINE = {"name": "HF_HUB_OFFLINE", "value": "1"}
+
+
 def flex_class(**priority: Any) -> Resource:
     flex = {"enabled": True, **priority.pop("flex", {})}
     return k8s("ComputeClass", "cheap", None, spec={"priorities": [{"spot": True}, {"flexStart": flex, **priority}]})
@@ -398,6 +402,14 @@ CASES = [
         "a reference",
         [with_env(name="HF_TOKEN", valueFrom={"secretKeyRef": {"name": "a"}})],
         [],
+    ),
+    Case("offline-servers-have-no-token", "online", [with_env(name="HF_TOKEN", valueFrom=IN_SECRET)], []),
+    Case("offline-servers-have-no-token", "offline", [with_env(name="HF_HUB_OFFLINE", value="1")], []),
+    Case(
+        "offline-servers-have-no-token",
+        "both",
+        [deployment(container(env=[OFFLINE, {"name": "HF_TOKEN", "valueFrom": IN_SECRET}]))],
+        ["container main is offline and has HF_TOKEN"],
     ),
     Case("no-plain-text-secrets", "no secret", [with_env(name="MAX_TOTAL_TOKENS", value="2048")], []),
     Case("no-plain-text-secrets", "a path", [with_env(name="GOOGLE_APPLICATION_CREDENTIALS", value="/var/run/a")], []),

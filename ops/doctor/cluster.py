@@ -75,7 +75,9 @@ class ClusterChecks(Visit):
             command = enable_workload_identity(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Workload Identity", text, command)
         driver = existing.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
-        runs = ", ".join(run.name for run, _ in plan.bucket_mounts(self.settings))
+        mounting = [run.name for run, _ in plan.bucket_mounts(self.settings)]
+        mounting += [download.name for download in plan.downloads(self.settings)]
+        runs = ", ".join(mounting)
         if runs and not driver.get("enabled"):
             text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
             text += "volume forever"
