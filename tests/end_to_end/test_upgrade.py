@@ -70,7 +70,7 @@ def test_upgrade_replaces_nothing_and_has_only_the_expected_changes(
 
 
 def test_server_without_an_engine_gets_the_new_default_in_place(emulator: Emulator) -> None:
-    """The server ran TGI. Its Deployment and Service keep their identity, although the type of their component changes."""
+    """The server ran TGI. Its Deployment and Service keep their identity, although their component has another type."""
     emulator.run("python", "-m", "tests.recorded.given", "0.2.0", "dev", emulator.stack, "--unprepared")
     recorded = [resource["type"] for resource in emulator.exported()["resources"]]
     assert "gke-ai:index:TgiServer" in recorded
