@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from catalog.gpus import GPU_TYPES
 from catalog.model_memory import MARGIN
 from catalog.nodes import NVIDIA_GPU
+from catalog.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
 from catalog.tpus import GOOGLE_TPU
 
 # Ports of JetStream's images; only the last can be configured.
@@ -78,25 +78,6 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class RequestLimits:
-    """How many requests a replica of the pinned image takes, and what sets that.
-
-    Attributes:
-        running: Maximum number of requests that run at once. Default: no limit but the memory.
-        running_on: The same on GPU types that differ.
-        running_setting: Flag (without dashes) or environment variable that sets it.
-        accepted: Maximum number of requests that run or wait; the server refuses others. Default: no limit.
-        accepted_setting: Flag (without dashes) or environment variable that sets it.
-    """
-
-    running: int | None = None
-    running_on: Mapping[str, int] = field(default_factory=dict)
-    running_setting: str = ""
-    accepted: int | None = None
-    accepted_setting: str = ""
-
-
-@dataclass(frozen=True)
 class Engine:
     """An engine that serves models: everything about it that is data.
 
@@ -127,6 +108,7 @@ class Engine:
         readers: Ways in which it reads a model from a bucket: `catalog.model_cache.READERS`.
         no_reader: Why it has none.
         served_name: Flag with the name by which clients know a model from a folder. Default: it answers to any name.
+        metrics_off: Flag (without dashes) that turns its metrics off.
     """
 
     name: str
@@ -151,7 +133,8 @@ class Engine:
     memory: MemoryUse | None = None
     charts: tuple[tuple[str, str, str], ...] = ()
     series: Mapping[str, str] = field(default_factory=dict)
-    limits: RequestLimits = RequestLimits()
+    limits: RequestLimits = NO_LIMITS
+    metrics_off: str = ""
 
     @property
     def metrics_port_name(self) -> str:
@@ -185,6 +168,8 @@ class Engine:
         return text
 
 
+# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/async_llm.py
+VLLM_METRICS_OFF = "disable-log-stats"
 # On GPUs and TPUs. Since 0.9, `kv_cache_usage_perc` replaces `gpu_cache_usage_perc`, a fraction too despite its name.
 # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
 VLLM_SERIES: Mapping[str, str] = MappingProxyType(
@@ -271,10 +256,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
                 series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
-                # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L645
-                limits=RequestLimits(
-                    running_setting="MAX_BATCH_SIZE", accepted=128, accepted_setting="MAX_CONCURRENT_REQUESTS"
-                ),
+                limits=TGI_LIMITS,
             ),
             Engine(
                 name="vllm",
@@ -320,17 +302,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 charts=_vllm_charts("vLLM"),
                 series=VLLM_SERIES,
-                # With 70 GiB or more, except A100. Other versions have other defaults.
-                # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/engine/arg_utils.py
-                limits=RequestLimits(
-                    running=256,
-                    running_on={
-                        gpu.name: 1024
-                        for gpu in GPU_TYPES.values()
-                        if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)
-                    },
-                    running_setting="max-num-seqs",
-                ),
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_LIMITS,
             ),
             Engine(
                 name="vllm-tpu",
@@ -355,7 +328,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
                 # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
                 # https://github.com/vllm-project/tpu-inference/blob/v0.27.0/tpu_inference/worker/tpu_worker.py
-                # Its default is vLLM's: https://github.com/vllm-project/vllm/blob/main/vllm/config/cache.py
+                # Its default is that of vLLM: https://github.com/vllm-project/vllm/blob/v0.30.0/vllm/config/cache.py
                 memory=MemoryUse(
                     utilization=0.92,
                     margin=0,
@@ -365,8 +338,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 charts=_vllm_charts("vLLM on TPUs"),
                 series=VLLM_SERIES,
-                # Its default on TPUs is not stated.
-                limits=RequestLimits(running_setting="max-num-seqs"),
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_TPU_LIMITS,
             ),
             Engine(
                 name="jetstream",
