@@ -304,7 +304,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
                 # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
                 # https://github.com/vllm-project/tpu-inference/blob/v0.27.0/tpu_inference/worker/tpu_worker.py
-                # Its default is vLLM's: https://github.com/vllm-project/vllm/blob/main/vllm/config/cache.py
+                # Its default is that of vLLM: https://github.com/vllm-project/vllm/blob/v0.30.0/vllm/config/cache.py
                 memory=MemoryUse(
                     utilization=0.92,
                     margin=0,

@@ -81,7 +81,7 @@ def send_burst(
         "POST",
         f"{path}{server.engine.request_path}",
         header_params={"Content-Type": "application/json", "Accept": f"application/json, {EVENT_STREAM}"},
-        body=server.engine.body(server.model, PROMPT, MAX_TOKENS) | streaming(server.engine),
+        body={**server.engine.body(server.model, PROMPT, MAX_TOKENS), **streaming(server.engine)},
         auth_settings=["BearerToken"],
     )
     count = server.engine.burst
