@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 
 # Seconds between two looks at what no watch reports: local processes, and listeners that Envoy opens.
 LOOK_SECONDS = 0.5
-SETTING_SECONDS = 1
+# Seconds between two looks at whether the cluster has the Gateway API.
+SETTING_SECONDS = 2
 MAX_BACKOFF_SECONDS = 10.0
 # How long Envoy keeps lines of its access log before it writes them.
 FLUSH_MILLISECONDS = 500
@@ -108,7 +109,7 @@ class Gateways:
                     # As in the provisioner: an unexpected error must not end the other tasks of the daemon.
                     log.exception("gateways failed, trying again")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
+                    await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS if self._running else None)
 
     def endpoints(self, pool: str) -> list[str]:
         """The addresses of the ready pods of an InferencePool (`NAMESPACE/NAME`)."""

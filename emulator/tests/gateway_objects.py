@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from catalog.engines import ENGINES
 
@@ -127,3 +133,21 @@ def route(**weights: int) -> Object:
     refs = [reference | {"name": name, "weight": weight} for name, weight in weights.items()]
     spec = {"parentRefs": [{"name": "inference-gateway"}], "rules": [{"backendRefs": refs}]}
     return _object("gateway.networking.k8s.io/v1", "HTTPRoute", "chat", spec=spec)
+
+
+def certificate(name: str) -> Object:
+    """A Secret with a self-signed certificate for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now, serial = datetime.now(UTC), x509.random_serial_number()
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), serial, now, now + timedelta(1))
+    addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    authority = x509.BasicConstraints(ca=True, path_length=None)
+    signed = builder.add_extension(addresses, critical=False).add_extension(authority, critical=True)
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    files = {
+        "tls.crt": signed.sign(key, hashes.SHA256()).public_bytes(pem),
+        "tls.key": key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain),
+    }
+    data = {file: base64.b64encode(content).decode() for file, content in files.items()}
+    return _object("v1", "Secret", name, type="kubernetes.io/tls", data=data)

@@ -6,20 +6,19 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from emulator.cluster import envoy_config, processes
 from emulator.cluster.envoy_config import Picker, Place
-from emulator.cluster.gateway_routes import Objects, key_of
+from emulator.cluster.gateway_routes import Key, Objects, key_of
 from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
+from emulator.cluster.records import write
+from emulator.tests.gateway_objects import certificate
+from emulator.tests.harness import eventually
 
 Object = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "envoy_canary.json"
@@ -70,18 +69,25 @@ def objects(
     policies: Iterable[Object] = (),
     certificates: Iterable[Object] = (),
 ) -> Objects:
-    groups = ((), routes, pools, policies, certificates)
     namespaces = {
         ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
     }
-    gateways, *others = ({key_of(item): item for item in group} for group in groups)
-    return Objects(gateways, *others, namespaces=namespaces)
+
+    def by_key(items: Iterable[Object]) -> dict[Key, Object]:
+        return {key_of(item): item for item in items}
+
+    return Objects({}, by_key(routes), by_key(pools), by_key(policies), by_key(certificates), namespaces)
 
 
-def files(whole: Object, known: Objects, **changed: Path) -> dict[str, Object]:
+def files(
+    whole: Object,
+    known: Objects,
+    log: Path = Path("/log"),
+    pki: Path = Path("/pki"),
+    folder: Path = Path("/gateway"),
+) -> dict[str, Object]:
     ports = {listener["name"]: 20000 + listener["port"] for listener in whole["spec"]["listeners"]}
-    place = Place(Path("/gateway"), ports, Path("/log/access.log"), 22000, Path("/pki"))
-    return envoy_config.files(whole, known, PICKERS, replace(place, **changed))
+    return envoy_config.files(whole, known, PICKERS, Place(folder, ports, log / "access.log", 22000, pki))
 
 
 def envoy_routes(whole: Object, known: Objects) -> list[Object]:
@@ -106,10 +112,9 @@ def test_a_canary_becomes_the_recorded_configuration() -> None:
 
 def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
     """Envoy reads the files that it watches only while it runs, so here they are part of its static configuration."""
-    write_certificate(tmp_path)
-    keys = {"tls.crt": "admin.crt", "tls.key": "admin.key"}
-    secret = {name: base64.b64encode((tmp_path / file).read_bytes()).decode() for name, file in keys.items()}
-    cert = {"metadata": {"name": "cert", "namespace": "llm"}, "data": secret}
+    cert = certificate("cert")
+    for key, name in {"tls.crt": "admin.crt", "tls.key": "admin.key"}.items():
+        (tmp_path / name).write_bytes(base64.b64decode(cert["data"][key]))
     managed = HTTPS | {
         "name": "managed",
         "port": 444,
@@ -125,7 +130,7 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
         [policy("old", 600)],
         [cert],
     )
-    written = files(whole, known, pki=tmp_path, access_log=tmp_path / "log")
+    written = files(whole, known, tmp_path, tmp_path)
     static: Object = {"clusters": written["clusters.json"]["resources"], "listeners": []}
     for listener in written["listeners.json"]["resources"]:
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
@@ -141,20 +146,39 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
     assert [listener["name"] for listener in static["listeners"]] == ["http", "https", "managed"]
 
 
+def test_envoy_changes_routes_for_open_connections(tmp_path: Path) -> None:
+    """A listener that is replaced would serve its open connections by the old routes for ten minutes."""
+    listener = HTTP | {"port": processes.free_ports(1)[0] - 20000}  # `files` adds 20000
+    whole = gateway(listener)
+
+    def configure(known: Objects) -> None:
+        for name, content in files(whole, known, tmp_path, folder=tmp_path).items():
+            write(tmp_path / name, content)
+
+    configure(objects([route(ref("old", 0))]))
+    options = ["--config-path", str(tmp_path / "bootstrap.json"), "--disable-hot-restart", "--concurrency", "1"]
+    with (
+        subprocess.Popen([processes.tool("envoy"), *options, "--log-level", "error"]) as envoy,
+        httpx.Client(base_url=f"http://127.0.0.1:{20000 + listener['port']}", trust_env=False, timeout=30) as client,
+    ):
+        try:
+            eventually(lambda: answers(client), "Envoy listens")
+            assert answers(client) == 500  # no pool has a weight
+            configure(objects([]))
+            eventually(lambda: answers(client) == 404, "there is no route")
+        finally:
+            envoy.kill()
+
+
+def answers(client: httpx.Client) -> int:
+    try:
+        return client.get("/").status_code
+    except httpx.ConnectError:
+        return 0
+
+
 def untyped(resource: Object) -> Object:
     return {key: value for key, value in resource.items() if key != "@type"}
-
-
-def write_certificate(folder: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "llm.example.com")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1)
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    (folder / "admin.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(pem))
-    (folder / "admin.key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
 
 
 # ------------------------------------------------------------------------------------------------------------ routes

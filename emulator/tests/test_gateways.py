@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, processes
 from emulator.cluster.api import MERGE_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
-from emulator.tests.gateway_objects import NAMESPACE, api_key, gateway, pool, route, server
+from emulator.tests.gateway_objects import NAMESPACE, api_key, certificate, gateway, pool, route, server
 from emulator.tests.harness import eventually
 
 pytestmark = pytest.mark.cluster
@@ -259,6 +261,30 @@ def commands() -> dict[int, bytes]:
         with suppress(OSError):  # it has ended
             result[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
     return result
+
+
+def test_a_listener_serves_tls_with_the_certificate_of_its_secret(api: httpx.Client) -> None:
+    address = works(api)
+    https = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "cert"}]}}
+    apply(api, gateway(HTTP, https))
+    try:
+        secret = certificate("cert")
+        eventually(lambda: programmed(api) == "False", "the gateway waits for its certificate")
+        apply(api, secret)
+        eventually(lambda: programmed(api) == "True", "the gateway works")
+        plain, encrypted = (address["value"] for address in status(api, gateway(HTTP))["addresses"])
+        assert address == f"http://{plain}/v1"
+        trusted = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["tls.crt"]).decode())
+        with httpx.Client(verify=trusted, trust_env=False, headers=KEY_HEADER) as https_client:
+            assert https_client.get(f"https://{encrypted}/v1/models").status_code == 200
+        assert ask(address) == 200
+    finally:
+        apply(api, gateway(HTTP))
+
+
+def programmed(api: httpx.Client) -> str:
+    conditions = {c["type"]: c["status"] for c in status(api, gateway(HTTP))["conditions"]}
+    return str(conditions["Programmed"])
 
 
 def test_the_gateway_and_its_envoy_go_together(api: httpx.Client) -> None:
