@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from catalog.gpus import GPU_TYPES
 from catalog.model_memory import MARGIN
 from catalog.nodes import NVIDIA_GPU
+from catalog.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
 from catalog.tpus import GOOGLE_TPU
 
 # Ports of JetStream's images; only the last can be configured.
@@ -78,25 +78,6 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class RequestLimits:
-    """How many requests a replica of the pinned image takes, and what sets that.
-
-    Attributes:
-        running: Maximum number of requests that run at once. Default: no limit but the memory.
-        running_on: The same on GPU types that differ.
-        running_setting: Flag (without dashes) or environment variable that sets it.
-        accepted: Maximum number of requests that run or wait; the server refuses others. Default: no limit.
-        accepted_setting: Flag (without dashes) or environment variable that sets it.
-    """
-
-    running: int | None = None
-    running_on: Mapping[str, int] = field(default_factory=dict)
-    running_setting: str = ""
-    accepted: int | None = None
-    accepted_setting: str = ""
-
-
-@dataclass(frozen=True)
 class Engine:
     """An engine that serves models: everything about it that is data.
 
@@ -124,6 +105,7 @@ class Engine:
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
         series: Series of Prometheus by which an autoscaler can scale it, by the names of the metrics in `autoscaling`.
         limits: How many requests a replica takes. Default: unknown, so targets are not compared with it.
+        metrics_off: Flag (without dashes) that turns its metrics off.
     """
 
     name: str
@@ -148,7 +130,8 @@ class Engine:
     memory: MemoryUse | None = None
     charts: tuple[tuple[str, str, str], ...] = ()
     series: Mapping[str, str] = field(default_factory=dict)
-    limits: RequestLimits = RequestLimits()
+    limits: RequestLimits = NO_LIMITS
+    metrics_off: str = ""
 
     @property
     def metrics_port_name(self) -> str:
@@ -178,6 +161,8 @@ class Engine:
         return text
 
 
+# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/async_llm.py
+VLLM_METRICS_OFF = "disable-log-stats"
 # On GPUs and TPUs. Since 0.9, `kv_cache_usage_perc` replaces `gpu_cache_usage_perc`, a fraction too despite its name.
 # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
 VLLM_SERIES: Mapping[str, str] = MappingProxyType(
@@ -261,10 +246,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
                 series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
-                # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L645
-                limits=RequestLimits(
-                    running_setting="MAX_BATCH_SIZE", accepted=128, accepted_setting="MAX_CONCURRENT_REQUESTS"
-                ),
+                limits=TGI_LIMITS,
             ),
             Engine(
                 name="vllm",
@@ -307,17 +289,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 charts=_vllm_charts("vLLM"),
                 series=VLLM_SERIES,
-                # With 70 GiB or more, except A100. Other versions have other defaults.
-                # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/engine/arg_utils.py
-                limits=RequestLimits(
-                    running=256,
-                    running_on={
-                        gpu.name: 1024
-                        for gpu in GPU_TYPES.values()
-                        if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)
-                    },
-                    running_setting="max-num-seqs",
-                ),
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_LIMITS,
             ),
             Engine(
                 name="vllm-tpu",
@@ -352,8 +325,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 charts=_vllm_charts("vLLM on TPUs"),
                 series=VLLM_SERIES,
-                # Its default on TPUs is not stated.
-                limits=RequestLimits(running_setting="max-num-seqs"),
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_TPU_LIMITS,
             ),
             Engine(
                 name="jetstream",

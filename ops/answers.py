@@ -101,7 +101,7 @@ def send_burst(
             "Accept": f"application/json, {EVENT_STREAM}",
             **(headers or {}),
         },
-        body=server.engine.body(server.model, PROMPT, MAX_TOKENS) | streaming(server.engine),
+        body={**server.engine.body(server.model, PROMPT, MAX_TOKENS), **streaming(server.engine)},
         auth_settings=["BearerToken"],
     )
     count = server.engine.burst

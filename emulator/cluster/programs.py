@@ -20,6 +20,7 @@ from emulator import stubs
 from emulator.cluster import processes
 from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
+from emulator.program import has_name
 from emulator.stubs.node import CHIPS_FILE
 
 Object = dict[str, Any]
@@ -153,7 +154,7 @@ class Program:
         """Whether an image contains this program, with any tag or digest."""
         if self.image.endswith("*"):
             return image.startswith(self.image[:-1])
-        return image == self.image or image.startswith((f"{self.image}:", f"{self.image}@"))
+        return has_name(image, self.image)
 
 
 def known(image: str) -> Program | None:

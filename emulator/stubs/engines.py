@@ -51,7 +51,7 @@ def server(
             raise ErrorAnswer(422, "prompt is missing")
         return {"response": load.text(token_count(request.get("max_tokens")))}
 
-    routes = openai(load, models) if form == "completions" else {f"POST {request_path}": generate}
+    routes: dict[str, Route] = openai(load, models) if form == "completions" else {f"POST {request_path}": generate}
     # The labels of vLLM: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
     labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
     routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels)
