@@ -57,8 +57,9 @@ class KeyedRoute:
 
 def keyed_routes(outputs: Mapping[str, Any]) -> Iterator[KeyedRoute]:
     """Yields the routes of a stack whose servers require an API key and get requests."""
-    servers = outputs.get("servers") or []
-    engines = {(server["namespace"], server["name"]): server.get("engine", "") for server in servers}
+    engines = {
+        (server["namespace"], server["name"]): server.get("engine", "") for server in outputs.get("servers") or []
+    }
     for gateway in outputs.get("gateways") or []:
         for route in gateway["routes"] if gateway["apiKey"] else []:
             servers = tuple(routed["server"] for routed in route["servers"] if routed["weight"])
