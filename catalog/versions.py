@@ -34,7 +34,7 @@ JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
 COMPUTE_CLASS_API = "cloud.google.com/v1"
-# https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
+# https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
 JETSTREAM_HTTP_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"
 # https://github.com/GoogleCloudPlatform/k8s-stackdriver, custom-metrics-stackdriver-adapter/deploy/production
 STACKDRIVER_ADAPTER_IMAGE = "gcr.io/gke-release/custom-metrics-stackdriver-adapter:v0.16.9-gke.0"

@@ -20,7 +20,6 @@ from components.compute_class import ComputeClass
 from components.finetune import FinetuneJob
 from components.gpu_pool import GpuNodePool
 from components.jetstream import JetStreamServer
-from components.jetstream_autoscaling import JetStreamAutoscaling
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
 from components.model_download import ModelDownload
@@ -29,12 +28,14 @@ from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
 from components.network import ClusterNetwork
 from components.node_account import NodeAccount
+from components.server_autoscaling import JetStreamAutoscaling, ServerAutoscaling
 from components.tenant import Tenant
 from components.tgi import TgiServer
 from components.tpu_batch import TpuBatchJob
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool
 from components.training_job import TrainingJob
 from components.vllm import VllmServer
+from components.vllm_tpu import VllmTpuServer
 
 __all__ = [
     "ClusterNetwork",
@@ -55,6 +56,7 @@ __all__ = [
     "NodeFlavor",
     "ProjectApis",
     "SecretManager",
+    "ServerAutoscaling",
     "SystemMonitoring",
     "Tenant",
     "TgiServer",
@@ -62,6 +64,7 @@ __all__ = [
     "TpuNodePool",
     "TrainingJob",
     "VllmServer",
+    "VllmTpuServer",
     "WorkloadNamespace",
 ]
 

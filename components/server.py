@@ -8,7 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog import fuse
-from catalog.engines import ENGINES, Engine
+from catalog.engines import ENGINES, HTTP_PORT, Engine
 from catalog.model_cache import MOUNT_PATH
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, section_of
@@ -31,8 +31,6 @@ PROBE_SECONDS = 10
 FORCE = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
 SCRATCH_VOLUME, CACHE_VOLUME = "ephemeral-volume", "models"
-# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
-HTTP_PORT, METRICS_PORT = "http", "metrics"
 
 S_co = TypeVar("S_co", bound=Server, covariant=True)
 
@@ -50,6 +48,9 @@ class ModelServer(Component, Generic[S_co]):
 
     Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
     Deployment omits its replicas, and the autoscaler owns them.
+
+    A change of the engine updates the Deployment and the Service in place, because the components of all engines are
+    aliases of each other. So the servers of a program need different names.
 
     Refused: RunError if no replica is ready in time.
 
@@ -83,11 +84,14 @@ class ModelServer(Component, Generic[S_co]):
             kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
             autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
         """
-        super().__init__(name, opts)
+        super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
         server = self.server = args
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
+        containers = self.containers()
+        if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
+            containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "selector": {"match_labels": selector},
@@ -97,7 +101,7 @@ class ModelServer(Component, Generic[S_co]):
             },
             "template": {
                 "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}, **cache_metadata(server)},
-                "spec": pod(server, self.containers(), node_selector or {}, self.service_links),
+                "spec": pod(server, containers, node_selector or {}, self.service_links),
             },
         }
         if not autoscaled:
@@ -135,7 +139,6 @@ class ModelServer(Component, Generic[S_co]):
             )
         if server.pod_monitoring:
             engine = engine_of(server)
-            port = HTTP_PORT if engine.metrics_port is None else METRICS_PORT
             k8s.apiextensions.CustomResource(
                 f"{namespace}/{server.name}",
                 api_version=POD_MONITORING_API,
@@ -143,7 +146,13 @@ class ModelServer(Component, Generic[S_co]):
                 metadata={"name": server.name, "namespace": namespace},
                 spec={
                     "selector": {"matchLabels": selector},
-                    "endpoints": [{"port": port, "path": engine.metrics_path, "interval": MONITORING_INTERVAL}],
+                    "endpoints": [
+                        {
+                            "port": engine.metrics_port_name,
+                            "path": engine.metrics_path,
+                            "interval": MONITORING_INTERVAL,
+                        }
+                    ],
                 },
                 opts=inside,
             )
@@ -161,6 +170,15 @@ class ModelServer(Component, Generic[S_co]):
         return [{"protocol": "TCP", "port": self.server.port, "target_port": self.server.port}]
 
 
+def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
+    """The types of the other engines. The type of a component is part of the identity of its Deployment.
+
+    https://www.pulumi.com/docs/iac/concepts/resources/options/aliases/
+    """
+    others = [component for component in ModelServer.__subclasses__() if component is not type(server)]
+    return [pulumi.Alias(type_=f"gke-ai:index:{component.__name__}") for component in others]
+
+
 def component_of(server: Server) -> type[ModelServer[Server]]:
     """The component of a server's engine: the one whose section is of the server's type."""
     return next(component for component in ModelServer.__subclasses__() if section_of(component) is type(server))
@@ -175,15 +193,20 @@ def gpu_container(
     server: GpuServer, variables: dict[str, str], *token_variables: str
 ) -> "k8s.core.v1.ContainerArgsDict":
     """The container of a server on GPUs, with the token and shared memory for its shards."""
+    return container_of(server, server.gpus, variables, *token_variables)
+
+
+def container_of(
+    server: Server, accelerators: int, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
+    """The only container of a server, with its accelerators, the token and shared memory."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
-        "resources": resources(server, server.gpus),
+        "resources": resources(server, accelerators, server.accelerator_resource),
         "env": environment(server, {**variables, **server.cache_variables}, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
     }
-    if server.pod_monitoring:
-        container["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
     if server.probes:
         add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
     return container

@@ -8,7 +8,7 @@ import os
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, Settings, cold_start, model_memory
+from settings import BadConfiguration, Problem, Settings, cold_start, model_memory, warnings
 
 
 def load() -> tuple[Settings, str, pulumi.Output[str] | None]:
@@ -26,8 +26,8 @@ def load() -> tuple[Settings, str, pulumi.Output[str] | None]:
         )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
-    for warning in model_memory.unchecked(stack):
-        pulumi.log.warn(str(warning))
+    for warning in [*map(str, model_memory.unchecked(stack)), *warnings.legacy_engines(stack)]:
+        pulumi.log.warn(warning)
     for estimate in cold_start.estimates(stack):
         pulumi.log.info(str(estimate))
     return stack, project, token

@@ -6,11 +6,12 @@ import pulumi
 
 from components import (
     GkeCluster,
-    JetStreamAutoscaling,
     JetStreamServer,
     KueueStack,
     MetricsAdapter,
+    ServerAutoscaling,
     SystemMonitoring,
+    VllmTpuServer,
     WorkloadNamespace,
 )
 from components.server import ModelServer, component_of
@@ -45,6 +46,17 @@ def create_server(
             kubeconfig=cluster.kubeconfig,
             autoscaled=autoscaled,
         )
+    if isinstance(server, model.VllmTpu):
+        return VllmTpuServer(
+            name,
+            server,
+            opts,
+            chips=plan.accelerators(server, stack)[1],
+            devices=server.shards(stack.pools),
+            node_selector=node_selector,
+            kubeconfig=cluster.kubeconfig,
+            autoscaled=autoscaled,
+        )
     return component_of(server)(
         name, server, opts, node_selector=node_selector, kubeconfig=cluster.kubeconfig, autoscaled=autoscaled
     )
@@ -69,13 +81,14 @@ def create_autoscaling(
         cluster=stack.cluster.name,
         workload_pool=cluster.workload_pool,
         tpu_metrics=scaling.reads_tpu_metrics(stack),
+        engines=scaling.scaled_engines(stack),
     )
     for autoscaler in stack.autoscaling:
         targets = [
             server for section, server in zip(stack.serving, servers, strict=True) if section.name == autoscaler.server
         ]
         target = scaling.server_of(autoscaler, stack)
-        JetStreamAutoscaling(
+        ServerAutoscaling(
             autoscaler.name,
             autoscaler.model_copy(update={"deployment": scaling.scaled(autoscaler, stack)}),
             in_cluster(cluster, adapter, *targets),

@@ -205,7 +205,7 @@ class Autoscaler(Item):
     name: str = since("1.0", "name of the HorizontalPodAutoscaler")
     namespace: str = since("1.0", "namespace of the autoscaler")
     server: str = since("1.0", "Deployment that it scales")
-    metrics: list[str] = since("1.0", "metrics that it scales by: `prefillBacklog`, `slotsUsed`, `tpuMemory`")
+    metrics: list[str] = since("1.0", "metrics that it scales by, as `autoscaling` names them")
     min_replicas: int = since("1.0", "minimum number of replicas")
     max_replicas: int = since("1.0", "maximum number of replicas")
 

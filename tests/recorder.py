@@ -51,6 +51,7 @@ class Registration:
     hooked: bool
     replace_on_changes: tuple[str, ...] = ()
     replacement_trigger: Any = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def object_name(self) -> str:
@@ -121,6 +122,7 @@ class Monitor(mocks.MockMonitor):
                 hooked=bool(request.hooks.on_error),
                 replace_on_changes=tuple(request.replaceOnChanges),
                 replacement_trigger=trigger(request),
+                aliases=tuple(alias.spec.type for alias in request.aliases),
             )
         return response
 

@@ -147,6 +147,17 @@ def test_tgi_gets_the_folder_as_its_model() -> None:
     assert not {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} & variables.keys()
 
 
+@pytest.mark.parametrize(("reader", "model"), [("fuse", f"/models/{FOLDER}"), ("streamer", f"gs://{BUCKET}/{FOLDER}")])
+def test_vllm_on_tpus_reads_the_bucket_without_a_token(reader: str, model: str) -> None:
+    config = example({"reader": reader}, engine="vllm-tpu", pool="v5e", maxModelLen=2048, resources={})
+    del config["gke-ai:gpuPools"]
+    pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
+    server = container_of(shared_record(config | {"gke-ai:tpuPools": [pool]}))
+    assert server["args"][0] == model
+    assert "--served-model-name=google/gemma-2-2b-it" in server["args"]
+    assert "HF_TOKEN" not in env_of(server)
+
+
 def test_job_writes_and_the_server_only_reads() -> None:
     members = {
         (member.inputs["member"].partition("/subject/")[2].rpartition("ns/")[2], member.inputs["role"])

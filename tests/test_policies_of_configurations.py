@@ -33,6 +33,7 @@ LEFT_OPEN: dict[str, set[str]] = {
     # The server asks for TPUs alone.
     "examples/jetstream-autoscaling.yaml": {"resources-are-set", *DEFAULT_ACCOUNT},
     "examples/jetstream-autoscaling-prometheus.yaml": {"resources-are-set", *DEFAULT_ACCOUNT},
+    "examples/vllm-autoscaling.yaml": OPEN_CLUSTER,
     # An image without a tag, no probes, and a fine-tuning run that asks for GPUs alone.
     "examples/mixed-training-inference.yaml": {
         "images-are-pinned",

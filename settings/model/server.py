@@ -13,11 +13,12 @@ from pydantic import Field
 
 from catalog import fuse
 from catalog.engines import ENGINES
-from catalog.model_cache import MOUNT_PATH
+from catalog.model_cache import MOUNT_PATH, access_of
 from catalog.models import find_model
 from catalog.quantities import GI, MI, format_quantity, parse_quantity
 from settings.model.base import DnsLabel, Request, Section
 from settings.model.buckets import BucketMount
+from settings.model.compute_classes import ComputeClass
 from settings.model.model_cache import ModelCache
 from settings.model.pools import Pool
 from settings.model.workloads import Resources, TokenSecret, Workload
@@ -91,8 +92,6 @@ class Server(Workload):
     shares_memory: ClassVar[bool] = False
     # Kueue counts its pods, which have their sidecars by then.
     queue_counts_sidecar: ClassVar[bool] = True
-    # Whether an autoscaler of this program can scale it by its own metrics.
-    has_scaling_metrics: ClassVar[bool] = False
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -216,7 +215,7 @@ class Server(Workload):
     @property
     def cache_flags(self) -> list[str]:
         """Flags of the engine for a model in a bucket, which keeps its name for clients."""
-        name = ENGINES[self.engine].served_name
+        name = access_of(self.engine).served_name
         if self.model_cache is None or not name:
             return []
         return [f"{name}={self.hub_ids['model']}", *self.model_cache.how.flags]
@@ -305,6 +304,29 @@ class Server(Workload):
     def sequences(self) -> int:
         """Number of sequences for which each accelerator reserves memory."""
         return 1
+
+    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
+        """Maximum number of requests that a replica runs at once; None if unknown. May raise LookupError."""
+        limits = ENGINES[self.engine].limits
+        names = {accelerator for accelerator, _ in self.accelerator_places(pools, classes)}
+        defaults = [limits.running_on.get(name, limits.running) for name in names]
+        default = max((limit for limit in defaults if limit is not None), default=limits.running)
+        known = [self._limit(limits.running_setting, default), self.accepted_limit]
+        return min((limit for limit in known if limit is not None), default=None)
+
+    @property
+    def accepted_limit(self) -> int | None:
+        """Maximum number of requests that run or wait in a replica; None if unknown or not limited."""
+        limits = ENGINES[self.engine].limits
+        return self._limit(limits.accepted_setting, limits.accepted)
+
+    def _limit(self, setting: str, default: int | None) -> int | None:
+        keys = {name.lstrip("-"): str(value) for name, value in self._settings()}
+        stated = {**self.env, **self.further_arguments, **keys}
+        if setting in stated:
+            return int(stated[setting]) if stated[setting].isdigit() else None
+        # Another image may have another default.
+        return default if self.image in (None, ENGINES[self.engine].image) else None
 
     @property
     @abstractmethod

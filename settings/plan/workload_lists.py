@@ -16,6 +16,7 @@ from settings.model import (
     TpuBatch,
     TpuWorkload,
     TrainingRun,
+    VllmTpu,
     Workload,
 )
 
@@ -36,6 +37,11 @@ def tpu_workloads(settings: Settings) -> list[TpuWorkload]:
 def tpu_runs(settings: Settings) -> list[Multislice | TpuBatch]:
     """Runs on TPUs: Multislice runs and batch Jobs."""
     return [run for run in tpu_workloads(settings) if isinstance(run, Multislice | TpuBatch)]
+
+
+def tpu_servers(settings: Settings) -> list[JetStream | VllmTpu]:
+    """Servers on TPUs, in the order of the configuration."""
+    return [server for server in settings.serving if isinstance(server, JetStream | VllmTpu)]
 
 
 def jetstreams(settings: Settings) -> list[JetStream]:

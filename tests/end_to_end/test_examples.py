@@ -22,6 +22,7 @@ ELSEWHERE: dict[str, str] = {
     "mixed-training-inference.yaml": "test_convergence.py",
     "multislice-training.yaml": "test_multislice.py",
     "training-job.yaml": "test_training_job.py",
+    "vllm-autoscaling.yaml": "test_vllm_autoscaling.py",
 }
 
 
