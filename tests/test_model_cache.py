@@ -16,6 +16,7 @@ from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
 from components import model_download
 from components.model_download import JobClient, wait_for, waits_for
 from components.polling import Pauses
+from ops.downloads import download_rows
 from programs import fill_bucket, hugging_face
 from settings import Settings, model_memory, plan, tenancy
 from tests.recorder import PROJECT, TOKEN, Record, configuration, run_program, shared_record, strings
@@ -338,6 +339,24 @@ def test_update_that_cannot_wait_longer_says_what_it_waits_for(monkeypatch: pyte
 def test_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     logged = watch(monkeypatch, Cluster(ConnectionError("refused"), (DONE, [], "")))
     assert logged == ["model-cache/gemma waits for the cluster to answer: refused"]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (DONE["status"], "complete"),
+        (FAILED["status"], "failed: kubectl -n model-cache logs job/"),
+        (RUNNING["status"], "downloads"),
+        ({}, "waits"),
+    ],
+)
+def test_status_shows_each_model_with_its_folder(status: dict[str, Any], state: str) -> None:
+    job = {**recorded().one("Job").inputs, "status": status}
+    other = {**job, "metadata": {"name": "finetune", "namespace": "llm"}}
+    ((name, folder, shown),) = download_rows([job, other])
+    assert name == recorded().one("Job").object_name
+    assert folder == f"gs://{BUCKET}/{FOLDER}"
+    assert shown.startswith(state)
 
 
 def test_marker_of_the_program_is_no_file_of_a_model() -> None:
