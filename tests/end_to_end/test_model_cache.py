@@ -11,7 +11,7 @@ import yaml
 
 from emulator.cluster import hub
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator
+from tests.end_to_end.emulator import ROOT, Emulator, Found, gone, settled
 
 pytestmark = pytest.mark.cluster
 
@@ -73,9 +73,7 @@ def test_clients_ask_for_the_model_by_its_id(example: Emulator) -> None:
 
 
 def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
-    assert example.planned() == {}
-    example.pulumi("refresh", "--yes")
-    assert example.planned() == {}
+    settled(example)
 
 
 def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -> None:
@@ -122,3 +120,4 @@ def test_down_leaves_only_the_bucket_with_the_models(example: Emulator) -> None:
     printed = example.make("down")
     assert f"gs://{BUCKET}" in printed
     assert objects(example) == kept
+    gone(example, Found(frozenset({BUCKET}), frozenset()))
