@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from copy import deepcopy
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from kubernetes import client
 
 import settings
 from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
@@ -289,8 +291,8 @@ def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) 
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
     download = plan.Download(BUCKET, DOWNLOAD.model, "main", None, seconds)
     resource: Any = SimpleNamespace()
-    client: Any = cluster
-    asyncio.run(wait_for(download, client, resource))
+    jobs: Any = cluster
+    asyncio.run(wait_for(download, jobs, resource))
     return logged
 
 
@@ -321,6 +323,42 @@ def test_job_that_failed_in_an_earlier_update_is_repeated(monkeypatch: pytest.Mo
     cluster = Cluster((FAILED, [], "error: gated"), (RUNNING, [], ""), (DONE, [], ""))
     watch(monkeypatch, cluster)
     assert cluster.repeated == 1
+
+
+class FakeBatch:
+    """The API of Jobs, in which a deleted Job is gone only after a second."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def delete_namespaced_job(self, name: str, namespace: str, propagation_policy: str) -> None:
+        self.calls.append(("delete", namespace, name, propagation_policy))
+
+    def create_namespaced_job(self, namespace: str, body: Any) -> None:
+        if len(self.calls) == 1:
+            self.calls.append("refused")
+            raise client.ApiException(status=409)
+        self.calls.append((namespace, body))
+
+
+def test_repeated_job_is_the_same_without_what_selects_the_pods_of_the_failed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = FakeBatch()
+    connection = SimpleNamespace(call=lambda request: request(object()))
+    monkeypatch.setattr(model_download, "connection", lambda _: connection)
+    monkeypatch.setattr(client, "BatchV1Api", lambda _: batch)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    uid = {"batch.kubernetes.io/controller-uid": "1"}
+    metadata = {"name": "gemma", "namespace": "model-cache", "annotations": {"a": "b"}, "uid": "1", "labels": {}}
+    template = {"metadata": {"labels": uid, "annotations": {"gke-gcsfuse/volumes": "true"}}, "spec": {"containers": []}}
+    failed = {"metadata": metadata, "spec": {"selector": {"matchLabels": uid}, "template": template}, **FAILED}
+    JobClient("", "model-cache", "gemma").repeat(failed)
+    assert batch.calls[:2] == [("delete", "model-cache", "gemma", "Background"), "refused"]
+    namespace, body = batch.calls[2]
+    assert namespace == "model-cache"
+    assert body["metadata"] == {key: metadata[key] for key in ("name", "namespace", "labels", "annotations")}
+    assert body["spec"] == {"template": {**template, "metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}}}}
 
 
 def test_deleted_job_stops_the_update_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
