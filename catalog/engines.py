@@ -105,9 +105,6 @@ class Engine:
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
         series: Series of Prometheus by which an autoscaler can scale it, by the names of the metrics in `autoscaling`.
         limits: How many requests a replica takes. Default: unknown, so targets are not compared with it.
-        readers: Ways in which it reads a model from a bucket: `catalog.model_cache.READERS`.
-        no_reader: Why it has none.
-        served_name: Flag with the name by which clients know a model from a folder. Default: it answers to any name.
         metrics_off: Flag (without dashes) that turns its metrics off.
     """
 
@@ -141,9 +138,6 @@ class Engine:
         """Name of the container port with its metrics."""
         return HTTP_PORT if self.metrics_port is None else METRICS_PORT
 
-    readers: tuple[str, ...] = ()
-    no_reader: str = "no source says that it reads a model from a folder"
-    served_name: str = ""
 
     @property
     def streams(self) -> bool:
@@ -206,9 +200,6 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="tgi",
                 title="Text Generation Inference",
-                # MODEL_ID may be a folder, and a request may name any model:
-                # https://huggingface.co/docs/text-generation-inference/reference/launcher
-                readers=("fuse",),
                 # https://github.com/huggingface/text-generation-inference: in maintenance mode, its last release.
                 # By its tag, as no digest of it was found in public.
                 image="ghcr.io/huggingface/text-generation-inference:3.3.7",
@@ -261,9 +252,6 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="vllm",
                 title="vLLM",
-                # https://docs.vllm.ai/en/stable/models/extensions/runai_model_streamer/
-                readers=("fuse", "streamer"),
-                served_name="--served-model-name",
                 # https://docs.vllm.ai/en/stable/deployment/docker.html. The release that the memory figures of models
                 # were read of. The digest is the one under which several public repositories pin this tag; it was
                 # never compared with the registry.
@@ -344,7 +332,6 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="jetstream",
                 title="JetStream",
-                no_reader="it reads a converted checkpoint from a bucket, named in checkpoint",
                 # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
                 image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
                 # The only path of the HTTP front; it answers before the model is loaded.

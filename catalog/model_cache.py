@@ -60,6 +60,40 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 )
 
 
+@dataclass(frozen=True)
+class Access:
+    """How an engine reads models from a bucket.
+
+    Attributes:
+        readers: Its ways, as in `READERS`.
+        served_name: Flag with the name by which clients know a model from a folder. Default: it answers to any name.
+        reason: Why it has no reader.
+    """
+
+    readers: tuple[str, ...] = ()
+    served_name: str = ""
+    reason: str = "no source says that it reads a model from a folder"
+
+
+_BY_ENGINE: Mapping[str, Access] = MappingProxyType(
+    {
+        # https://docs.vllm.ai/en/stable/models/extensions/runai_model_streamer/
+        "vllm": Access(("fuse", "streamer"), "--served-model-name"),
+        # https://github.com/vllm-project/tpu-inference/pull/955
+        "vllm-tpu": Access(("fuse", "streamer"), "--served-model-name"),
+        # MODEL_ID may be a folder, and a request may name any model:
+        # https://huggingface.co/docs/text-generation-inference/reference/launcher
+        "tgi": Access(("fuse",)),
+        "jetstream": Access(reason="it reads a converted checkpoint from a bucket, named in checkpoint"),
+    }
+)
+
+
+def access_of(engine: str) -> Access:
+    """How an engine reads models from a bucket."""
+    return _BY_ENGINE.get(engine, Access())
+
+
 def release_of(image: str) -> tuple[int, ...] | None:
     """The release in the tag of an image, or None if the tag has another form."""
     match = re.search(r":v?(\d+)\.(\d+)\.(\d+)", image.partition("@")[0].rpartition("/")[2])

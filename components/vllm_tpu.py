@@ -64,5 +64,5 @@ class VllmTpuServer(ModelServer[VllmTpu]):
         # The recipes for tpu7x count devices: https://github.com/AI-Hypercomputer/tpu-recipes, inference/ironwood/vLLM
         parallel = f"--tensor-parallel-size={self._devices}"
         container["command"] = ["vllm", "serve"]
-        container["args"] = [server.model, *server.flags, parallel, *server.arguments]
+        container["args"] = [server.model_location, *server.flags, parallel, *server.arguments]
         return [container]

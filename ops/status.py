@@ -15,6 +15,7 @@ from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from ops.downloads import download_rows
 from ops.gateways import gateway_rows
 from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
@@ -49,6 +50,7 @@ class Snapshot:
     events: list[Object] = field(default_factory=list)
     pools: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    jobs: list[Object] = field(default_factory=list)
 
 
 def main() -> None:
@@ -88,6 +90,7 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         routes=list_objects(api, f"/apis/{GATEWAY_API}/httproutes") if GATEWAY in has else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
+        jobs=jobs,
         runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
 
@@ -100,6 +103,7 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
         table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
+        table("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
         table(
             "Autoscalers",

@@ -70,7 +70,7 @@ def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
 
 def test_the_report_has_a_section_with_the_estimates() -> None:
     event = {"diagnosticEvent": {"severity": "info", "message": f"{estimate()}\n"}}
-    preview = Preview("dev", [], [], [kept for kept in [of_interest(event)] if kept])
+    preview = Preview("dev", events=tuple(kept for kept in [of_interest(event)] if kept))
     text = page(plan(preview), verdict(preview), Options())
     assert "## Cold starts" in text
     assert "- llm/gemma reads 5.2 GB by Cloud Storage" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from copy import deepcopy
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 
 import pulumi
 import pytest
+from kubernetes import client
 
 import settings
 from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
 from components import model_download
 from components.model_download import JobClient, wait_for, waits_for
 from components.polling import Pauses
+from ops.downloads import download_rows
 from programs import fill_bucket, hugging_face
 from settings import Settings, model_memory, plan, tenancy
 from tests.recorder import PROJECT, TOKEN, Record, configuration, run_program, shared_record, strings
@@ -145,6 +148,17 @@ def test_tgi_gets_the_folder_as_its_model() -> None:
     variables = env_of(container_of(recorded(engine="tgi")))
     assert (variables["MODEL_ID"], variables["HF_HUB_OFFLINE"]) == (f"/models/{FOLDER}", "1")
     assert not {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} & variables.keys()
+
+
+@pytest.mark.parametrize(("reader", "model"), [("fuse", f"/models/{FOLDER}"), ("streamer", f"gs://{BUCKET}/{FOLDER}")])
+def test_vllm_on_tpus_reads_the_bucket_without_a_token(reader: str, model: str) -> None:
+    config = example({"reader": reader}, engine="vllm-tpu", pool="v5e", maxModelLen=2048, resources={})
+    del config["gke-ai:gpuPools"]
+    pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
+    server = container_of(shared_record(config | {"gke-ai:tpuPools": [pool]}))
+    assert server["args"][0] == model
+    assert "--served-model-name=google/gemma-2-2b-it" in server["args"]
+    assert "HF_TOKEN" not in env_of(server)
 
 
 def test_job_writes_and_the_server_only_reads() -> None:
@@ -277,8 +291,8 @@ def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) 
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
     download = plan.Download(BUCKET, DOWNLOAD.model, "main", None, seconds)
     resource: Any = SimpleNamespace()
-    client: Any = cluster
-    asyncio.run(wait_for(download, client, resource))
+    jobs: Any = cluster
+    asyncio.run(wait_for(download, jobs, resource))
     return logged
 
 
@@ -311,6 +325,42 @@ def test_job_that_failed_in_an_earlier_update_is_repeated(monkeypatch: pytest.Mo
     assert cluster.repeated == 1
 
 
+class FakeBatch:
+    """The API of Jobs, in which a deleted Job is gone only after a second."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def delete_namespaced_job(self, name: str, namespace: str, propagation_policy: str) -> None:
+        self.calls.append(("delete", namespace, name, propagation_policy))
+
+    def create_namespaced_job(self, namespace: str, body: Any) -> None:
+        if len(self.calls) == 1:
+            self.calls.append("refused")
+            raise client.ApiException(status=409)
+        self.calls.append((namespace, body))
+
+
+def test_repeated_job_is_the_same_without_what_selects_the_pods_of_the_failed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = FakeBatch()
+    connection = SimpleNamespace(call=lambda request: request(object()))
+    monkeypatch.setattr(model_download, "connection", lambda _: connection)
+    monkeypatch.setattr(client, "BatchV1Api", lambda _: batch)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    uid = {"batch.kubernetes.io/controller-uid": "1"}
+    metadata = {"name": "gemma", "namespace": "model-cache", "annotations": {"a": "b"}, "uid": "1", "labels": {}}
+    template = {"metadata": {"labels": uid, "annotations": {"gke-gcsfuse/volumes": "true"}}, "spec": {"containers": []}}
+    failed = {"metadata": metadata, "spec": {"selector": {"matchLabels": uid}, "template": template}, **FAILED}
+    JobClient("", "model-cache", "gemma").repeat(failed)
+    assert batch.calls[:2] == [("delete", "model-cache", "gemma", "Background"), "refused"]
+    namespace, body = batch.calls[2]
+    assert namespace == "model-cache"
+    assert body["metadata"] == {key: metadata[key] for key in ("name", "namespace", "labels", "annotations")}
+    assert body["spec"] == {"template": {**template, "metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}}}}
+
+
 def test_deleted_job_stops_the_update_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     class NotFound(Exception):
         status = 404
@@ -327,6 +377,24 @@ def test_update_that_cannot_wait_longer_says_what_it_waits_for(monkeypatch: pyte
 def test_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     logged = watch(monkeypatch, Cluster(ConnectionError("refused"), (DONE, [], "")))
     assert logged == ["model-cache/gemma waits for the cluster to answer: refused"]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (DONE["status"], "complete"),
+        (FAILED["status"], "failed: kubectl -n model-cache logs job/"),
+        (RUNNING["status"], "downloads"),
+        ({}, "waits"),
+    ],
+)
+def test_status_shows_each_model_with_its_folder(status: dict[str, Any], state: str) -> None:
+    job = {**recorded().one("Job").inputs, "status": status}
+    other = {**job, "metadata": {"name": "finetune", "namespace": "llm"}}
+    ((name, folder, shown),) = download_rows([job, other])
+    assert name == recorded().one("Job").object_name
+    assert folder == f"gs://{BUCKET}/{FOLDER}"
+    assert shown.startswith(state)
 
 
 def test_marker_of_the_program_is_no_file_of_a_model() -> None:

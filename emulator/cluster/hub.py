@@ -16,6 +16,8 @@ WEIGHTS = "model.safetensors"
 # Owners whose models are gated. The stub accepts any token, and Hugging Face only one with access.
 GATED = ("google", "meta-llama", "mistralai")
 _API = re.compile(r"/api/models/(?P<model>[^/]+/[^/]+)/revision/(?P<revision>.+)")
+# The models have one branch, and every commit.
+_REVISION = re.compile(r"main|[0-9a-f]{40}")
 _FILE = re.compile(r"/(?P<model>[^/]+/[^/]+)/resolve/(?P<commit>[0-9a-f]{40})/(?P<name>.+)")
 
 
@@ -84,6 +86,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(404)
         elif match["model"].partition("/")[0] in GATED and not self.headers.get("Authorization"):
             self._send(401)
+        elif match.re is _API and not _REVISION.fullmatch(match["revision"]):
+            self._send(404)
         elif match.re is _API:
             self._send(200, description(match["model"], match["revision"]))
         elif (content := files(match["model"]).get(match["name"])) is None:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from catalog import fuse
 from catalog.engines import ENGINES
-from catalog.model_cache import MOUNT_PATH
+from catalog.model_cache import MOUNT_PATH, access_of
 from catalog.models import find_model
 from catalog.quantities import GI, MI, format_quantity, parse_quantity
 from settings.model.base import DnsLabel, Request, Section
@@ -215,7 +215,7 @@ class Server(Workload):
     @property
     def cache_flags(self) -> list[str]:
         """Flags of the engine for a model in a bucket, which keeps its name for clients."""
-        name = ENGINES[self.engine].served_name
+        name = access_of(self.engine).served_name
         if self.model_cache is None or not name:
             return []
         return [f"{name}={self.hub_ids['model']}", *self.model_cache.how.flags]

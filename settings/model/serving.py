@@ -128,7 +128,7 @@ class VllmTpu(FlagArguments, SingleSliceWorkload):
     token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
 
     @property
-    def token(self) -> TokenSecret | None:
+    def hub_token(self) -> TokenSecret | None:
         return self.token_secret
 
     @property

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES
-from catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, release_of
+from catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
 from catalog.quantities import parse_quantity, readable
 from settings.model import ModelCache, Server, Settings
 from settings.problems import Problem, unknown
@@ -27,13 +27,13 @@ def _cached(settings: Settings) -> Iterator[tuple[Server, ModelCache]]:
 def engines_read_buckets(settings: Settings) -> Iterator[Problem]:
     """The server's engine can read a model from a bucket, in the way that the server names."""
     for server, cache in _cached(settings):
-        engine = ENGINES[server.engine]
-        if not engine.readers:
-            cause = f"{engine.title} cannot use a model cache: {engine.no_reader}. The server would not start"
+        engine, access = ENGINES[server.engine], access_of(server.engine)
+        if not access.readers:
+            cause = f"{engine.title} cannot use a model cache: {access.reason}. The server would not start"
             yield Problem(server.at("modelCache"), cause, "Remove it, or use another engine")
-        elif cache.reader not in engine.readers:
+        elif cache.reader not in access.readers:
             cause = f"{engine.title} has no reader {cache.reader}. The server would not start"
-            yield Problem(server.at("modelCache.reader"), cause, f"Write {join_names(engine.readers)}")
+            yield Problem(server.at("modelCache.reader"), cause, f"Write {join_names(access.readers)}")
         elif cache.reader == "streamer" and (release_of(server.images[0]) or STREAMER_SINCE) < STREAMER_SINCE:
             since = ".".join(map(str, STREAMER_SINCE))
             cause = (
@@ -70,7 +70,7 @@ def file_caches_hold_the_model(settings: Settings) -> Iterator[Problem]:
     """The file cache holds the whole model, and only a mounted bucket has one."""
     for server, cache in _cached(settings):
         path, size = server.at("modelCache.fileCache"), server.checkpoint_bytes
-        if cache.reader not in ENGINES[server.engine].readers:
+        if cache.reader not in access_of(server.engine).readers:
             continue  # engines_read_buckets reports it
         if not cache.how.mounts:
             for key in ("file_cache", "file_cache_medium", "sidecar_cpu", "sidecar_memory"):

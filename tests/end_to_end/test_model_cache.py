@@ -11,7 +11,7 @@ import yaml
 
 from emulator.cluster import hub
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator
+from tests.end_to_end.emulator import ROOT, Emulator, Found, gone, settled
 
 pytestmark = pytest.mark.cluster
 
@@ -73,9 +73,7 @@ def test_clients_ask_for_the_model_by_its_id(example: Emulator) -> None:
 
 
 def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
-    assert example.planned() == {}
-    example.pulumi("refresh", "--yes")
-    assert example.planned() == {}
+    settled(example)
 
 
 def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -> None:
@@ -91,11 +89,25 @@ def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -
     assert {str(file): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()} == before
 
 
+def test_failed_download_stops_up_with_its_reason_and_the_next_up_repeats_it(example: Emulator) -> None:
+    config = example.configure(EXAMPLE, serving=serving(revision="missing"))
+    uids = set()
+    for _ in range(2):
+        printed = example.make("up", config, fails=True)
+        assert "does not have the model, revision or file. Check their names." in printed
+        (job,) = (job for job in example.get("jobs", "-n", "model-cache") if "Failed" in str(job["status"]))
+        uids.add(job["metadata"]["uid"])
+        (deployment,) = example.get("deployments", "-n", "llm")
+        assert deployment["status"]["readyReplicas"] == 1, "the server goes on with its model"
+    assert len(uids) == 2
+
+
 def test_another_revision_is_another_job_and_folder(example: Emulator) -> None:
-    (first,) = example.get("jobs", "-n", "model-cache")
+    before = {job["metadata"]["name"] for job in example.get("jobs", "-n", "model-cache")}
     example.make("up", example.configure(EXAMPLE, serving=serving(revision=NEXT)))
-    (second,) = example.get("jobs", "-n", "model-cache")
-    assert first["metadata"]["name"] != second["metadata"]["name"]
+    (job,) = example.get("jobs", "-n", "model-cache")
+    assert job["metadata"]["name"] not in before
+    assert "complete" in example.make("status")
     assert f"{MODEL}/{NEXT}/COMPLETE" in objects(example)
     assert stored(example, NEXT) == hub.files(MODEL)
     (deployment,) = example.get("deployments", "-n", "llm")
@@ -108,3 +120,4 @@ def test_down_leaves_only_the_bucket_with_the_models(example: Emulator) -> None:
     printed = example.make("down")
     assert f"gs://{BUCKET}" in printed
     assert objects(example) == kept
+    gone(example, Found(frozenset({BUCKET}), frozenset()))
