@@ -138,7 +138,6 @@ class Engine:
         """Name of the container port with its metrics."""
         return HTTP_PORT if self.metrics_port is None else METRICS_PORT
 
-
     @property
     def streams(self) -> bool:
         """Whether it can send an answer token by token, with the key `stream` of OpenAI's API."""
