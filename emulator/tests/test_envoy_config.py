@@ -148,7 +148,7 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
 
 def test_envoy_changes_routes_for_open_connections(tmp_path: Path) -> None:
     """A listener that is replaced would serve its open connections by the old routes for ten minutes."""
-    listener = HTTP | {"port": processes.free_ports(1)[0] - 20000}  # `files` adds 20000
+    listener: Object = HTTP | {"port": processes.free_ports(1)[0] - 20000}  # `files` adds 20000
     whole = gateway(listener)
 
     def configure(known: Objects) -> None:
