@@ -91,7 +91,8 @@ class ModelServer(Component, Generic[S_co]):
         inside = pulumi.ResourceOptions(parent=self)
         containers = self.containers()
         if api_key:
-            containers[0]["env"] = [*containers[0].get("env", []), api_key_variable(server)]
+            variables: Any = containers[0].get("env", [])
+            containers[0]["env"] = [*variables, api_key_variable(server)]
         if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 

@@ -338,8 +338,11 @@ def test_rollout_never_has_fewer_pods_than_replicas() -> None:
 
 
 def test_replica_of_the_old_version_does_not_count_as_ready() -> None:
-    old = {"metadata": {"annotations": {readiness.REVISION: "1"}, "uid": "old"}, "status": {"availableReplicas": 2}}
-    new = {"metadata": {"annotations": {readiness.REVISION: "2"}, "uid": "new"}, "status": {}}
+    old: dict[str, Any] = {
+        "metadata": {"annotations": {readiness.REVISION: "1"}, "uid": "old"},
+        "status": {"availableReplicas": 2},
+    }
+    new: dict[str, Any] = {"metadata": {"annotations": {readiness.REVISION: "2"}, "uid": "new"}, "status": {}}
     owner = {"ownerReferences": [{"uid": "deployment"}]}
     for replica_set in (old, new):
         replica_set["metadata"] |= owner
