@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "resources": {"catalog"},
     "policy": {"catalog", "resources", "settings"},
     "ops": {"catalog", "resources", "settings"},
+    "rehearse": {"ops"},
     "report": {"catalog", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
