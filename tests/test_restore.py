@@ -261,7 +261,7 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
     )
     asked = []
 
-    def request(api: object, method: str, path: str, query: Object, body: Object) -> Answer:
+    def request(_api: object, _method: str, path: str, query: Object, body: Object) -> Answer:
         asked.append((path, query, body["kind"]))
         return next(answers)
 
