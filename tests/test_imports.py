@@ -23,6 +23,7 @@ MAY_IMPORT = {
     # Programs of pods: the standard library only.
     "programs": set[str](),
     "ops": {"catalog", "resources", "settings"},
+    "rehearse": {"ops"},
     "report": {"catalog", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
