@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rehearse.clock import Clock, clock
-from rehearse.cluster import (
+from forecast.clock import Clock, clock
+from forecast.cluster import (
     accelerators,
     interruptions,
     is_server,
@@ -16,10 +16,10 @@ from rehearse.cluster import (
     servers,
     waits_for_nodes,
 )
-from rehearse.forecast import Duration, Forecast, Lane
-from rehearse.names import owner_of
-from rehearse.queue import SERVER, Queue, queue
-from rehearse.timeline import Histories, History, Timeline, condition, histories, holds
+from forecast.model import Duration, Forecast, Lane
+from forecast.names import owner_of
+from forecast.queue import SERVER, Queue, queue
+from forecast.timeline import Histories, History, Timeline, condition, histories, holds
 
 HORIZON_SECONDS = 1800
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearse.timeline import Object, label
+from forecast.timeline import Object, label
 
 # Labels of Kubernetes and JobSet on pods.
 TEMPLATE_HASH = "pod-template-hash"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rehearse.forecast import Forecast
+from forecast.model import Forecast
 
 EVICTED, STARTS, WAITS = "evicted", "starts", "waits"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearse.comparison import AS_FORECAST, Fact, compare, differences, facts
-from rehearse.forecast import (
+from forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
+from forecast.model import (
     BadForecast,
     Duration,
     End,
@@ -22,9 +22,9 @@ from rehearse.forecast import (
     parse,
     read,
 )
-from rehearse.outcome import outcome
-from rehearse.reasons import plain, why_evicted
-from rehearse.timeline import Timeline
+from forecast.outcome import outcome
+from forecast.reasons import plain, why_evicted
+from forecast.timeline import Timeline
 from tests.rehearsal import UNUSED, deployment, evicted, node, owned, pod, replica, timeline, waiting, workload
 
 JOB = owned("Job", "finetune", "job-uid")

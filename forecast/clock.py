@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rehearse.timeline import Histories, History, annotation, holds
+from forecast.timeline import Histories, History, annotation, holds
 
 # The emulator's annotation on nodes and pods that it holds back (emulator/delays.py).
 DELAY = "emulator.gke-ai/ready-after"

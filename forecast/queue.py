@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rehearse.clock import Clock
-from rehearse.forecast import End, Eviction, Start, Wait
-from rehearse.names import owner_of, workload_name
-from rehearse.reasons import preemptor_of, why_it_waits
-from rehearse.timeline import Histories, History, Object, condition, holds
+from forecast.clock import Clock
+from forecast.model import End, Eviction, Start, Wait
+from forecast.names import owner_of, workload_name
+from forecast.reasons import preemptor_of, why_it_waits
+from forecast.timeline import Histories, History, Object, condition, holds
 
 SERVER = "/deployment/"
 

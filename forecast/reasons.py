@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
-from rehearse.timeline import Object, condition
+from forecast.timeline import Object, condition
 
 NO_NODE = "NoNode"
 UNPROCESSED = "Unprocessed"

@@ -18,11 +18,11 @@ from catalog.nodes import (
 )
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
-from rehearse.clock import Clock
-from rehearse.forecast import Accelerators, Interruption, Nodes, Server, Wait
-from rehearse.names import TEMPLATE_HASH, owner_of, pod_name
-from rehearse.reasons import NO_NODE
-from rehearse.timeline import Histories, History, Object, condition, holds, label
+from forecast.clock import Clock
+from forecast.model import Accelerators, Interruption, Nodes, Server, Wait
+from forecast.names import TEMPLATE_HASH, owner_of, pod_name
+from forecast.reasons import NO_NODE
+from forecast.timeline import Histories, History, Object, condition, holds, label
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 PoolKey = tuple[str, str, str]
