@@ -19,21 +19,29 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from forecast.model import Duration, Forecast
 from forecast.outcome import outcome
-from ops.stack import Stop, on_emulator
+from ops.snapshot.command import take
+from ops.snapshot.format import InvalidSnapshot, Snapshot
+from ops.snapshot.format import read as read_snapshot
+from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
 from rehearse import configurations, delays, table
+from rehearse.differences import differences
 from rehearse.engine import Update, deploy
+from rehearse.restore import restore
 from rehearse.scratch import Scratch, scratch
 from rehearse.watching import Recorder
 from report import prices, rehearsal_picture
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
-BASE_SETTLES, CHANGE_SETTLES = 90.0, 120.0
+BASE_SETTLES, RESTORED_SETTLES, CHANGE_SETTLES = 90.0, 30.0, 120.0
+# Differences from a snapshot that the result names.
+MAX_DIFFERENCES = 10
 # Pulumi waits for a server's first replica. If nothing happens for so long, it waits for what does not come.
 ENGINE_WAITS = 20.0
 
@@ -84,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
 def rehearse(options: argparse.Namespace) -> Forecast:
     """Brings a scratch emulator to the state before the change, applies the change, and returns what it does."""
     config = configurations.changed(options.stack, options.config)
+    snapshot = _read_snapshot(options.snapshot)
     with tempfile.TemporaryDirectory() as folder:
         base = configurations.base(options.stack, options.base, config, Path(folder))
         keys = configurations.differing_keys(base, config)
@@ -94,7 +103,9 @@ def rehearse(options: argparse.Namespace) -> Forecast:
             before, after = emulator.prepare("base", base), emulator.prepare("change", config)
             with phase(f"deploy the base, {base.name}, to a scratch emulator"):
                 _deploy_base(emulator, options.stack, before)
-            return _change(emulator, options, after, ", ".join(keys) or "nothing", stated)
+            notes = list(_restore(emulator, options.stack, snapshot)) if snapshot else []
+            forecast = _change(emulator, options, after, ", ".join(keys) or "nothing", stated)
+            return replace(forecast, notes=(*notes, *forecast.notes))
 
 
 def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
@@ -102,6 +113,19 @@ def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
         deploy(emulator, stack, config)
     except Stop as failed:
         raise Stop(f"The base does not deploy, so there is nothing to rehearse the change on:\n{failed}") from None
+
+
+def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]:
+    """Brings the scratch cluster to the state of a snapshot. Yields what differs then."""
+    api = client_of(emulator.kubeconfig(), 1)
+    with phase(f"bring it to the state of the snapshot of {snapshot.taken_at:%Y-%m-%d %H:%M} UTC"):
+        written = restore(snapshot, api, emulator.state)
+    with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
+        recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
+        found = differences(written, take(stack, api))
+    yield from (f"Unlike the snapshot: {difference}." for difference in found[:MAX_DIFFERENCES])
+    if (more := len(found) - MAX_DIFFERENCES) > 0:
+        yield f"{more} more fields differ from the snapshot."
 
 
 def _change(
@@ -134,7 +158,14 @@ def _change(
             update.stop()
         recorded = recorder.timeline(settled)
     return outcome(
-        recorded, options.stack, change, compression, options.minutes * 60, stated, notes, _snapshot(options.snapshot)
+        recorded,
+        options.stack,
+        change,
+        compression,
+        options.minutes * 60,
+        stated,
+        notes,
+        options.snapshot.name if options.snapshot else "",
     )
 
 
@@ -144,8 +175,13 @@ def _await_update(update: Update, recorder: Recorder) -> None:
         time.sleep(0.2)
 
 
-def _snapshot(path: Path | None) -> str:
-    return path.name if path else ""
+def _read_snapshot(path: Path | None) -> Snapshot | None:
+    try:
+        return read_snapshot(path.read_text()) if path else None
+    except OSError as error:
+        raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
+    except InvalidSnapshot as invalid:
+        raise Stop(f"{path}: {invalid}") from None
 
 
 @contextmanager
