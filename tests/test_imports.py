@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "resources": {"catalog"},
     "policy": {"catalog", "resources", "settings"},
     "forecast": {"catalog"},
-    "ops": {"catalog", "resources", "settings"},
+    "ops": {"catalog", "forecast", "resources", "settings"},
     "rehearse": {"catalog", "forecast", "ops", "report", "settings"},
     "report": {"catalog", "forecast", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
