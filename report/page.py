@@ -23,6 +23,9 @@ LONG = 8
 SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `python -m report --limit 0` shows all._"
 
 
+SHORTENED_REHEARSAL = "_Omitted: the tables, because they are too long for a comment. `make rehearse` prints them._"
+
+
 @dataclass(frozen=True)
 class Options:
     """Options of a page.
@@ -123,6 +126,15 @@ def rehearsed(forecast: Forecast, prices: Prices | None) -> Section:
     remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast))
     said = f"{text(rehearsal.sentence(forecast))}\n\n{remarks}"
     return Section("In the queue", [said], [folded("Workloads, servers and nodes", "\n\n".join(parts))], 2)
+
+
+def rehearsal_page(forecast: Forecast, prices: Prices | None, limit: int = 6_000) -> str:
+    """Returns a rehearsal as a page of its own, for a comment beside a report. Without its tables if it is too long."""
+    section = rehearsed(forecast, prices)
+    sentence, *details = section.always[0].split("\n\n")
+    head = [f"# Rehearsal of `{forecast.stack}`", f"**{sentence}**", *details]
+    full = "\n\n".join([*head, *section.rest]) + "\n"
+    return full if len(full) <= limit else "\n\n".join([*head, SHORTENED_REHEARSAL]) + "\n"
 
 
 def failed(plan: Plan) -> Section:

@@ -100,7 +100,7 @@ def test_the_command_compares_a_file_with_a_cluster(
 ) -> None:
     file = tmp_path / "out.json"
     file.write_text(FORECAST.written())
-    monkeypatch.setattr(compare, "of_cluster", lambda stack: cluster())
+    monkeypatch.setattr(compare, "of_cluster", lambda _: cluster())
     monkeypatch.setattr(
         Stack, "read", lambda *_: [{"kind": "refresh"}, {"kind": "update", "startTime": "2026-11-22T10:00:00Z"}]
     )
