@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from ops.snapshot.format import InvalidSnapshot, Snapshot
 from ops.snapshot.format import read as read_snapshot
 from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
-from rehearse import configurations, delays, table
+from rehearse import configurations, delays, prepared, table
 from rehearse.differences import differences
 from rehearse.engine import Update, deploy
 from rehearse.restore import restore
@@ -110,12 +110,28 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
             return None
         stated = delays.durations(configurations.calibration(config))
         with scratch() as emulator:
-            before, after = emulator.prepare("base", base), emulator.prepare("change", config)
-            with phase(f"deploy the base, {base.name}, to a scratch emulator"):
-                _deploy_base(emulator, options.stack, before)
+            _bring_up(emulator, options.stack, base)
+            after = emulator.prepare("change", config)
             notes = list(_restore(emulator, options.stack, snapshot)) if snapshot else []
             forecast = _change(emulator, options, after, ", ".join(keys), stated)
             return replace(forecast, notes=(*notes, *forecast.notes))
+
+
+def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
+    """Deploys the base, or starts the copy that an earlier rehearsal kept."""
+    config = emulator.prepare("base", base)
+    kept = prepared.key(stack, config)
+    with phase("look for a deployed base of an earlier rehearsal") as answer:
+        found = prepared.take(emulator, kept)
+        answer("started" if found else "none")
+    if found:
+        return
+    config = emulator.prepare("base", base)
+    with phase(f"deploy the base, {base.name}, to a scratch emulator"):
+        _deploy_base(emulator, stack, config)
+    with phase("keep it for the next rehearsal"), Recorder(emulator.kubeconfig()) as recorder:
+        recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+        prepared.keep(emulator, kept)
 
 
 def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
@@ -195,12 +211,12 @@ def _read_snapshot(path: Path | None) -> Snapshot | None:
 
 
 @contextmanager
-def phase(description: str) -> Iterator[None]:
-    """Prints what is done, and how long it took."""
+def phase(description: str) -> Iterator[Callable[[str], None]]:
+    """Prints what is done, an answer if the block gives one, and how long it took."""
     print(f"… {description}", end="", flush=True)
     started = time.monotonic()
     try:
-        yield
+        yield lambda answer: print(f": {answer}", end="", flush=True)
     except BaseException:
         print(" – failed", flush=True)
         raise

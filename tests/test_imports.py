@@ -28,7 +28,18 @@ MAY_IMPORT = {
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},
     # Writes pages and pictures from the product, and runs examples with the recorder of the tests.
-    "docs": {"catalog", "components", "gke_ai_outputs", "ops", "package", "policy", "report", "settings", "tests"},
+    "docs": {
+        "catalog",
+        "components",
+        "forecast",
+        "gke_ai_outputs",
+        "ops",
+        "package",
+        "policy",
+        "report",
+        "settings",
+        "tests",
+    },
 }
 # The tests may import everything, and nothing of the product imports them.
 FILES = {file: file.relative_to(ROOT).parts[0].removesuffix(".py") for file in tracked("**/*.py")}
