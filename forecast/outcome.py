@@ -22,6 +22,7 @@ from forecast.queue import SERVER, Queue, queue
 from forecast.timeline import Histories, History, Timeline, condition, histories, holds
 
 HORIZON_SECONDS = 1800
+NODE_IDLE = "nodeIdle"
 
 
 def outcome(
@@ -46,7 +47,8 @@ def outcome(
         notes: Differences between this cluster and the real one.
         snapshot: What the cluster was brought to, in a few words.
     """
-    found = histories(timeline)
+    found, durations = histories(timeline), tuple(sorted(durations))
+    idle = next((duration.seconds for duration in durations if duration.step == NODE_IDLE), 0)
     time = clock(found, compression)
     queued = queue(found, time, timeline.ended)
     by_owner = {name: history for name, history in queued.workloads.values() if SERVER not in name}
@@ -69,8 +71,8 @@ def outcome(
         interruptions=interruptions(found, by_owner, time),
         nodes=nodes(found),
         servers=servers(found, time, timeline.ended),
-        accelerators=accelerators(found, time, timeline.ended, horizon),
-        durations=tuple(sorted(durations)),
+        accelerators=accelerators(found, time, timeline.ended, horizon, idle),
+        durations=durations,
         lanes=tuple(lanes(found, queued, time, timeline.ended, touched)),
         notes=tuple(notes),
         snapshot=snapshot,

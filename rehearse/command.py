@@ -43,7 +43,7 @@ BASE_SETTLES, RESTORED_SETTLES, CHANGE_SETTLES = 90.0, 30.0, 120.0
 # Differences from a snapshot that the result names.
 MAX_DIFFERENCES = 10
 # Pulumi waits for a server's first replica. If nothing happens for so long, it waits for what does not come.
-ENGINE_WAITS = 20.0
+ENGINE_WAITS = 30.0
 
 
 def main() -> None:
@@ -52,7 +52,8 @@ def main() -> None:
     if not on_emulator():
         raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
     table_of_prices = _read_prices(options.prices)  # before minutes pass
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("The rehearsal was stopped."))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit("The rehearsal was stopped."))
     forecast = rehearse(options)
     if forecast is None:
         print("The configuration is the same before and after, so there is no change to rehearse.")
@@ -119,18 +120,18 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
 
 def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
     """Deploys the base, or starts the copy that an earlier rehearsal kept."""
-    config = emulator.prepare("base", base)
-    kept = prepared.key(stack, config)
+    kept = prepared.key(stack, emulator.copy("base", base))
     with phase("look for a deployed base of an earlier rehearsal") as answer:
         found = prepared.take(emulator, kept)
         answer("started" if found else "none")
     if found:
         return
-    config = emulator.prepare("base", base)
+    config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
     with phase(f"deploy the base, {base.name}, to a scratch emulator"):
         _deploy_base(emulator, stack, config)
-    with phase("keep it for the next rehearsal"), Recorder(emulator.kubeconfig()) as recorder:
-        recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+    with phase("keep it for the next rehearsal"):
+        with Recorder(emulator.kubeconfig()) as recorder:
+            recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
         prepared.keep(emulator, kept)
 
 
@@ -197,7 +198,9 @@ def _change(
 
 def _await_update(update: Update, recorder: Recorder) -> None:
     """Waits until an update has ended, or waits for something that does not come."""
-    while update.runs and (recorder.quiet < ENGINE_WAITS or update.quiet < ENGINE_WAITS):
+    while update.runs:
+        if min(recorder.quiet, update.quiet) > ENGINE_WAITS and update.waits_for():
+            return
         time.sleep(0.2)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +14,8 @@ from typing import TextIO
 from ops.stack import Stop
 from rehearse.scratch import Scratch
 
-STOP_SECONDS = 30
+# The scratch emulator is discarded afterwards, so nothing must be finished.
+STOP_SECONDS = 5
 # Lines of Pulumi's display that say nothing about a failure.
 _NOISE = re.compile(
     r"^(@ |\s*[+~-]+ .*(created|updated|deleted|creating|updating|deleting)|Resources:|Duration:|\s*\d+ )"
@@ -58,12 +61,12 @@ class Update:
     def stop(self) -> None:
         """Ends the update."""
         if self.runs:
-            self._process.send_signal(signal.SIGTERM)
-            try:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            with contextlib.suppress(ProcessLookupError):  # the engine may outlive the command that started it
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
         self._output.close()
 
     def waits_for(self) -> str:
