@@ -16,7 +16,7 @@ from ops.stack import ROOT, Stop
 from rehearse import command, configurations, delays, prepared
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
-from settings.calibration import Calibration, Duration
+from settings.calibration import Calibration, Duration, Step
 
 
 def written(path: Path, **config: object) -> Path:
@@ -111,16 +111,10 @@ def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> Non
 
 
 def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
-    def measured(step: str, of: str, seconds: int) -> Duration:
+    def measured(step: Step, of: str, seconds: int) -> Duration:
         day = datetime.date(2026, 11, 20)
         return Duration(
-            step=step,
-            of=of,
-            seconds=seconds,
-            max_seconds=seconds,
-            count=3,
-            measured_on=day,
-            gke_version="1.36",  # type: ignore[arg-type]
+            step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
         )
 
     calibration = Calibration(
