@@ -119,7 +119,7 @@ def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
 
     calibration = Calibration(
         durations=[
-            measured("modelLoad", "llm/gemma", 370),
+            measured("modelLoad", "llm/gemma", 360),
             measured("nodeReady", "g2-standard-24", 90),
             measured("clusterReady", "c", 600),
         ]
@@ -128,7 +128,7 @@ def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
     assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
     assert not [entry for entry in stated if entry.step == "clusterReady"]
     arguments = delays.arguments(stated, 60)
-    assert "server/llm/gemma=10" in arguments  # 230 s of the catalog, 370 s measured
+    assert "server/llm/gemma=10" in arguments  # 240 s of the catalog, 360 s measured
     assert "node/g2-standard-24=1.5" in arguments
 
 
