@@ -105,7 +105,7 @@ def test_every_capacity_mode_has_a_duration_with_a_source() -> None:
 def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> None:
     stated = delays.arguments(delays.durations(Calibration()), 60)
     assert "node/spot=3" in stated
-    assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2)}" in stated
+    assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2):g}" in stated
     assert delays.longest(stated) == 10  # an idle node stays for ten minutes
     assert all(delay._is_key(key.partition("=")[0]) for key in stated)
 
