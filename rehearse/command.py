@@ -13,6 +13,7 @@ policy or the cluster refuses the change.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -61,9 +62,9 @@ def main() -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(forecast.written())
-    if options.picture:
-        options.picture.parent.mkdir(parents=True, exist_ok=True)
-        options.picture.write_text(rehearsal_picture.drawn(forecast))
+    picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-rehearsal.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(rehearsal_picture.drawn(forecast))
     if options.markdown:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(page.rehearsal_page(forecast, table_of_prices))
@@ -71,7 +72,7 @@ def main() -> None:
     for part in table.shown(forecast, table_of_prices):
         console.print()
         console.print(part)
-    for file in filter(None, (options.json, options.picture, options.markdown)):
+    for file in filter(None, (options.json, picture, options.markdown)):
         print(f"Written: {file}")
 
 
@@ -91,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--minutes", type=int, default=30, help="horizon in minutes of Google Cloud. Default: 30")
     options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
     options.add_argument("--json", type=path, help="file for the result as JSON")
-    options.add_argument("--picture", type=path, help="file for the timeline as SVG")
+    options.add_argument("--picture", type=path, help="file for the timeline as SVG. Default: in the emulator's state")
     options.add_argument("--markdown", type=path, help="file for the result as Markdown, for a comment")
     options.add_argument("--prices", type=path, help="price table in YAML, as for the report")
     return options

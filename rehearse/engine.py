@@ -16,6 +16,8 @@ from rehearse.scratch import Scratch
 
 # The scratch emulator is discarded afterwards, so nothing must be finished.
 STOP_SECONDS = 5
+# Pulumi adds it to each error of the program.
+_UNHANDLED = "an unhandled error occurred: the program ended with exit status"
 # Lines of Pulumi's display that say nothing about a failure.
 _NOISE = re.compile(
     r"^(@ |\s*[+~-]+ .*(created|updated|deleted|creating|updating|deleting)|Resources:|Duration:|\s*\d+ )"
@@ -89,7 +91,7 @@ class Update:
             shown = [line for line in lines if line and not _NOISE.match(line)][-20:]
         else:
             end = next((i for i, line in enumerate(lines) if i > start and line.startswith("Resources:")), len(lines))
-            shown = [line for line in lines[start + 1 : end] if line.strip()]
+            shown = [line for line in lines[start + 1 : end] if line.strip() and _UNHANDLED not in line]
         return "\n".join(shown)
 
 
