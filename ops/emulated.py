@@ -22,6 +22,7 @@ import yaml
 
 from catalog.versions import JOBSET_CHART
 from ops import crds, down, logs, recover, runs, smoke, status
+from ops.snapshot import command as snapshot
 from ops.stack import ROOT, Stack, Stop, on_emulator, run
 from ops.verify import command as verify
 
@@ -221,6 +222,7 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "recover": recover.recover,
     "down": delete,
     "runs": runs.show,
+    "snapshot": snapshot.show,
 }
 COMMANDS_OF_A_RUN: dict[str, Callable[[Stack, str], None]] = {"logs": logs.show, "remove-run": runs.remove}
 

@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "package": {"catalog", "components", "settings"},
     "resources": {"catalog"},
     "policy": {"catalog", "resources", "settings"},
+    "forecast": {"catalog"},
     "ops": {"catalog", "resources", "settings"},
     "report": {"catalog", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.

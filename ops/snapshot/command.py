@@ -1,0 +1,71 @@
+"""The command of `ops.snapshot`: reads the cluster of a stack and prints its snapshot."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ops.snapshot.fields import Kind, kinds
+from ops.snapshot.format import Snapshot, build
+from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+PAGE = 500
+FORBIDDEN, GONE = 403, 410
+
+
+def main() -> None:
+    """Prints a snapshot of the cluster of a stack: queues, Workloads, Jobs, servers, pods and nodes of all tenants."""
+    parser = argparse.ArgumentParser(prog="ops.snapshot", description=main.__doc__)
+    add_stack(parser)
+    show(Stack(parser.parse_args().stack))
+
+
+def show(stack: Stack) -> None:
+    """Prints the snapshot of a stack's cluster as JSON."""
+    api = stack.api()
+    if api is None:
+        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    sys.stdout.write(take(stack.name, api).to_json())
+
+
+def take(stack: str, api: ApiClient) -> Snapshot:
+    """Reads the objects of every kind.
+
+    A kind that the cluster refuses to list is reported on stderr and is missing. One that is not installed is empty.
+    """
+    taken_at = datetime.now(UTC)
+    objects: dict[str, list[Object]] = {}
+    missing: list[str] = []
+    for name, kind in kinds().items():
+        try:
+            objects[name] = list_all(api, kind)
+        except Forbidden as forbidden:
+            print(f"The snapshot has no objects of kind {name}: {forbidden}", file=sys.stderr)
+            missing.append(name)  # without the answer, which names the user
+    return build(stack, objects, taken_at, missing=missing)
+
+
+class Forbidden(Exception):
+    """The user may not list a kind."""
+
+
+def list_all(api: ApiClient, kind: Kind) -> list[Object]:
+    """Returns all objects of a kind, page by page. Raises Forbidden."""
+    query = {"limit": str(PAGE)}
+    found: list[Object] = []
+    while True:
+        answer = request(api, "GET", kind.path(), query)
+        if answer.code == FORBIDDEN:
+            raise Forbidden(answer.reason)
+        if answer.code == GONE:  # the pages took longer than the cluster keeps them: read them all at once
+            return objects_of(request(api, "GET", kind.path()), kind.path())
+        found += objects_of(answer, kind.path())
+        page = (answer.body.get("metadata") or {}).get("continue") if answer.code == 200 else None
+        if not page:
+            return found
+        query = {"limit": str(PAGE), "continue": page}
