@@ -6,32 +6,44 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 import yaml
 
+from catalog.nodes import GKE_NODEPOOL
 from catalog.versions import KUEUE_API, KUEUE_CHART, KUEUE_VERSION
 from components.kueue import NAMESPACE, RELEASE, chart_values, manager_configuration
 from emulator.tests.harness import Emulator, eventually
+from forecast.timeline import Observation, Timeline, label
 from tests.rehearsal.fates import conditions, flavor_of, name_of
-from tests.rehearsal.world import Object, path_of
+from tests.rehearsal.world import ACCELERATOR, Object, World, path_of
 
 NAME = "queues"
-# Nodes for all worlds of a test, so that quota decides, not capacity.
 MAKE = f"""
 import emulator.cluster as cluster
 zones = ["us-central1-a"]
 record = cluster.ClusterRecord({NAME!r}, "p", "us-central1", "standard", zones, "1.36.1-gke.1")
 cluster.create({NAME!r}, record)
 cluster.set_pool({NAME!r}, cluster.PoolRecord("system", "e2-standard-8", zones, nodes_per_zone=1))
-gpus = {{"gpu": "nvidia-l4", "gpus": 8, "driver": "latest"}}
-cluster.set_pool({NAME!r}, cluster.PoolRecord("l4", "g2-standard-96", zones, nodes_per_zone=NODES, **gpus))
 """
+SET_POOLS = f"""
+import json, sys, emulator.cluster as cluster
+for pool in json.loads(sys.argv[1]):
+    cluster.set_pool({NAME!r}, cluster.PoolRecord(**pool))
+"""
+GPUS_PER_NODE = {"g2-standard-24": 2, "g2-standard-96": 8}
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
+WATCHED = {
+    "Workload": WORKLOADS,
+    "Pod": "/api/v1/pods",
+    "Node": "/api/v1/nodes",
+    "Job": "/apis/batch/v1/jobs",
+    "Deployment": "/apis/apps/v1/deployments",
+}
 APPLY = {"content-type": "application/apply-patch+yaml"}
 SETTLED_SECONDS = 3.0  # Kueue decides within a second, also on a busy machine
 
@@ -45,8 +57,8 @@ class QueueCluster:
     """A running cluster."""
 
     api: httpx.Client
-    versions: list[Object] = field(default_factory=list)
-    """Every version of a Workload that the watch has reported, in order."""
+    observations: list[Observation] = field(default_factory=list)
+    """Every version of an object that the watches have reported, in order, with its monotonic time."""
 
     def send(self, method: str, path: str, **options: Any) -> Object:
         """Send a request. An object that does not exist is an empty answer."""
@@ -77,19 +89,21 @@ class QueueCluster:
         return [item for item in items if namespace in (None, item["metadata"]["namespace"])]
 
     def settle(self, seconds: float = SETTLED_SECONDS, limit: float = 90) -> None:
-        """Wait until no Workload has changed for some seconds."""
+        """Wait until no Workload has changed for some seconds, and no node came or went."""
         last, since, begun = self._signature(), time.monotonic(), time.monotonic()
         while time.monotonic() - since < seconds:
             time.sleep(0.3)
             now = self._signature()
             if now != last:
                 last, since = now, time.monotonic()
-            assert time.monotonic() - begun < limit, f"Workloads still change after {limit:.0f} s: {now}"
+            assert time.monotonic() - begun < limit, f"Workloads or nodes still change after {limit:.0f} s: {now}"
 
     def _signature(self) -> list[tuple[str, ...]]:
-        return sorted(
+        workloads = [
             (name_of(item), item["metadata"]["uid"], str(flavor_of(item)), _statuses(item)) for item in self.workloads()
-        )
+        ]
+        nodes = [(item["metadata"]["name"],) for item in self.send("GET", WATCHED["Node"])["items"]]
+        return sorted([*workloads, *nodes])
 
     def clear(self, namespaces: Sequence[str]) -> None:
         """Delete the workloads and queues of namespaces, and what has their prefix."""
@@ -112,28 +126,57 @@ class QueueCluster:
                 if item["metadata"]["name"].startswith(prefixes):
                     self.send("DELETE", f"{path}/{item['metadata']['name']}")
 
-    def watch(self, until: threading.Event) -> None:
-        """Record every version of every Workload."""
+    def watch(self, kind: str, until: threading.Event) -> None:
+        """Record every version of every object of a kind."""
         version = ""
         while not until.is_set():
             parameters = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "5"}
-            with self.api.stream("GET", WORKLOADS, params=parameters) as response:
+            with self.api.stream("GET", WATCHED[kind], params=parameters) as response:
                 for line in response.iter_lines():
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         version = ""
                         break
                     version = event["object"]["metadata"]["resourceVersion"]
-                    self.versions.append(event["object"])
+                    deleted = event["type"] == "DELETED"
+                    self.observations.append(Observation(time.monotonic(), kind, event["object"], deleted))
+
+    def timeline(self, namespace: str, begun: float) -> Timeline:
+        """What the watch has seen of a namespace and its pools, as of the monotonic time when a change began."""
+        own = [item for item in list(self.observations) if _is_of(item.object, namespace)]
+        gone = {item.object["metadata"]["uid"] for item in own if item.deleted and item.at < begun}
+        kept = [item for item in own if item.object["metadata"]["uid"] not in gone]
+        observations = tuple(replace(item, at=item.at - begun) for item in kept)
+        return Timeline(observations, applied=0.0, ended=time.monotonic() - begun, settled=True)
+
+
+def _is_of(obj: Mapping[str, Any], namespace: str) -> bool:
+    """Whether the object is in a namespace, or a node of its pools."""
+    pool = label(obj, GKE_NODEPOOL)
+    return obj["metadata"].get("namespace") == namespace or pool.startswith(f"{namespace}-")
 
 
 def _statuses(workload: Object) -> str:
     return " ".join(f"{name}={condition['status']}" for name, condition in sorted(conditions(workload).items()))
 
 
-def create(emulator: Emulator, nodes: int) -> None:
+def set_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
+    """Create or change GPU pools, each by the fields of an emulator's pool that differ from those of all."""
+    common = {"zones": ["us-central1-a"], "gpu": ACCELERATOR, "driver": "latest"}
+    complete = [{**common, "gpus": GPUS_PER_NODE[pool["machine_type"]], **pool} for pool in pools]
+    emulator.run("python", "-c", SET_POOLS, json.dumps(complete))
+
+
+def pools_of(world: World, namespace: str) -> Iterator[Object]:
+    """The pools of a world, with the namespace as a prefix."""
+    for pool in world.pools:
+        limits = {"min_nodes": 0, "max_nodes": pool.max_nodes, "capacity": pool.capacity}
+        yield {"name": f"{namespace}-{pool.name}", "machine_type": "g2-standard-24", **limits}
+
+
+def create(emulator: Emulator) -> None:
     """Create the cluster and install Kueue as the program does."""
-    emulator.run("python", "-c", MAKE.replace("NODES", str(nodes)))
+    emulator.run("python", "-c", MAKE)
     values = emulator.state / "kueue.yaml"
     values.write_text(yaml.safe_dump(chart_values(KUEUE_VERSION, 1, manager_configuration((), False, 0))))
     chart = emulator.run("chart", KUEUE_CHART, KUEUE_VERSION).strip()
@@ -154,17 +197,20 @@ def connect(emulator: Emulator) -> Iterator[QueueCluster]:
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     content = yaml.safe_load((emulator.state / "clusters" / NAME / "kubeconfig").read_text())
     server = content["clusters"][0]["cluster"]["server"]
-    with httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False) as api:
+    limits = httpx.Limits(max_connections=None)
+    with httpx.Client(base_url=server, verify=context, timeout=30, limits=limits, trust_env=False) as api:
         cluster = QueueCluster(api)
         eventually(lambda: _answers(cluster), "Kueue answers", 180)
         until = threading.Event()
-        watch = threading.Thread(target=cluster.watch, args=(until,), daemon=True)
-        watch.start()
+        watches = [threading.Thread(target=cluster.watch, args=(kind, until), daemon=True) for kind in WATCHED]
+        for watch in watches:
+            watch.start()
         try:
             yield cluster
         finally:
             until.set()
-            watch.join(timeout=15)
+            for watch in watches:
+                watch.join(timeout=15)
 
 
 def _answers(cluster: QueueCluster) -> bool:

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from catalog.nodes import NVIDIA_GPU
+from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import KUEUE_API
 from components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from settings.model import Queues
 
 Object = dict[str, Any]
+ACCELERATOR = "nvidia-l4"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,15 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """An autoscaled pool of nodes with 2 GPUs. The flavor of its name has its nodes."""
+
+    name: str
+    max_nodes: int
+    capacity: str = "onDemand"
+
+
+@dataclass(frozen=True)
 class World:
     """Queues in the form of the section `gke-ai:queues`, and the workloads of the tenants in order of submission.
 
@@ -38,6 +48,8 @@ class World:
     runs: tuple[Run, ...] = ()
     stopped: Mapping[str, str] = field(default_factory=dict)
     """Stop policies that an operator set on cluster queues, by name. The program has no key for them."""
+    pools: tuple[Pool, ...] = ()
+    """Pools of nodes. Without them, every flavor has any node."""
 
 
 PATHS = {
@@ -84,10 +96,13 @@ def queue_objects(world: World, namespace: str) -> Iterator[Object]:
     prefix = f"{namespace}-"
     yield make("Namespace", namespace)
     for priority in queues.priority_classes:
-        policy = {"preemptionPolicy": priority.preemption, "globalDefault": priority.global_default}
-        yield make("PriorityClass", prefix + priority.name, value=priority.value, **policy)
+        default, policy = priority.global_default, priority.preemption
+        name, value = prefix + priority.name, priority.value
+        yield make("PriorityClass", name, value=value, preemptionPolicy=policy, globalDefault=default)
     for flavor in queues.flavors:
-        yield make("ResourceFlavor", prefix + flavor.name, spec=flavor_spec(NodeFlavor(flavor.name)))
+        pools = [pool for pool in world.pools if pool.name == flavor.name]
+        labels = {GKE_ACCELERATOR: ACCELERATOR, GKE_NODEPOOL: prefix + flavor.name} if pools else None
+        yield make("ResourceFlavor", prefix + flavor.name, spec=flavor_spec(NodeFlavor(flavor.name, labels)))
     for queue in queues.cluster_queues:
         spec = cluster_queue(queue, set())
         if queue.cohort:
