@@ -35,6 +35,11 @@ import json, sys, emulator.cluster as cluster
 for pool in json.loads(sys.argv[1]):
     cluster.set_pool({NAME!r}, cluster.PoolRecord(**pool))
 """
+REMOVE_POOLS = f"""
+import json, sys, emulator.cluster as cluster
+for pool in json.loads(sys.argv[1]):
+    cluster.remove_pool({NAME!r}, pool)
+"""
 GPUS_PER_NODE = {"g2-standard-24": 2, "g2-standard-96": 8}
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
 WATCHED = {
@@ -165,6 +170,11 @@ def set_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
     common = {"zones": ["us-central1-a"], "gpu": ACCELERATOR, "driver": "latest"}
     complete = [{**common, "gpus": GPUS_PER_NODE[pool["machine_type"]], **pool} for pool in pools]
     emulator.run("python", "-c", SET_POOLS, json.dumps(complete))
+
+
+def remove_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
+    """Delete pools with their nodes."""
+    emulator.run("python", "-c", REMOVE_POOLS, json.dumps([pool["name"] for pool in pools]))
 
 
 def pools_of(world: World, namespace: str) -> Iterator[Object]:
