@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 from collections import deque
+from collections.abc import Container
 from pathlib import Path
 
 from emulator.polling import poll_until
@@ -68,14 +69,14 @@ def of(folder: Path) -> list[int]:
     return [pid for pid in ids if pid != os.getpid() and _has_mark(pid, mark)]
 
 
-def end(folder: Path, timeout: float = 20) -> None:
-    """Ends all processes of a cluster and returns once they have ended.
+def end(folder: Path, timeout: float = 20, keep: Container[int | None] = ()) -> None:
+    """Ends all processes of a cluster, except those to keep, and returns once they have ended.
 
     It uses SIGKILL, because their data is discarded. It repeats, because a process may have started another one.
     """
 
     def none_left() -> bool:
-        ids = of(folder)
+        ids = [pid for pid in of(folder) if pid not in keep]
         for pid in ids:
             _kill(pid, _mark(folder))
         return not ids

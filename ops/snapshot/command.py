@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ops.snapshot.fields import Kind, kinds
 from ops.snapshot.format import Snapshot, build
+from ops.snapshot.names import hash_names, stack_names
 from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
 
 if TYPE_CHECKING:
@@ -16,21 +19,35 @@ if TYPE_CHECKING:
 
 PAGE = 500
 FORBIDDEN, GONE = 403, 410
+KEY_BYTES = 32
 
 
 def main() -> None:
     """Prints a snapshot of the cluster of a stack: queues, Workloads, Jobs, servers, pods and nodes of all tenants."""
     parser = argparse.ArgumentParser(prog="ops.snapshot", description=main.__doc__)
     add_stack(parser)
-    show(Stack(parser.parse_args().stack))
+    parser.add_argument("--hash-names", action="store_true", help="hash the names that the stack does not use itself")
+    parser.add_argument(
+        "--hash-key", type=Path, help="file with the key of the hashes, for the same hashes each time. Default: random"
+    )
+    options = parser.parse_args()
+    if options.hash_key and not options.hash_names:
+        raise Stop("--hash-key has no effect without --hash-names. Add --hash-names.")
+    show(Stack(options.stack), options.hash_names, options.hash_key)
 
 
-def show(stack: Stack) -> None:
-    """Prints the snapshot of a stack's cluster as JSON."""
+def show(stack: Stack, hashed: bool = False, key: Path | None = None) -> None:
+    """Prints the snapshot of a stack's cluster as JSON. With `hashed`, hashes names. Default key: random."""
     api = stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
-    sys.stdout.write(take(stack.name, api).to_json())
+    snapshot = take(stack.name, api)
+    if hashed:
+        secret = key.read_bytes().strip() if key else secrets.token_bytes(KEY_BYTES)
+        if len(secret) < KEY_BYTES:
+            raise Stop(f"{key} has {len(secret)} bytes. A short key lets others guess names. Use {KEY_BYTES} or more.")
+        snapshot = hash_names(snapshot, stack_names(stack.resources), secret)
+    sys.stdout.write(snapshot.to_json())
 
 
 def take(stack: str, api: ApiClient) -> Snapshot:
