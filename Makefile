@@ -13,7 +13,7 @@ WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionl
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
 	rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -43,6 +43,9 @@ preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
 report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]
 	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)")
+rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] [BASE=…] [SNAPSHOT=…] [MINUTES=30] [JSON=out.json]
+	@emulator/run $(TOOLS) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
+		--json "$(JSON)" --picture "$(PICTURE)" --prices "$(PRICES)" $(if $(MINUTES),--minutes "$(MINUTES)")
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m docs.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version

@@ -25,7 +25,7 @@ from forecast.model import (
 from forecast.outcome import outcome
 from forecast.reasons import plain, why_evicted
 from forecast.timeline import Timeline
-from tests.rehearsal import UNUSED, deployment, evicted, node, owned, pod, replica, timeline, waiting, workload
+from tests.timelines import UNUSED, deployment, evicted, node, owned, pod, replica, timeline, waiting, workload
 
 JOB = owned("Job", "finetune", "job-uid")
 POD_A, POD_B = owned("Pod", "gemma-abc-1", "a"), owned("Pod", "gemma-abc-2", "b")

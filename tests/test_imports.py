@@ -22,8 +22,8 @@ MAY_IMPORT = {
     "policy": {"catalog", "resources", "settings"},
     "forecast": {"catalog"},
     "ops": {"catalog", "resources", "settings"},
-    "rehearse": {"ops"},
-    "report": {"catalog", "ops", "resources", "settings"},
+    "rehearse": {"catalog", "forecast", "ops", "report", "settings"},
+    "report": {"catalog", "forecast", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},
