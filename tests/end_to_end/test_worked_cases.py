@@ -76,14 +76,15 @@ class Result:
 def results(cluster: QueueCluster) -> dict[str, Result]:
     """The results by the name of the case."""
     set_up(cluster)
-    before, begun = {case.name: cluster.workloads(case.namespace) for case in cases()}, time.monotonic()
+    before = {case.name: cluster.workloads(case.namespace) for case in cases()}
+    cluster.recorder.begin()
     apply_changes(cluster)
-    return {case.name: result(cluster, case, before[case.name], begun) for case in cases()}
+    return {case.name: result(cluster, case, before[case.name]) for case in cases()}
 
 
-def result(cluster: QueueCluster, case: Case, earlier: Sequence[Object], begun: float) -> Result:
-    """The result of a case whose change began at a monotonic time."""
-    timeline = cluster.timeline(case.namespace, begun)
+def result(cluster: QueueCluster, case: Case, earlier: Sequence[Object]) -> Result:
+    """The result of a case, with its Workloads before the change."""
+    timeline = cluster.timeline(case.namespace)
     versions = [item.object for item in timeline.observations if item.kind == "Workload" and item.at > 0]
     after = fates(earlier, versions, cluster.workloads(case.namespace))
     return Result(fates([], [], earlier), after, facts(outcome(timeline)))

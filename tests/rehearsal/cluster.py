@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,7 +18,8 @@ from catalog.nodes import GKE_NODEPOOL
 from catalog.versions import KUEUE_API, KUEUE_CHART, KUEUE_VERSION
 from components.kueue import NAMESPACE, RELEASE, chart_values, manager_configuration
 from emulator.tests.harness import Emulator, eventually
-from forecast.timeline import Observation, Timeline, label
+from forecast.timeline import Timeline, label
+from rehearse.watching import Recorder
 from tests.rehearsal.fates import conditions, flavor_of, name_of
 from tests.rehearsal.world import ACCELERATOR, Object, World, path_of
 
@@ -42,13 +43,6 @@ for pool in json.loads(sys.argv[1]):
 """
 GPUS_PER_NODE = {"g2-standard-24": 2, "g2-standard-96": 8}
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
-WATCHED = {
-    "Workload": WORKLOADS,
-    "Pod": "/api/v1/pods",
-    "Node": "/api/v1/nodes",
-    "Job": "/apis/batch/v1/jobs",
-    "Deployment": "/apis/apps/v1/deployments",
-}
 APPLY = {"content-type": "application/apply-patch+yaml"}
 SETTLED_SECONDS = 3.0  # Kueue decides within a second, also on a busy machine
 
@@ -62,8 +56,7 @@ class QueueCluster:
     """A running cluster."""
 
     api: httpx.Client
-    observations: list[Observation] = field(default_factory=list)
-    """Every version of an object that the watches have reported, in order, with its monotonic time."""
+    recorder: Recorder
 
     def send(self, method: str, path: str, **options: Any) -> Object:
         """Send a request. An object that does not exist is an empty answer."""
@@ -107,7 +100,7 @@ class QueueCluster:
         workloads = [
             (name_of(item), item["metadata"]["uid"], str(flavor_of(item)), _statuses(item)) for item in self.workloads()
         ]
-        nodes = [(item["metadata"]["name"],) for item in self.send("GET", WATCHED["Node"])["items"]]
+        nodes = [(item["metadata"]["name"],) for item in self.send("GET", "/api/v1/nodes")["items"]]
         return sorted([*workloads, *nodes])
 
     def clear(self, namespaces: Sequence[str]) -> None:
@@ -131,28 +124,12 @@ class QueueCluster:
                 if item["metadata"]["name"].startswith(prefixes):
                     self.send("DELETE", f"{path}/{item['metadata']['name']}")
 
-    def watch(self, kind: str, until: threading.Event) -> None:
-        """Record every version of every object of a kind."""
-        version = ""
-        while not until.is_set():
-            parameters = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "5"}
-            with self.api.stream("GET", WATCHED[kind], params=parameters) as response:
-                for line in response.iter_lines():
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        version = ""
-                        break
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    deleted = event["type"] == "DELETED"
-                    self.observations.append(Observation(time.monotonic(), kind, event["object"], deleted))
-
-    def timeline(self, namespace: str, begun: float) -> Timeline:
-        """What the watch has seen of a namespace and its pools, as of the monotonic time when a change began."""
-        own = [item for item in list(self.observations) if _is_of(item.object, namespace)]
-        gone = {item.object["metadata"]["uid"] for item in own if item.deleted and item.at < begun}
-        kept = [item for item in own if item.object["metadata"]["uid"] not in gone]
-        observations = tuple(replace(item, at=item.at - begun) for item in kept)
-        return Timeline(observations, applied=0.0, ended=time.monotonic() - begun, settled=True)
+    def timeline(self, namespace: str) -> Timeline:
+        """What happened in a namespace and to its pools since the change began, and what was there before."""
+        whole = self.recorder.timeline(settled=True)
+        own = [item for item in whole.observations if _is_of(item.object, namespace)]
+        gone = {item.object["metadata"]["uid"] for item in own if item.deleted and item.at < 0}
+        return replace(whole, observations=tuple(item for item in own if item.object["metadata"]["uid"] not in gone))
 
 
 def _is_of(obj: Mapping[str, Any], namespace: str) -> bool:
@@ -201,26 +178,19 @@ def kubeconfig(emulator: Emulator) -> str:
 
 @contextmanager
 def connect(emulator: Emulator) -> Iterator[QueueCluster]:
-    """A client of the cluster, which watches its Workloads. Returns once Kueue answers."""
+    """A client of the cluster, which records what happens. Returns once Kueue answers."""
     pki = next((emulator.state / "clusters" / NAME).glob("**/pki"))
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     content = yaml.safe_load((emulator.state / "clusters" / NAME / "kubeconfig").read_text())
     server = content["clusters"][0]["cluster"]["server"]
-    limits = httpx.Limits(max_connections=None)
-    with httpx.Client(base_url=server, verify=context, timeout=30, limits=limits, trust_env=False) as api:
-        cluster = QueueCluster(api)
+    with (
+        httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False) as api,
+        Recorder(Path(kubeconfig(emulator)).read_text()) as recorder,
+    ):
+        cluster = QueueCluster(api, recorder)
         eventually(lambda: _answers(cluster), "Kueue answers", 180)
-        until = threading.Event()
-        watches = [threading.Thread(target=cluster.watch, args=(kind, until), daemon=True) for kind in WATCHED]
-        for watch in watches:
-            watch.start()
-        try:
-            yield cluster
-        finally:
-            until.set()
-            for watch in watches:
-                watch.join(timeout=15)
+        yield cluster
 
 
 def _answers(cluster: QueueCluster) -> bool:

@@ -125,7 +125,7 @@ class Place:
         with queue_cluster.connect(self.emulator) as cluster:
             cluster.settle()
             before = {case.seed: cluster.workloads(case.namespace) for case in cases}
-            begun = time.monotonic()
+            cluster.recorder.begin()
             changed = [case for case in cases if case.changed.pools != case.world.pools]
             pools = [pool for case in changed for pool in queue_cluster.pools_of(case.changed, case.namespace)]
             if pools:
@@ -133,7 +133,7 @@ class Place:
             for case in cases:
                 apply_change(cluster, case)
             cluster.settle(NODES_SETTLE, 240)
-            return {case.seed: _outcome(cluster, case, before[case.seed], begun) for case in cases}
+            return {case.seed: _outcome(cluster, case, before[case.seed]) for case in cases}
 
     def clear(self, cases: Sequence[SeededCase]) -> None:
         """Delete worlds with their pools."""
@@ -156,16 +156,17 @@ def populate(place: Place, cases: Sequence[SeededCase]) -> None:
         cluster.settle(NODES_SETTLE, 240)
 
 
-def queues_only(place: Place, cases: Sequence[SeededCase]) -> None:
-    """Create the queues and pools of worlds, as the program does in a scratch emulator before it is restored."""
+def deploy_base(place: Place, cases: Sequence[SeededCase]) -> None:
+    """Create what a rehearsal deploys to a scratch emulator before it is restored: pools, queues and servers."""
     place.prepare(cases)
     with queue_cluster.connect(place.emulator) as cluster:
         for case in cases:
             cluster.apply(queue_objects(case.world, case.namespace))
+            cluster.apply(run_object(run, case.namespace) for run in case.world.runs if run.kind == "Deployment")
 
 
 def apply_change(cluster: QueueCluster, case: SeededCase) -> None:
-    """Apply what differs between a world and its change: new and changed objects in the program's order, then deletes."""
+    """Apply a change: new and changed objects in the program's order, then deletes."""
     old, new = ({_key(obj): obj for obj in objects(world, case.namespace)} for world in (case.world, case.changed))
     cluster.apply(obj for key, obj in new.items() if obj != old.get(key))
     cluster.delete(obj for key, obj in reversed(old.items()) if key not in new)
@@ -181,8 +182,8 @@ def _key(obj: Object) -> tuple[str, str]:
     return obj["kind"], obj["metadata"]["name"]
 
 
-def _outcome(cluster: QueueCluster, case: SeededCase, before: Sequence[Object], begun: float) -> Outcome:
-    timeline = cluster.timeline(case.namespace, begun)
+def _outcome(cluster: QueueCluster, case: SeededCase, before: Sequence[Object]) -> Outcome:
+    timeline = cluster.timeline(case.namespace)
     versions = [item.object for item in timeline.observations if item.kind == "Workload" and item.at > 0]
     return Outcome(fates(before, versions, cluster.workloads(case.namespace)), outcome(timeline))
 
@@ -197,7 +198,7 @@ def hold(
         log(f"{time.monotonic() - begun:4.0f} s: {text}")
 
     with ThreadPoolExecutor() as threads:
-        prepared = [threads.submit(queues_only, fork, cases) for fork in forks]
+        prepared = [threads.submit(deploy_base, fork, cases) for fork in forks]
         populate(world, cases)
         for done in prepared:
             done.result()
