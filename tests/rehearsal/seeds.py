@@ -6,6 +6,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from catalog.nodes import NVIDIA_GPU
@@ -40,8 +41,14 @@ class SeededCase:
         return old == new
 
 
+@cache
 def random_case(seed: int) -> SeededCase:
     """The world and the change of a seed. The rules of the program allow both."""
+    return generate(seed)
+
+
+def generate(seed: int) -> SeededCase:
+    """The same, generated again."""
     dice = random.Random(f"rehearsal {seed}")
     while True:
         world = _world(dice)

@@ -7,6 +7,7 @@ from typing import Any
 
 import settings
 from catalog.nodes import NVIDIA_GPU
+from settings.reading import PREFIX
 from tests.rehearsal.world import ACCELERATOR, World
 
 Section = dict[str, Any]
@@ -32,7 +33,7 @@ def configuration(worlds: Iterable[tuple[str, World]]) -> Section:
 
 def problems(worlds: Iterable[tuple[str, World]]) -> str:
     """What the rules of the program refuse in the configuration; empty if it is valid."""
-    values = {key.removeprefix(settings.PREFIX): value for key, value in configuration(worlds).items()}
+    values = {key.removeprefix(PREFIX): value for key, value in configuration(worlds).items()}
     try:
         settings.load(values, "my-project")
     except settings.BadConfiguration as bad:

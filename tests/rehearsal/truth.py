@@ -24,9 +24,9 @@ from rehearse.differences import differences as differences_of_state
 from rehearse.restore import restore
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, QueueCluster
-from tests.rehearsal.fates import Fate, Object, fates
+from tests.rehearsal.fates import Fate, fates
 from tests.rehearsal.seeds import SeededCase
-from tests.rehearsal.world import World, queue_objects, run_object
+from tests.rehearsal.world import Object, World, queue_objects, run_object
 
 # Longer than the emulator keeps an idle node.
 NODES_SETTLE = 18.0
