@@ -14,7 +14,7 @@ from forecast.model import Eviction, Forecast, Nodes, Start, Wait
 from tests.rehearsal.fates import Fate
 from tests.rehearsal.seeds import generate, random_case
 from tests.rehearsal.stack import configuration, problems
-from tests.rehearsal.truth import Outcome, Verdict, differences, judge, report
+from tests.rehearsal.verdicts import Outcome, Verdict, differences, judge, report
 
 SEEDS = 100
 CASE = random_case(0)
@@ -27,7 +27,7 @@ def test_a_seed_always_gives_the_same_world_and_change() -> None:
 
 def test_the_seeds_have_different_changes_of_every_kind() -> None:
     cases = [random_case(seed) for seed in range(SEEDS)]
-    assert len({(case.world.queues["clusterQueues"].__repr__(), case.change) for case in cases}) == SEEDS
+    assert len({(case.world.queues["clusterQueues"].__repr__(), case.text) for case in cases}) == SEEDS
     assert all(case.world != case.changed for case in cases)
     kinds = (
         "quota",
@@ -46,7 +46,7 @@ def test_the_seeds_have_different_changes_of_every_kind() -> None:
         "GPUs become",
         "pool",
     )
-    assert [kind for kind in kinds if not any(kind in case.change for case in cases)] == []
+    assert [kind for kind in kinds if not any(kind in case.text for case in cases)] == []
 
 
 def test_the_worlds_of_several_seeds_are_one_valid_configuration() -> None:
@@ -134,7 +134,7 @@ def test_times_and_texts_of_a_prediction_do_not_count() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- verdicts
 def outcome(*fates: Fate, forecast: Forecast = TRUE) -> Outcome:
-    return Outcome(Counter(fates), forecast)
+    return Outcome(Counter(), Counter(fates), forecast)
 
 
 RIGHT = outcome(Fate("team/a", "evicted", "team/z"))

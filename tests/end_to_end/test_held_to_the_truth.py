@@ -20,9 +20,10 @@ from forecast.outcome import outcome
 from rehearse.watching import Recorder
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
-from tests.rehearsal import truth
+from tests.rehearsal import places
 from tests.rehearsal.seeds import SeededCase, random_case
 from tests.rehearsal.stack import configuration
+from tests.rehearsal.verdicts import Verdict, judge, report
 from tests.rehearsal.world import run_object
 
 pytestmark = pytest.mark.cluster
@@ -38,15 +39,23 @@ def test_of_100_forecasts_99_agree_with_what_happens() -> None:
 
     An `up` for each would take hours. Two forks of each snapshot show what Kueue leaves to chance.
     """
-    verdicts: list[truth.Verdict] = []
+    verdicts: list[Verdict] = []
     with ExitStack() as emulators:
-        world, *forks = truth.create([emulators.enter_context(fresh()) for _ in range(3)])
+        clusters = places.create([emulators.enter_context(fresh()) for _ in range(3)])
         for first in range(0, SEEDS, TOGETHER):
             cases = [random_case(seed) for seed in range(first, first + TOGETHER)]
-            verdicts += truth.hold(world, forks, cases, print)
-    print(truth.report(verdicts))
-    assert sum(verdict.kind == "agrees" for verdict in verdicts) >= GOAL, truth.report(verdicts)
-    assert not [verdict for verdict in verdicts if verdict.kind == "differs"], truth.report(verdicts)
+            verdicts += hold(clusters, cases)
+            print(report(verdicts))
+            places.clear(clusters, cases)
+    assert sum(verdict.kind == "agrees" for verdict in verdicts) >= GOAL, report(verdicts)
+    assert not [verdict for verdict in verdicts if verdict.kind == "differs"], report(verdicts)
+
+
+def hold(clusters: list[places.Place], cases: list[SeededCase]) -> list[Verdict]:
+    """Compare what happens in the world with the forecast of a fork, and with that of another fork."""
+    world, *forks = clusters
+    happened, forecast, again = places.hold(world, forks, cases, print)
+    return [judge(case, *(outcomes[case.namespace] for outcomes in (happened, forecast, again))) for case in cases]
 
 
 def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Emulator) -> None:
@@ -67,7 +76,7 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
         )
         recorder.begin()
         emulator.make("up", emulator.state / changed)
-        assert recorder.settle(truth.NODES_SETTLE, 300)
+        assert recorder.settle(places.NODES_SETTLE, 300)
         happened = outcome(recorder.timeline(settled=True), emulator.stack)
     forecast = parse((emulator.state / "forecast.json").read_text())
     assert forecast.evictions, "the seeds are of interest only if somebody is evicted"
@@ -89,4 +98,4 @@ def submit(emulator: Emulator, cases: list[SeededCase], recorder: Recorder) -> N
         (emulator.state / "runs.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
         emulator.kubectl("apply", "-f", str(emulator.state / "runs.json"))
         assert recorder.settle(2, 90)
-    assert recorder.settle(truth.NODES_SETTLE, 240)
+    assert recorder.settle(places.NODES_SETTLE, 240)

@@ -11,7 +11,7 @@ from typing import Any
 
 from catalog.nodes import NVIDIA_GPU
 from tests.rehearsal.stack import problems
-from tests.rehearsal.world import Pool, Run, World
+from tests.rehearsal.world import Change, Pool, Run, World
 
 GPUS = NVIDIA_GPU
 PRIORITIES = ("low", "middle", "high")
@@ -21,18 +21,11 @@ Section = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SeededCase:
-    """A world before and after a change."""
+class SeededCase(Change):
+    """A change of a seed, in words."""
 
     seed: int
-    world: World
-    changed: World
-    change: str
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the workloads, and the prefix of everything else."""
-        return f"seed-{self.seed}"
+    text: str
 
     @property
     def is_configured(self) -> bool:
@@ -53,7 +46,7 @@ def generate(seed: int) -> SeededCase:
     while True:
         world = _world(dice)
         changed, text = _change(dice, world)
-        case = SeededCase(seed, world, changed, text)
+        case = SeededCase(f"seed-{seed}", world, changed, seed, text)
         if changed != world and not any(problems([(case.namespace, stage)]) for stage in (world, changed)):
             return case
 

@@ -12,40 +12,29 @@ from typing import Any
 import yaml
 
 from tests.rehearsal.fates import Fate
-from tests.rehearsal.world import Run, World
+from tests.rehearsal.world import Change, Run, World
 
 FILE = Path(__file__).with_suffix(".yaml")
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Case:
-    """A change of a world.
+class Case(Change):
+    """A change with its outcome.
 
     Attributes:
         name: The outcome in words.
-        namespace: The namespace of the case's workloads. Its other objects have it as a prefix.
         source: The part of Kueue's documentation that decides.
         reasoning: Why the outcome follows from it.
-        world: Before the change.
-        changed: After the change.
         before: The fates of the workloads that run and wait before the change.
         expected: The fates of all workloads after the change.
     """
 
     name: str
-    namespace: str
     source: str
     reasoning: str
-    world: World
-    changed: World
     before: Counter[Fate]
     expected: Counter[Fate]
-
-    @property
-    def world_before_stop(self) -> World:
-        """The world before an operator stopped queues, in which workloads could still start."""
-        return replace(self.world, stopped={})
 
 
 @cache

@@ -52,6 +52,15 @@ class World:
     """Pools of nodes. Without them, every flavor has any node."""
 
 
+@dataclass(frozen=True)
+class Change:
+    """A world before and after a change. Its namespace is also the prefix of everything outside the namespace."""
+
+    namespace: str
+    world: World
+    changed: World
+
+
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
