@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from components.kueue import NAMESPACE, RELEASE, chart_values, manager_configura
 from emulator.tests.harness import Emulator, eventually
 from forecast.timeline import Timeline, label
 from rehearse.watching import Recorder
-from tests.rehearsal.fates import conditions, flavor_of, name_of
 from tests.rehearsal.world import ACCELERATOR, Object, World, path_of
 
 NAME = "queues"
@@ -86,22 +84,9 @@ class QueueCluster:
         items: list[Object] = self.send("GET", WORKLOADS)["items"]
         return [item for item in items if namespace in (None, item["metadata"]["namespace"])]
 
-    def settle(self, seconds: float = SETTLED_SECONDS, limit: float = 90) -> None:
-        """Wait until no Workload has changed for some seconds, and no node came or went."""
-        last, since, begun = self._signature(), time.monotonic(), time.monotonic()
-        while time.monotonic() - since < seconds:
-            time.sleep(0.3)
-            now = self._signature()
-            if now != last:
-                last, since = now, time.monotonic()
-            assert time.monotonic() - begun < limit, f"Workloads or nodes still change after {limit:.0f} s: {now}"
-
-    def _signature(self) -> list[tuple[str, ...]]:
-        workloads = [
-            (name_of(item), item["metadata"]["uid"], str(flavor_of(item)), _statuses(item)) for item in self.workloads()
-        ]
-        nodes = [(item["metadata"]["name"],) for item in self.send("GET", "/api/v1/nodes")["items"]]
-        return sorted([*workloads, *nodes])
+    def settle(self, seconds: float = SETTLED_SECONDS, limit: float = 120) -> None:
+        """Wait until no Workload, pod, node, server or Job has changed for some seconds."""
+        assert self.recorder.settle(seconds, limit), f"the cluster still changes after {limit:.0f} s"
 
     def clear(self, namespaces: Sequence[str]) -> None:
         """Delete the workloads and queues of namespaces, and what has their prefix."""
@@ -136,10 +121,6 @@ def _is_of(obj: Mapping[str, Any], namespace: str) -> bool:
     """Whether the object is in a namespace, or a node of its pools."""
     pool = label(obj, GKE_NODEPOOL)
     return obj["metadata"].get("namespace") == namespace or pool.startswith(f"{namespace}-")
-
-
-def _statuses(workload: Object) -> str:
-    return " ".join(f"{name}={condition['status']}" for name, condition in sorted(conditions(workload).items()))
 
 
 def set_pools(emulator: Emulator, pools: Iterable[Object]) -> None:

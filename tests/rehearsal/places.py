@@ -66,7 +66,7 @@ class Place:
                 queue_cluster.set_pools(self.emulator, pools)
             for case in cases:
                 apply_change(cluster, case)
-            cluster.settle(NODES_SETTLE if any(case.world.pools for case in cases) else SETTLED_SECONDS, 240)
+            cluster.settle(NODES_SETTLE if any(case.world.pools for case in cases) else SETTLED_SECONDS, 300)
             return {case.namespace: _outcome(cluster, case, before[case.namespace]) for case in cases}
 
     def clear(self, cases: Sequence[Change]) -> None:
@@ -91,7 +91,7 @@ def populate(place: Place, cases: Sequence[Change]) -> None:
         for case in cases:
             if case.world.stopped:
                 cluster.apply(queue_objects(case.world, case.namespace))
-        cluster.settle(NODES_SETTLE if any(case.world.pools for case in cases) else 2, 240)
+        cluster.settle(NODES_SETTLE if any(case.world.pools for case in cases) else 2, 300)
 
 
 def deploy_base(place: Place, cases: Sequence[Change]) -> None:
