@@ -17,6 +17,8 @@ _CONTAINER = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
+# The Job controller renews a condition with another message: k8s.io/kubernetes, pkg/controller/job/job_controller.go.
+_MESSAGES = {"JobSuspended": "Job suspended", "JobResumed": "Job resumed"}
 # The field that identifies an item of a list.
 _IDENTITIES = ("name", "type", "containerPort", "key")
 
@@ -73,7 +75,7 @@ def complete(kind: str, item: Object) -> Object:
                 spec[containers] = [{**_CONTAINER, **container} for container in spec[containers]]
     status = item.get("status", {})
     for condition in [*status.get("conditions", []), *status.get("admissionChecks", [])]:
-        condition.setdefault("message", "")
+        condition.setdefault("message", _MESSAGES.get(condition.get("reason", ""), ""))
     if kind == "Namespace":
         item.setdefault("spec", {"finalizers": ["kubernetes"]})
     if kind == "DaemonSet":

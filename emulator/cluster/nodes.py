@@ -31,6 +31,8 @@ HOSTNAME = "kubernetes.io/hostname"
 FAKE = {"kwok.x-k8s.io/node": "fake"}
 # The fingerprint of the machine of a node whose name does not have it, because the emulator did not create the node.
 MACHINE = "emulator.gke-ai/machine"
+# A node of a pool that the emulated cloud does not have. The provisioner does not delete it.
+FOREIGN = "emulator.gke-ai/foreign-pool"
 _SUFFIX = string.ascii_lowercase + string.digits
 # An object's name may have 253 characters, but the name is also the value of the hostname label: at most 63.
 _LONGEST_PREFIX = 63 - len("-01234567-abcd")

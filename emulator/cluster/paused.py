@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Iterable
 from typing import Any
 
-from catalog.nodes import INSTANCE_TYPE, ZONE
+from catalog.nodes import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
 from emulator import paths
 from emulator.cluster import etcd, kwok, nodes, processes
 from emulator.cluster.api import Object, client
@@ -91,11 +91,17 @@ def _complete(item: Object, number: int, folder: Folder, pools: dict[str, PoolRe
 
 
 def _simulated(node: Object, folder: Folder, pools: dict[str, PoolRecord]) -> Object:
-    """Returns a node that KWOK simulates. A machine of its pool's current settings counts as current."""
+    """Returns a node that KWOK simulates.
+
+    A machine of its pool's current settings counts as current. The provisioner does not delete nodes of
+    pools that the emulated cloud doesn't have.
+    """
     metadata, spec = node["metadata"], node.get("spec", {})
     pool = pools.get(nodes.pool_of(node))
     current = pool is not None and nodes.label(node, INSTANCE_TYPE) == pool.machine_type
     own: dict[str, Any] = {**nodes.FAKE, **({nodes.MACHINE: nodes.fingerprint(pool)} if pool and current else {})}
+    if pool is None and folder.record.mode == "standard" and not nodes.label(node, COMPUTE_CLASS):
+        own[nodes.FOREIGN] = "true"
     provider = f"gce://{folder.record.project}/{nodes.label(node, ZONE)}/{metadata['name']}"
     return {
         **node,
