@@ -41,11 +41,11 @@ policies:  ## print the policy results of a preview: make policies [STACK=prod] 
 	@$(EMULATOR) policies $(PICK)
 preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
-report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]
-	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)")
+report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json]
+	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)")
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] [BASE=…] [SNAPSHOT=…] [MINUTES=30] [JSON=out.json]
 	@emulator/run $(TOOLS) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
-		--json "$(JSON)" --picture "$(PICTURE)" --prices "$(PRICES)" $(if $(MINUTES),--minutes "$(MINUTES)")
+		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" $(if $(MINUTES),--minutes "$(MINUTES)")
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m docs.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version

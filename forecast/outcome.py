@@ -109,7 +109,7 @@ def _state(history: History, index: int) -> str:
     version = history.versions[index][1]
     if holds(version, "Finished"):
         return "ended"
-    if holds(version, "Admitted"):
+    if holds(version, "Admitted") and not holds(version, "Evicted"):
         return "running" if condition(version, "PodsReady").get("status", "True") == "True" else "starting"
     evicted = any(holds(earlier, "Admitted") for _, earlier in history.versions[:index]) or holds(version, "Evicted")
     return "evicted" if evicted else "waiting"

@@ -1,7 +1,7 @@
 """The command of `python -m rehearse`: says what a change does in the queue before it is merged.
 
     make rehearse STACK=prod [CONFIG=changed.yaml] [BASE=Pulumi.prod.yaml] [SNAPSHOT=snapshot.json] [MINUTES=30]
-                  [JSON=out.json] [PICTURE=out.svg] [PRICES=prices.yaml]
+                  [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md] [PRICES=prices.yaml]
 
 A scratch emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and everything that
 follows is recorded until the cluster settles. Your own stacks are not touched, and the scratch emulator is deleted.
@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +29,13 @@ from ops.snapshot.format import InvalidSnapshot, Snapshot
 from ops.snapshot.format import read as read_snapshot
 from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
-from rehearse import configurations, delays, table
+from rehearse import configurations, delays, prepared, table
 from rehearse.differences import differences
 from rehearse.engine import Update, deploy
 from rehearse.restore import restore
 from rehearse.scratch import Scratch, scratch
 from rehearse.watching import Recorder
-from report import prices, rehearsal_picture
+from report import page, prices, rehearsal_picture
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
@@ -54,17 +54,23 @@ def main() -> None:
     table_of_prices = _read_prices(options.prices)  # before minutes pass
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("The rehearsal was stopped."))
     forecast = rehearse(options)
+    if forecast is None:
+        print("The configuration is the same before and after, so there is no change to rehearse.")
+        return
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(forecast.written())
     if options.picture:
         options.picture.parent.mkdir(parents=True, exist_ok=True)
         options.picture.write_text(rehearsal_picture.drawn(forecast))
+    if options.markdown:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(page.rehearsal_page(forecast, table_of_prices))
     console = new_console()
     for part in table.shown(forecast, table_of_prices):
         console.print()
         console.print(part)
-    for file in filter(None, (options.json, options.picture)):
+    for file in filter(None, (options.json, options.picture, options.markdown)):
         print(f"Written: {file}")
 
 
@@ -85,27 +91,47 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
     options.add_argument("--json", type=path, help="file for the result as JSON")
     options.add_argument("--picture", type=path, help="file for the timeline as SVG")
+    options.add_argument("--markdown", type=path, help="file for the result as Markdown, for a comment")
     options.add_argument("--prices", type=path, help="price table in YAML, as for the report")
     return options
 
 
-def rehearse(options: argparse.Namespace) -> Forecast:
-    """Brings a scratch emulator to the state before the change, applies the change, and returns what it does."""
+def rehearse(options: argparse.Namespace) -> Forecast | None:
+    """Brings a scratch emulator to the state before the change, applies the change, and returns what it does.
+
+    Returns None if the configurations are the same.
+    """
     config = configurations.changed(options.stack, options.config)
     snapshot = _read_snapshot(options.snapshot)
     with tempfile.TemporaryDirectory() as folder:
         base = configurations.base(options.stack, options.base, config, Path(folder))
         keys = configurations.differing_keys(base, config)
-        if not keys and not options.snapshot:
-            raise Stop(f"{config} is the same configuration as {base}. There is no change to rehearse.")
+        if not keys:
+            return None
         stated = delays.durations(configurations.calibration(config))
         with scratch() as emulator:
-            before, after = emulator.prepare("base", base), emulator.prepare("change", config)
-            with phase(f"deploy the base, {base.name}, to a scratch emulator"):
-                _deploy_base(emulator, options.stack, before)
+            _bring_up(emulator, options.stack, base)
+            after = emulator.prepare("change", config)
             notes = list(_restore(emulator, options.stack, snapshot)) if snapshot else []
-            forecast = _change(emulator, options, after, ", ".join(keys) or "nothing", stated)
+            forecast = _change(emulator, options, after, ", ".join(keys), stated)
             return replace(forecast, notes=(*notes, *forecast.notes))
+
+
+def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
+    """Deploys the base, or starts the copy that an earlier rehearsal kept."""
+    config = emulator.prepare("base", base)
+    kept = prepared.key(stack, config)
+    with phase("look for a deployed base of an earlier rehearsal") as answer:
+        found = prepared.take(emulator, kept)
+        answer("started" if found else "none")
+    if found:
+        return
+    config = emulator.prepare("base", base)
+    with phase(f"deploy the base, {base.name}, to a scratch emulator"):
+        _deploy_base(emulator, stack, config)
+    with phase("keep it for the next rehearsal"), Recorder(emulator.kubeconfig()) as recorder:
+        recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+        prepared.keep(emulator, kept)
 
 
 def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
@@ -185,12 +211,12 @@ def _read_snapshot(path: Path | None) -> Snapshot | None:
 
 
 @contextmanager
-def phase(description: str) -> Iterator[None]:
-    """Prints what is done, and how long it took."""
+def phase(description: str) -> Iterator[Callable[[str], None]]:
+    """Prints what is done, an answer if the block gives one, and how long it took."""
     print(f"… {description}", end="", flush=True)
     started = time.monotonic()
     try:
-        yield
+        yield lambda answer: print(f": {answer}", end="", flush=True)
     except BaseException:
         print(" – failed", flush=True)
         raise

@@ -85,6 +85,10 @@ class Scratch:
             self.run(*shlex.split(missing["command"])[1:])
         raise Stop(f"The scratch emulator cannot create what {source} expects to exist: {missing['what']}.")
 
+    def create(self) -> None:
+        """Creates the folder of an empty emulator."""
+        (self.state / "backend").mkdir(parents=True)
+
     def discard(self) -> None:
         """Ends every process of the scratch emulator and deletes its state."""
         if self.state.exists():
@@ -103,7 +107,7 @@ def scratch() -> Iterator[Scratch]:
             raise Stop("Another rehearsal runs on this emulator. Wait for it, or set another GKE_AI_STATE.") from None
         emulator = Scratch(parent / "rehearsal")
         emulator.discard()  # what a killed rehearsal left
-        (emulator.state / "backend").mkdir(parents=True)
+        emulator.create()
         outside = dict(os.environ)
         # This process signs in to the scratch emulator's clusters: its plugin and its trusted authorities lie there.
         os.environ |= {"GKE_AI_STATE": str(emulator.state), "SSL_CERT_FILE": str(emulator.state / "authorities.pem")}
