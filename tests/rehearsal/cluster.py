@@ -96,6 +96,7 @@ class QueueCluster:
         eventually(
             lambda: not [item for item in self.workloads() if item["metadata"]["namespace"] in namespaces],
             "the Workloads are deleted",
+            180,
         )
         prefixes = tuple(f"{namespace}-" for namespace in namespaces)
         for namespace in namespaces:

@@ -70,9 +70,10 @@ class Place:
             return {case.namespace: _outcome(cluster, case, before[case.namespace]) for case in cases}
 
     def clear(self, cases: Sequence[Change]) -> None:
-        """Delete worlds with their pools."""
+        """Delete worlds with their pools, once the emulator has removed their idle nodes."""
         with queue_cluster.connect(self.emulator) as cluster:
             cluster.clear([case.namespace for case in cases])
+            cluster.settle(NODES_SETTLE, 300)
         pools = [pool for case in cases for pool in queue_cluster.pools_of(case.world, case.namespace)]
         queue_cluster.remove_pools(self.emulator, pools)
 
