@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import subprocess
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ops.snapshot.command import Forbidden, list_all
 from ops.snapshot.fields import kinds
 from ops.snapshot.format import Snapshot
-from ops.stack import ROOT, Stop
+from ops.stack import ROOT, Stop, request
 from rehearse.graft import complete, graft
+from rehearse.ownership import managed_fields
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -26,6 +28,11 @@ Object = dict[str, Any]
 Objects = Mapping[str, Iterable[Mapping[str, Any]]]
 # Kinds that stay in the scratch cluster although the snapshot does not have them: they hold objects of other kinds.
 _KEPT = ("Namespace",)
+# Objects on which the webhooks of Kueue and JobSet decide.
+_PROBES: Mapping[str, Object] = {"ResourceFlavor": {}, "JobSet": {"replicatedJobs": []}}
+_NAMESPACED_PROBES = ("JobSet",)
+SERVER_ERROR = 500
+WEBHOOK_SECONDS = 180
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
@@ -78,6 +85,8 @@ class _Planner:
             # The garbage collector would delete an object whose owner does not exist.
             metadata["ownerReferences"] = references
         whole = {"apiVersion": kinds()[kind].api, "kind": kind, **whole}
+        if kind == "Workload":
+            metadata["managedFields"] = managed_fields(whole)
         self._by_uid[metadata["uid"]] = kind, whole
         self.plan.put.append(whole)
         if kind == "Namespace" and own is None:
@@ -169,7 +178,23 @@ def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") 
     planned = plan(moved, dict(objects_of(api)))
     _emulator(state, "cluster", "load", *picked, stdin=planned.to_json())
     _emulator(state, "cluster", "resume", *picked)
+    wait_for_webhooks(api)
     return moved
+
+
+def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
+    """Waits until Kueue and JobSet answer, if the cluster has them: each decides on an object that is not created."""
+    deadline = time.monotonic() + seconds
+    for kind, spec in _PROBES.items():
+        found = kinds()[kind]
+        namespace = "default" if kind in _NAMESPACED_PROBES else ""
+        probe = {"apiVersion": found.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
+        while (answer := request(api, "POST", found.path(namespace), {"dryRun": "All"}, probe)).code >= SERVER_ERROR:
+            if time.monotonic() > deadline:
+                raise Stop(
+                    f"The scratch cluster restored its objects, but a controller does not answer: {answer.reason}"
+                )
+            time.sleep(0.3)
 
 
 def objects_of(api: ApiClient) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:

@@ -12,6 +12,8 @@ import pytest
 
 from ops.snapshot.fields import kinds, trim_all
 from ops.snapshot.format import Snapshot, build
+from ops.stack import Answer, Stop
+from rehearse import restore
 from rehearse.differences import EXPECTED, differences, is_expected
 from rehearse.graft import IMAGE, pod_specs
 from rehearse.restore import Plan, plan
@@ -250,3 +252,31 @@ def test_ages_stay_in_a_restored_snapshot() -> None:
     (before, *_), (after, *_) = synthetic(4).of("Pod"), moved.of("Pod")
     assert before["status"]["startTime"] < after["status"]["startTime"]
     assert differences(synthetic(4), moved.at(TAKEN)) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- webhooks
+def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(
+        [Answer(500, {}, "failed calling webhook"), Answer(201, {}), Answer(500, {}, "again"), Answer(422, {})]
+    )
+    asked = []
+
+    def request(_api: object, _method: str, path: str, query: Object, body: Object) -> Answer:
+        asked.append((path, query, body["kind"]))
+        return next(answers)
+
+    monkeypatch.setattr(restore, "request", request)
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
+    restore.wait_for_webhooks(None)  # type: ignore[arg-type]
+    flavors, jobsets = (
+        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+    )
+    assert [path for path, *_ in asked] == [flavors, flavors, jobsets, jobsets]
+    assert all(query == {"dryRun": "All"} for _, query, _ in asked)
+
+
+def test_a_webhook_that_never_answers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "request", lambda *_: Answer(500, {}, "failed calling webhook mresourceflavor.kb.io"))
+    with pytest.raises(Stop, match=r"does not answer: failed calling webhook mresourceflavor"):
+        restore.wait_for_webhooks(None, seconds=-1)  # type: ignore[arg-type]

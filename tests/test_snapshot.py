@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 
 from ops.snapshot import command, fields, format
 from ops.snapshot.fields import SELECTED, kinds, selected_labels, trim, trim_all
@@ -258,3 +259,11 @@ def test_a_kind_that_may_not_be_listed_is_reported_and_missing(
     assert "no objects of kind Node: User" in capsys.readouterr().err
     assert CANARY not in taken.to_json()
     assert format.read(taken.to_json()) == taken
+
+
+def test_the_role_may_list_the_kinds_of_a_snapshot_and_nothing_else() -> None:
+    role = yaml.safe_load(command.role())
+    listed = {(group, name) for rule in role["rules"] for group in rule["apiGroups"] for name in rule["resources"]}
+    assert listed == {(kind.group, kind.plural) for kind in kinds().values()}
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
+    assert not listed & {("", "secrets"), ("", "configmaps"), ("", "serviceaccounts"), ("", "events")}

@@ -38,6 +38,8 @@ class Keys:
         version, metadata = item["apiVersion"], item["metadata"]
         if version not in self._plurals:
             self._plurals[version] = self._discover(version)
+        if item["kind"] not in self._plurals[version]:
+            raise KeyError(f"{item['kind']} of {version}")
         plural = self._plurals[version][item["kind"]]
         group = version.rpartition("/")[0]
         prefix = f"{group}/{plural}" if f"{plural}.{group}" in self._custom else _OTHER_NAMES.get(plural, plural)

@@ -58,7 +58,7 @@ def load(name: str, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
         try:
             etcd.write(folder, [(keys.of(item), item) for item in complete], [keys.of(item) for item in deletes])
         except KeyError as missing:
-            raise CannotLoad(f"Cluster {name} doesn't have the kind {missing}. Nothing was written.") from None
+            raise CannotLoad(f"Cluster {name} doesn't have the kind {missing.args[0]}. Nothing was written.") from None
 
 
 def resume(name: str) -> None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from ops.snapshot.fields import Kind, kinds
 from ops.snapshot.format import Snapshot, build
 from ops.snapshot.names import hash_names, stack_names
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 PAGE = 500
 FORBIDDEN, GONE = 403, 410
 KEY_BYTES = 32
+ROLE = "gke-ai-snapshot"
 
 
 def main() -> None:
@@ -30,7 +33,13 @@ def main() -> None:
     parser.add_argument(
         "--hash-key", type=Path, help="file with the key of the hashes, for the same hashes each time. Default: random"
     )
+    parser.add_argument(
+        "--role", action="store_true", help="print the ClusterRole that a snapshot needs, and nothing else"
+    )
     options = parser.parse_args()
+    if options.role:
+        print(role(), end="")
+        return
     if options.hash_key and not options.hash_names:
         raise Stop("--hash-key has no effect without --hash-names. Add --hash-names.")
     show(Stack(options.stack), options.hash_names, options.hash_key)
@@ -48,6 +57,16 @@ def show(stack: Stack, hashed: bool = False, key: Path | None = None) -> None:
             raise Stop(f"{key} has {len(secret)} bytes. A short key lets others guess names. Use {KEY_BYTES} or more.")
         snapshot = hash_names(snapshot, stack_names(stack.resources), secret)
     sys.stdout.write(snapshot.to_json())
+
+
+def role() -> str:
+    """Returns the ClusterRole that may list the kinds of a snapshot, and nothing else, as YAML."""
+    plurals: dict[str, list[str]] = {}
+    for kind in kinds().values():
+        plurals.setdefault(kind.group, []).append(kind.plural)
+    rules = [{"apiGroups": [group], "resources": sorted(names), "verbs": ["list"]} for group, names in plurals.items()]
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}}
+    return yaml.safe_dump({**head, "rules": rules}, sort_keys=False)
 
 
 def take(stack: str, api: ApiClient) -> Snapshot:
