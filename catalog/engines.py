@@ -91,6 +91,8 @@ class Engine:
         request_path: Path of a request.
         form: Form of a request: `completions` is OpenAI's, `generate` is that of JetStream.
         burst: Number of concurrent requests that the smoke check sends.
+        endpoint_picker: Whether the endpoint picker of a gateway can read its metrics.
+        api_key_variable: Variable with the API key that it requires from clients. Default: it can require none.
         names: Names by which the engine takes keys of every server: flags (with dashes) or environment variables.
         aliases: Other names by which it takes a key, without dashes.
         quantize: Names of its quantization methods. Default: it has none.
@@ -115,6 +117,8 @@ class Engine:
     form: Literal["completions", "generate"]
     burst: int
     metrics_port: int | None = None
+    endpoint_picker: bool = False
+    api_key_variable: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     quantize: tuple[str, ...] = ()
@@ -257,6 +261,10 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # https://gateway-api-inference-extension.sigs.k8s.io/implementations/model-servers/
+                endpoint_picker=True,
+                # https://docs.vllm.ai/en/stable/configuration/env_vars.html
+                api_key_variable="VLLM_API_KEY",
                 # https://docs.vllm.ai/en/stable/cli/serve.html
                 names={
                     "port": "--port",
@@ -299,6 +307,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # As vLLM on GPUs, whose API server and metrics it has.
+                endpoint_picker=True,
+                api_key_variable="VLLM_API_KEY",
                 # https://docs.vllm.ai/en/stable/cli/serve.html
                 names={"port": "--port", "max_model_len": "--max-model-len"},
                 aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},

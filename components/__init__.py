@@ -19,9 +19,12 @@ from components.cluster_queue import NodeFlavor
 from components.compute_class import ComputeClass
 from components.finetune import FinetuneJob
 from components.gpu_pool import GpuNodePool
+from components.inference_gateway import GatewayRoute, InferenceGateway
+from components.inference_pool import InferencePool
 from components.jetstream import JetStreamServer
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
+from components.model_download import ModelDownload
 from components.monitoring import SystemMonitoring
 from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
@@ -41,13 +44,17 @@ __all__ = [
     "ComputeClass",
     "FinetuneJob",
     "FlexStartTpuPool",
+    "GatewayRoute",
     "GkeCluster",
     "GpuNodePool",
+    "InferenceGateway",
+    "InferencePool",
     "JetStreamAutoscaling",
     "JetStreamServer",
     "KueueStack",
     "MetricsAdapter",
     "ModelBucket",
+    "ModelDownload",
     "MultisliceJob",
     "NamespaceQueue",
     "NodeAccount",

@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "package": {"catalog", "components", "settings"},
     "resources": {"catalog"},
     "policy": {"catalog", "resources", "settings"},
+    # Programs of pods: the standard library only.
+    "programs": set[str](),
     "ops": {"catalog", "resources", "settings"},
     "report": {"catalog", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.

@@ -50,7 +50,10 @@ LEFT_OPEN: dict[str, set[str]] = {
     # JobSets that ask for TPUs alone; on Standard with the node's network, in privileged containers.
     "examples/multislice-training.yaml": {"no-privileged-pods", "resources-are-set", *OPEN_CLUSTER},
     "examples/multislice-training-autopilot.yaml": {"resources-are-set", *OPEN_CLUSTER},
+    "examples/model-cache.yaml": OPEN_CLUSTER,
     "examples/training-job.yaml": OPEN_CLUSTER,
+    # A gateway inside the network, without a certificate.
+    "examples/inference-gateway.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
 }
 
 

@@ -88,6 +88,10 @@ class FlagArguments(Server):
     def argument_name(self, name: str) -> str:
         return f"--{name}"
 
+    @property
+    def served_model(self) -> str:
+        return self.further_arguments.get("served-model-name") or super().served_model
+
 
 class FlagServer(FlagArguments, GpuServer):
     """A server on GPUs whose engine is configured by flags."""
@@ -124,7 +128,7 @@ class VllmTpu(FlagArguments, SingleSliceWorkload):
     token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
 
     @property
-    def token(self) -> TokenSecret | None:
+    def hub_token(self) -> TokenSecret | None:
         return self.token_secret
 
     @property

@@ -55,8 +55,12 @@ def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
-    """Workloads that read the Hugging Face token."""
-    return [workload for workload in workloads(settings) if workload.token is not None]
+    """Workloads whose pods, or whose Job that fills a bucket, read the Hugging Face token."""
+    return [
+        workload
+        for workload in workloads(settings)
+        if workload.token is not None or (isinstance(workload, Server) and workload.hub_token is not None)
+    ]
 
 
 def fine_tunes(settings: Settings) -> list[FineTune]:
@@ -85,10 +89,12 @@ def jobsets(settings: Settings) -> list[Run]:
 
 
 def namespaces(settings: Settings) -> list[str]:
-    """All namespaces of workloads, local queues and tenants, in the order of first use."""
+    """All namespaces of workloads, local queues, tenants and the gateway, in the order of first use."""
     queues = settings.queues.local_queues if settings.queues else []
     used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
-    return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
+    gateway = [settings.gateway.namespace] if settings.gateway and settings.gateway.namespace else []
+    tenants = [tenant.name for tenant in settings.tenants]
+    return list(dict.fromkeys([*(user.namespace for user in used), *tenants, *gateway]))
 
 
 def runs(settings: Settings) -> list[Run]:
