@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from catalog.gpus import GPU_TYPES
 from catalog.model_memory import MARGIN
 from catalog.nodes import NVIDIA_GPU
+from catalog.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
 from catalog.tpus import GOOGLE_TPU
 
 # Ports of JetStream's images; only the last can be configured.
@@ -78,25 +78,6 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class RequestLimits:
-    """How many requests a replica of the pinned image takes, and what sets that.
-
-    Attributes:
-        running: Maximum number of requests that run at once. Default: no limit but the memory.
-        running_on: The same on GPU types that differ.
-        running_setting: Flag (without dashes) or environment variable that sets it.
-        accepted: Maximum number of requests that run or wait; the server refuses others. Default: no limit.
-        accepted_setting: Flag (without dashes) or environment variable that sets it.
-    """
-
-    running: int | None = None
-    running_on: Mapping[str, int] = field(default_factory=dict)
-    running_setting: str = ""
-    accepted: int | None = None
-    accepted_setting: str = ""
-
-
-@dataclass(frozen=True)
 class Engine:
     """An engine that serves models: everything about it that is data.
 
@@ -110,6 +91,8 @@ class Engine:
         request_path: Path of a request.
         form: Form of a request: `completions` is OpenAI's, `generate` is that of JetStream.
         burst: Number of concurrent requests that the smoke check sends.
+        endpoint_picker: Whether the endpoint picker of a gateway can read its metrics.
+        api_key_variable: Variable with the API key that it requires from clients. Default: it can require none.
         names: Names by which the engine takes keys of every server: flags (with dashes) or environment variables.
         aliases: Other names by which it takes a key, without dashes.
         quantize: Names of its quantization methods. Default: it has none.
@@ -122,6 +105,7 @@ class Engine:
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
         series: Series of Prometheus by which an autoscaler can scale it, by the names of the metrics in `autoscaling`.
         limits: How many requests a replica takes. Default: unknown, so targets are not compared with it.
+        metrics_off: Flag (without dashes) that turns its metrics off.
     """
 
     name: str
@@ -133,6 +117,8 @@ class Engine:
     form: Literal["completions", "generate"]
     burst: int
     metrics_port: int | None = None
+    endpoint_picker: bool = False
+    api_key_variable: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     quantize: tuple[str, ...] = ()
@@ -144,7 +130,8 @@ class Engine:
     memory: MemoryUse | None = None
     charts: tuple[tuple[str, str, str], ...] = ()
     series: Mapping[str, str] = field(default_factory=dict)
-    limits: RequestLimits = RequestLimits()
+    limits: RequestLimits = NO_LIMITS
+    metrics_off: str = ""
 
     @property
     def metrics_port_name(self) -> str:
@@ -174,6 +161,8 @@ class Engine:
         return text
 
 
+# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/async_llm.py
+VLLM_METRICS_OFF = "disable-log-stats"
 # On GPUs and TPUs. Since 0.9, `kv_cache_usage_perc` replaces `gpu_cache_usage_perc`, a fraction too despite its name.
 # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
 VLLM_SERIES: Mapping[str, str] = MappingProxyType(
@@ -257,10 +246,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
                 series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
-                # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L645
-                limits=RequestLimits(
-                    running_setting="MAX_BATCH_SIZE", accepted=128, accepted_setting="MAX_CONCURRENT_REQUESTS"
-                ),
+                limits=TGI_LIMITS,
             ),
             Engine(
                 name="vllm",
@@ -275,6 +261,10 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # https://gateway-api-inference-extension.sigs.k8s.io/implementations/model-servers/
+                endpoint_picker=True,
+                # https://docs.vllm.ai/en/stable/configuration/env_vars.html
+                api_key_variable="VLLM_API_KEY",
                 # https://docs.vllm.ai/en/stable/cli/serve.html
                 names={
                     "port": "--port",
@@ -299,17 +289,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 charts=_vllm_charts("vLLM"),
                 series=VLLM_SERIES,
-                # With 70 GiB or more, except A100. Other versions have other defaults.
-                # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/engine/arg_utils.py
-                limits=RequestLimits(
-                    running=256,
-                    running_on={
-                        gpu.name: 1024
-                        for gpu in GPU_TYPES.values()
-                        if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)
-                    },
-                    running_setting="max-num-seqs",
-                ),
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_LIMITS,
             ),
             Engine(
                 name="vllm-tpu",
@@ -326,12 +307,15 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # As vLLM on GPUs, whose API server and metrics it has.
+                endpoint_picker=True,
+                api_key_variable="VLLM_API_KEY",
                 # https://docs.vllm.ai/en/stable/cli/serve.html
                 names={"port": "--port", "max_model_len": "--max-model-len"},
                 aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
                 # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
                 # https://github.com/vllm-project/tpu-inference/blob/v0.27.0/tpu_inference/worker/tpu_worker.py
-                # Its default is vLLM's: https://github.com/vllm-project/vllm/blob/main/vllm/config/cache.py
+                # Its default is that of vLLM: https://github.com/vllm-project/vllm/blob/v0.30.0/vllm/config/cache.py
                 memory=MemoryUse(
                     utilization=0.92,
                     margin=0,
@@ -341,8 +325,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 charts=_vllm_charts("vLLM on TPUs"),
                 series=VLLM_SERIES,
-                # Its default on TPUs is not stated.
-                limits=RequestLimits(running_setting="max-num-seqs"),
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_TPU_LIMITS,
             ),
             Engine(
                 name="jetstream",

@@ -22,6 +22,15 @@ POD_MONITORING_API = "monitoring.googleapis.com/v1"
 SECRET_PROVIDER_CLASS_API = "secrets-store.csi.x-k8s.io/v1"
 SECRET_SYNC_API = "secret-sync.gke.io/v1"
 
+# Gateway API and InferencePool, whose CRDs GKE installs. HealthCheckPolicy and GCPBackendPolicy are GKE's own.
+# https://cloud.google.com/kubernetes-engine/docs/how-to/deploy-gke-inference-gateway
+GATEWAY_API = "gateway.networking.k8s.io/v1"
+INFERENCE_POOL_API = "inference.networking.k8s.io/v1"
+GATEWAY_POLICY_API = "networking.gke.io/v1"
+# The format of its configuration: https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/apix/config/v1alpha1
+ENDPOINT_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+ENDPOINT_PICKER_CONFIG_API = "inference.networking.x-k8s.io/v1alpha1"
+
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference
 FINE_TUNE_IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"
 # JAX 0.9.0 Revision 1 of https://docs.cloud.google.com/ai-hypercomputer/docs/images#jax-ai-images (there is no 0.6.2)

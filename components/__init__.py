@@ -19,6 +19,8 @@ from components.cluster_queue import NodeFlavor
 from components.compute_class import ComputeClass
 from components.finetune import FinetuneJob
 from components.gpu_pool import GpuNodePool
+from components.inference_gateway import GatewayRoute, InferenceGateway
+from components.inference_pool import InferencePool
 from components.jetstream import JetStreamServer
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
@@ -42,8 +44,11 @@ __all__ = [
     "ComputeClass",
     "FinetuneJob",
     "FlexStartTpuPool",
+    "GatewayRoute",
     "GkeCluster",
     "GpuNodePool",
+    "InferenceGateway",
+    "InferencePool",
     "JetStreamAutoscaling",
     "JetStreamServer",
     "KueueStack",

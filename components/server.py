@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog import fuse
 from catalog.engines import ENGINES, HTTP_PORT, Engine
+from catalog.gateways import API_KEY, API_KEY_SECRET
 from catalog.model_cache import MOUNT_PATH
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, section_of
@@ -76,6 +77,7 @@ class ModelServer(Component, Generic[S_co]):
         node_selector: Mapping[str, str] | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         autoscaled: bool = False,
+        api_key: bool = False,
     ) -> None:
         """Create the server.
 
@@ -83,6 +85,7 @@ class ModelServer(Component, Generic[S_co]):
             node_selector: Labels of the nodes to run on.
             kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
             autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+            api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
         """
         super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
         server = self.server = args
@@ -90,6 +93,9 @@ class ModelServer(Component, Generic[S_co]):
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
         containers = self.containers()
+        if api_key:
+            variables: Any = containers[0].get("env", [])
+            containers[0]["env"] = [*variables, api_key_variable(server)]
         if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
@@ -177,6 +183,14 @@ def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
     """
     others = [component for component in ModelServer.__subclasses__() if component is not type(server)]
     return [pulumi.Alias(type_=f"gke-ai:index:{component.__name__}") for component in others]
+
+
+def api_key_variable(server: Server) -> Any:
+    """The variable with the API key that the engine requires from clients. ValueError if it can require none."""
+    variable = engine_of(server).api_key_variable
+    if not variable:
+        raise ValueError(f"server {server.name}: {engine_of(server).title} cannot require an API key")
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
 
 
 def component_of(server: Server) -> type[ModelServer[Server]]:

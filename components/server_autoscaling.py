@@ -28,8 +28,8 @@ JETSTREAM, JETSTREAM_MONITORING = "jetstream", "jetstream-podmonitoring"
 class ServerAutoscaling(Component):
     """A HorizontalPodAutoscaler for a model server, and a PodMonitoring that collects the server's metrics.
 
-    Needs a `MetricsAdapter` with the same `adapter` and the server's engine among its `engines`, which collects the
-    TPUs' metrics. How a target is compared:
+    Needs a `MetricsAdapter` with the same `adapter`, which has the server's engine in `engines` and collects the TPUs'
+    metrics. How a target is compared:
 
     - Stackdriver, server metrics: `Pods` with `AverageValue`; replicas = ceil(pods × average over pods ÷ target).
     - Stackdriver, TPU memory: `External` with `AverageValue`; the adapter returns one value per chip,
@@ -39,8 +39,8 @@ class ServerAutoscaling(Component):
       give at most ceil(1 ÷ 0.8) = 2 replicas, however many are full.
 
     Nothing changes within a tolerance of 10 %. If a metric can't be read, the server does not scale in; other metrics
-    can still scale it out. Replicas that wait for quota in a queue, or for a node, count as replicas: no metric counts
-    them as ready, and the autoscaler does not replace them.
+    can still scale it out. Replicas that wait for quota in a queue, or for a node, are no failure: they have no metrics
+    yet, do not count in the average, and start once they get what they wait for.
 
     Refused: ValueError for an autoscaler without `deployment`, even if it has a `server`, for an unknown engine and for
     a metric that the engine does not have.

@@ -35,6 +35,7 @@ class VllmTpuServer(ModelServer[VllmTpu]):
         node_selector: Mapping[str, str] | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         autoscaled: bool = False,
+        api_key: bool = False,
     ) -> None:
         """Create the server.
 
@@ -44,9 +45,18 @@ class VllmTpuServer(ModelServer[VllmTpu]):
             node_selector: Labels of the nodes to run on.
             kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
             autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+            api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
         """
         self._chips, self._devices = chips, devices or chips
-        super().__init__(name, args, opts, node_selector=node_selector, kubeconfig=kubeconfig, autoscaled=autoscaled)
+        super().__init__(
+            name,
+            args,
+            opts,
+            node_selector=node_selector,
+            kubeconfig=kubeconfig,
+            autoscaled=autoscaled,
+            api_key=api_key,
+        )
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
         server = self.server

@@ -36,6 +36,7 @@ def create_cluster(stack: Settings, project: str, apis: Apis) -> GkeCluster:
         secret_sync=stack.hf_token_secret is not None,
         workload_identity=plan.uses_workload_identity(stack),
         bucket_volumes=bool(plan.bucket_mounts(stack) or plan.downloads(stack)),
+        gateway_api=stack.gateway is not None,
         registry_reader=plan.reads_registry(stack, project),
     )
 

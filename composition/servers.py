@@ -36,6 +36,7 @@ def create_server(
     """The component of a server's engine, with the nodes that the server runs on."""
     name, node_selector = f"{server.namespace}/{server.name}", plan.node_selector(server, stack)
     autoscaled = plan.autoscaler_of(server, stack) is not None
+    kubeconfig = cluster.kubeconfig if plan.awaits_replica(server, stack) else None
     if isinstance(server, model.JetStream):
         return JetStreamServer(
             name,
@@ -43,7 +44,7 @@ def create_server(
             opts,
             chips=plan.accelerators(server, stack)[1],
             node_selector=node_selector,
-            kubeconfig=cluster.kubeconfig,
+            kubeconfig=kubeconfig,
             autoscaled=autoscaled,
         )
     if isinstance(server, model.VllmTpu):
@@ -54,11 +55,18 @@ def create_server(
             chips=plan.accelerators(server, stack)[1],
             devices=server.shards(stack.pools),
             node_selector=node_selector,
-            kubeconfig=cluster.kubeconfig,
+            kubeconfig=kubeconfig,
             autoscaled=autoscaled,
+            api_key=plan.requires_api_key(server, stack),
         )
     return component_of(server)(
-        name, server, opts, node_selector=node_selector, kubeconfig=cluster.kubeconfig, autoscaled=autoscaled
+        name,
+        server,
+        opts,
+        node_selector=node_selector,
+        kubeconfig=kubeconfig,
+        autoscaled=autoscaled,
+        api_key=plan.requires_api_key(server, stack),
     )
 
 

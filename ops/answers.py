@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,15 +73,35 @@ class Reply:
 
 
 def send_burst(
-    api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS
+    api: ApiClient,
+    server: Server,
+    answered: Callable[[], None],
+    seconds: float = ANSWER_SECONDS,
+    *,
+    path: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> list[Reply]:
-    """Sends all requests of the burst at once, and calls `answered` at the end of each."""
-    path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
+    """Sends all requests of the burst at once, and calls `answered` at the end of each.
+
+    Args:
+        api: The API server, or another server with `path`.
+        server: The server that answers.
+        answered: Called at the end of each request.
+        seconds: Time for an answer.
+        path: Path before that of the engine. Default: the proxy of the server's Service.
+        headers: Further headers of each request.
+    """
+    if path is None:
+        path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
     request = api.param_serialize(
         "POST",
         f"{path}{server.engine.request_path}",
-        header_params={"Content-Type": "application/json", "Accept": f"application/json, {EVENT_STREAM}"},
-        body=server.engine.body(server.model, PROMPT, MAX_TOKENS) | streaming(server.engine),
+        header_params={
+            "Content-Type": "application/json",
+            "Accept": f"application/json, {EVENT_STREAM}",
+            **(headers or {}),
+        },
+        body={**server.engine.body(server.model, PROMPT, MAX_TOKENS), **streaming(server.engine)},
         auth_settings=["BearerToken"],
     )
     count = server.engine.burst

@@ -1,7 +1,8 @@
 """`make smoke STACK=…`: sends requests to every server of a stack, as its users do, and prints pass or fail.
 
 Requests go through the API server to the Service (https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/).
-No port must be open; the user needs only the permission to `create services/proxy`.
+No port must be open; the user needs only the permission to `create services/proxy`. Servers that require an API key are
+checked through their gateway, with the key in the variable GATEWAY_API_KEY.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rich.table import Table
 from catalog.engines import ENGINES
 from ops import status
 from ops.answers import Reply, Server, send_burst
+from ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, run
 from ops.terminal import new_console
 
@@ -66,7 +68,8 @@ def main() -> None:
 
 def smoke(stack: Stack) -> int:
     """Checks every server of `stack`. Returns the exit code."""
-    servers = stack.outputs().get("servers") or []
+    outputs = stack.outputs()
+    servers = outputs.get("servers") or []
     if not servers:
         print(f"{stack.name} has no servers: nothing to check.")
         return 0
@@ -74,7 +77,8 @@ def smoke(stack: Stack) -> int:
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     console = new_console()
-    results = [check(api, stack, output, console) for output in servers]
+    results = [check(api, stack, output, console) for output in servers if not requires_key(output, outputs)]
+    results += [check_route(route, stack, console) for route in keyed_routes(outputs)]
     console.print()
     console.print(table(results))
     if any(result.good for result in results):
@@ -103,6 +107,17 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
     with counting(console, name, engine.burst) as answered:
         replies = send_burst(api, server, answered)
     return Result(name, engine.title, replies, time.perf_counter() - began, engine.streams)
+
+
+def check_route(route: KeyedRoute, stack: Stack, console: Console) -> Result:
+    """Sends the burst of its engine through a route whose servers require an API key."""
+    key = api_key()
+    if not key:
+        problem = "its servers require an API key, and none is set"
+        return Result(str(route), route.engine.title, problem=problem, remedy=with_key(stack.next("smoke"), stack.name))
+    with counting(console, str(route), route.engine.burst) as answered:
+        replies, seconds = route.send(key, answered)
+    return Result(str(route), route.engine.title, replies, seconds, route.engine.streams)
 
 
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:

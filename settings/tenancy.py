@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from settings.model import Bucket, Grant, Settings, Tenant
-from settings.plan import cache_grants, workloads
+from settings.plan import cache_grants, gateway_servers, picker_name, workloads
 
 
 def tenant_of(namespace: str, settings: Settings) -> Tenant | None:
@@ -27,7 +27,8 @@ def priority_classes(tenant: Tenant, settings: Settings) -> list[str]:
 def service_accounts(tenant: Tenant, settings: Settings) -> list[str]:
     """Service accounts that the tenant's pods may run as. The deployer is not among them, as it can create pods."""
     inside = [workload.service_account for workload in workloads(settings) if workload.namespace == tenant.name]
-    return list(dict.fromkeys([tenant.service_account, "default", *inside]))
+    pickers = [picker_name(server.name) for server in gateway_servers(settings) if server.namespace == tenant.name]
+    return list(dict.fromkeys([tenant.service_account, "default", *inside, *pickers]))
 
 
 def grants(bucket: Bucket, settings: Settings) -> list[Grant]:

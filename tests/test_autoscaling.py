@@ -124,7 +124,7 @@ def test_tolerance_is_ten_percent() -> None:
 # --- the adapter ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", {name for engine in ENGINES for name in metrics_of(engine)})
+@pytest.mark.parametrize("name", sorted({name for engine in ENGINES for name in metrics_of(engine)}))
 def test_every_query_selects_by_cluster_and_by_what_the_adapter_adds(name: str) -> None:
     text = query(name, "c")
     assert text.count("avg(") == text.count('{<<.LabelMatchers>>,cluster="c"}') == (2 if name == "tpuMemory" else 1)

@@ -155,6 +155,14 @@ MISTAKES = [
         tpu,
     ),
     Mistake(
+        "metrics that are turned off",
+        put("serving.0.arguments", ["--disable-log-stats"]),
+        "gke-ai:serving[0].arguments",
+        "--disable-log-stats turns off the metrics that autoscaler gemma-hpa reads. The number of replicas would never",
+        "Remove it, or remove the autoscaler",
+        vllm,
+    ),
+    Mistake(
         "an engine that is not there",
         put(f"{SCALER}.deployment.engine", "jetsteam"),
         "gke-ai:autoscaling[0].deployment.engine",

@@ -383,6 +383,12 @@ CASES = [
         [deployment(replicas=2.0), budget({"app": "other"})],
         ["it has 2"],
     ),
+    Case(
+        "servers-have-a-disruption-budget",
+        "with a standby",
+        [k8s("Deployment", spec={"replicas": 2.0, "strategy": {"type": "Recreate"}, "template": template()})],
+        [],
+    ),
     Case("servers-have-a-disruption-budget", "scaled", [deployment(replicas=None), scaler(2)], ["it has 2 replicas"]),
     Case("servers-have-a-disruption-budget", "not known yet", [deployment(replicas=UNKNOWN)], []),
     Case(
@@ -652,6 +658,8 @@ CASES = [
         ["gke-l7-global-external-managed"],
     ),
     Case("nothing-is-public", "an internal Gateway", [k8s("Gateway", spec={"gatewayClassName": "gke-l7-rilb"})], []),
+    Case("gateways-encrypt", "HTTPS", [k8s("Gateway", spec={"listeners": [{"protocol": "HTTPS"}]})], []),
+    Case("gateways-encrypt", "HTTP", [k8s("Gateway", spec={"listeners": [{"protocol": "HTTP"}]})], ["it serves HTTP"]),
     Case("tenants-have-pod-security", "baseline", [namespace("baseline"), QUOTA], []),
     Case("tenants-have-pod-security", "not a tenant's", [namespace()], []),
     Case("tenants-have-pod-security", "no level", [namespace(), QUOTA], ["enforces no Pod Security level"]),

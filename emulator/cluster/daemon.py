@@ -12,10 +12,11 @@ import sys
 
 from catalog.model_cache import FILL_IMAGE
 from catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
-from emulator.cluster import egress
+from emulator.cluster import egress, pod_proxy
 from emulator.cluster.api import View, async_client
 from emulator.cluster.controllers import Controllers
 from emulator.cluster.folder import Folder, try_lock
+from emulator.cluster.gateways import Gateways
 from emulator.cluster.hub import Hub
 from emulator.cluster.local_pods import LocalPods
 from emulator.cluster.planner import REQUEST_API
@@ -30,7 +31,7 @@ log = logging.getLogger("daemon")
 
 
 async def run(folder: Folder) -> None:
-    """Runs the egress proxy, the controllers, local pods, the provisioner, disks and secrets until canceled."""
+    """Runs the proxies, the controllers, local pods, gateways, the provisioner, disks and secrets until canceled."""
     async with async_client(folder) as api:
         for_controllers, for_provisioner, for_local_pods = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -70,9 +71,13 @@ async def run(folder: Folder) -> None:
             )
 
         controllers = Controllers(folder, api, pods, monitorings, tokens, find)
+        gateways = Gateways(folder, api, pods, services, slices, controllers.served)
+        proxy = await pod_proxy.serve(find, gateways.endpoints)
+        proxy_port = proxy.sockets[0].getsockname()[1]
+        folder.pod_proxy.write_text(f"127.0.0.1:{proxy_port}")
         server = await egress.serve(folder.socket, find)
         log.info("serving %s", folder.socket)
-        async with server, asyncio.TaskGroup() as group:
+        async with server, proxy, asyncio.TaskGroup() as group:
             for view in (
                 pods,
                 nodes,
@@ -88,6 +93,7 @@ async def run(folder: Folder) -> None:
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
             group.create_task(local_pods.run(for_local_pods))
+            group.create_task(gateways.run(proxy_port))
             group.create_task(provisioner.run(for_provisioner))
             group.create_task(volumes.run())
             group.create_task(secrets.run())

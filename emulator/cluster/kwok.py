@@ -162,8 +162,7 @@ def _forget_dead(folder: Folder) -> bool:
     reboot.
     """
     running = set(processes.of(folder.path))
-    id_files = [folder.control_plane / "pids" / f"{component}.pid" for component in COMPONENTS]
-    dead = [file for file in id_files if not file.exists() or int(file.read_text()) not in running]
+    dead = [_id_file(folder, component) for component in COMPONENTS if id_of(folder, component) not in running]
     for file in dead:
         file.unlink(missing_ok=True)
     return bool(dead)
@@ -171,8 +170,18 @@ def _forget_dead(folder: Folder) -> bool:
 
 def _ended(folder: Folder, component: str) -> bool:
     """Whether a component was started and has ended."""
-    id_file = folder.control_plane / "pids" / f"{component}.pid"
-    return id_file.exists() and int(id_file.read_text()) not in processes.of(folder.path)
+    recorded = id_of(folder, component)
+    return recorded is not None and recorded not in processes.of(folder.path)
+
+
+def id_of(folder: Folder, component: str) -> int | None:
+    """Returns the recorded process id of a component of the control plane. The process may have ended."""
+    file = _id_file(folder, component)
+    return int(file.read_text()) if file.exists() else None
+
+
+def _id_file(folder: Folder, component: str) -> Path:
+    return folder.control_plane / "pids" / f"{component}.pid"
 
 
 def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:

@@ -28,7 +28,11 @@ Object = dict[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
 # KWOK simulates the kubelet of nodes with this annotation.
-_FAKE = {"kwok.x-k8s.io/node": "fake"}
+FAKE = {"kwok.x-k8s.io/node": "fake"}
+# The fingerprint of the machine of a node whose name does not have it, because the emulator did not create the node.
+MACHINE = "emulator.gke-ai/machine"
+# A node of a pool that the emulated cloud does not have. The provisioner does not delete it.
+FOREIGN = "emulator.gke-ai/foreign-pool"
 _SUFFIX = string.ascii_lowercase + string.digits
 # An object's name may have 253 characters, but the name is also the value of the hostname label: at most 63.
 _LONGEST_PREFIX = 63 - len("-01234567-abcd")
@@ -48,11 +52,11 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
         "metadata": {
             "name": name,
             "labels": node_labels(shape) | {HOSTNAME: name},
-            "annotations": _FAKE,
+            "annotations": FAKE,
         },
         "spec": {"providerID": f"gce://{cluster.project}/{shape.zone}/{name}", "taints": own + declared},
         "status": {
-            "addresses": [{"type": "InternalIP", "address": _address(name)}],
+            "addresses": [{"type": "InternalIP", "address": address(name)}],
             "capacity": capacity_of(shape),
             "allocatable": allocatable(shape),
             "nodeInfo": {
@@ -71,7 +75,7 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
     }
 
 
-def _address(name: str) -> str:
+def address(name: str) -> str:
     """An address in GKE's default subnets, for the node and its pods with host network."""
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big")
     return f"10.128.{number // 256}.{number % 256}"
@@ -94,7 +98,9 @@ def new_name(cluster: str, pool: PoolRecord) -> str:
 
 def is_current(node: Object, pool: PoolRecord) -> bool:
     """Whether a node has the machine and a zone of its pool's current settings."""
-    return f"-{fingerprint(pool)}-" in node["metadata"]["name"] and label(node, ZONE) in pool.zones
+    metadata, wanted = node["metadata"], fingerprint(pool)
+    named = f"-{wanted}-" in metadata["name"] or metadata.get("annotations", {}).get(MACHINE) == wanted
+    return named and label(node, ZONE) in pool.zones
 
 
 def new_nodes(cluster: ClusterRecord, pool: PoolRecord, present: Iterable[Object], count: int) -> list[Object]:

@@ -149,10 +149,11 @@ def provision(
     raise LookupError("; ".join(reasons) or "the cluster has no node pool with queued provisioning")
 
 
-def idle(present: Iterable[Object], pools: Mapping[str, PoolRecord], unused: Collection[str]) -> list[list[str]]:
+def idle(present: Collection[Object], pools: Mapping[str, PoolRecord], unused: Collection[str]) -> list[list[str]]:
     """Names of unused nodes to delete, in groups that must be deleted together.
 
-    These are nodes of pools that GKE created, and nodes of autoscaled pools above their minimum.
+    These are nodes of pools that GKE created, and nodes of autoscaled pools above their minimum. Nodes of
+    pools that the emulated cloud doesn't have stay.
     """
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     sizes: Counter[str] = Counter()
@@ -160,6 +161,7 @@ def idle(present: Iterable[Object], pools: Mapping[str, PoolRecord], unused: Col
         name, pool = node["metadata"]["name"], nodes.pool_of(node)
         groups[pool, "" if nodes.slice_size(node) > 1 else name].append(name)
         sizes[pool] += 1
+    unused = {*unused} - {node["metadata"]["name"] for node in present if _is_foreign(node)}
     result = []
     for (pool, _), names in groups.items():
         # An unknown pool of a Standard cluster was deleted while one of its nodes was being created.
@@ -169,6 +171,10 @@ def idle(present: Iterable[Object], pools: Mapping[str, PoolRecord], unused: Col
             sizes[pool] -= len(names)
             result.append(names)
     return result
+
+
+def _is_foreign(node: Object) -> bool:
+    return nodes.FOREIGN in node["metadata"].get("annotations", {})
 
 
 def _is_closed(node: Object) -> bool:

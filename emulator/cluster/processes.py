@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from emulator.polling import poll_until
@@ -69,12 +69,12 @@ def of(folder: Path) -> list[int]:
     return [pid for pid in ids if pid != os.getpid() and _has_mark(pid, mark)]
 
 
-def end(folder: Path, timeout: float = 20) -> None:
-    """Ends all processes of a cluster and returns once they have ended.
+def end(folder: Path, timeout: float = 20, keep: Container[int | None] = ()) -> None:
+    """Ends all processes of a cluster, except those to keep, and returns once they have ended.
 
     It uses SIGKILL, because their data is discarded.
     """
-    _end_all(folder, lambda: of(folder), timeout)
+    _end_all(folder, lambda: [pid for pid in of(folder) if pid not in keep], timeout)
 
 
 def end_local_pods(folder: Path, container: str = "", timeout: float = 20) -> None:
@@ -93,7 +93,7 @@ def end_local_pods(folder: Path, container: str = "", timeout: float = 20) -> No
 
 
 def _end_all(folder: Path, find: Callable[[], list[int]], timeout: float) -> None:
-    """Kills the processes that `find` returns until there are none: a process may have started another one."""
+    """Kills the processes that `find` returns, and those that they started meanwhile."""
 
     def none_left() -> bool:
         ids = find()

@@ -18,6 +18,7 @@ from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
+from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
 from emulator.program import has_name
 from emulator.stubs.node import CHIPS_FILE
@@ -70,7 +71,8 @@ class Sandbox:
 class Container:
     """A container of a running pod.
 
-    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there.
+    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there. `secrets`
+    has the values of the variables that come from Secrets.
     """
 
     folder: Folder
@@ -78,6 +80,7 @@ class Container:
     spec: Object
     sandbox: Sandbox
     forward: Callable[[str], Awaitable[int]]
+    secrets: dict[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -127,7 +130,7 @@ class Container:
         for variable in self.spec.get("env", []):
             path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             result[variable["name"]] = fields.get(path, "") if path else str(variable.get("value", ""))
-        return result
+        return result | self.secrets
 
 
 Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
@@ -293,6 +296,7 @@ def _server(engine: Engine) -> Command:
         paths = {"health_path": engine.health_path, "request_path": engine.request_path, "form": engine.form}
         load = {"slots": int(container.argument("--max-num-seqs") or MAX_SEQUENCES), "models": _models(container)}
         metrics = {"metrics_path": engine.metrics_path, "series": dict(engine.series)}
+        paths["api_key_variable"] = engine.api_key_variable
         return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load, **metrics})
 
     return command
@@ -373,6 +377,7 @@ PROGRAMS = (
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
+    Program("registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, managed=True),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi),
     Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Mapping
 from functools import partial
@@ -37,8 +38,12 @@ def server(
     models: list[str],
     metrics_path: str,
     series: Mapping[str, str],
+    api_key_variable: str = "",
 ) -> None:
-    """A server of any engine in the catalog, which describes its paths, its metrics and the form of a request."""
+    """A server of any engine in the catalog, which describes its paths, its metrics and the form of a request.
+
+    It requires the API key in the variable of its environment, if it is set.
+    """
     load = Load(slots)
 
     def generate(request: Object) -> Answer:
@@ -46,11 +51,11 @@ def server(
             raise ErrorAnswer(422, "prompt is missing")
         return {"response": load.text(token_count(request.get("max_tokens")))}
 
-    routes = openai(load, models) if form == "completions" else {f"POST {request_path}": generate}
+    routes: dict[str, Route] = openai(load, models) if form == "completions" else {f"POST {request_path}": generate}
     # The labels of vLLM: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
     labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
     routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels)
-    serve(port, {f"GET {health_path}": lambda _: "", **routes})
+    serve(port, {f"GET {health_path}": lambda _: "", **routes}, api_key=os.environ.get(api_key_variable, ""))
 
 
 def metrics(load: Load, series: Mapping[str, str], labels: str = "") -> str:

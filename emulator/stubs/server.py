@@ -26,7 +26,9 @@ Answer = str | Object | Generator[Object, None, None]
 Route = Callable[[Object], Answer]
 
 
-def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None) -> ThreadingHTTPServer:
+def serve(
+    port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None, api_key: str = ""
+) -> ThreadingHTTPServer:
     """Listens, and answers from other threads.
 
     Args:
@@ -34,6 +36,7 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
         routes: Routes by method and path (`GET /health`), or by method for all other paths. A route gets the request's
             JSON, with the path as `path`.
         tls: Context for HTTPS. Default: HTTP.
+        api_key: Key that clients must send for paths below `/v1`, as to vLLM. Default: none.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -67,6 +70,8 @@ def serve(port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = N
             path = self.path.partition("?")[0]
             route = routes.get(f"{self.command} {path}") or routes.get(self.command)
             try:
+                if api_key and path.startswith("/v1") and self.headers.get("Authorization") != f"Bearer {api_key}":
+                    raise ErrorAnswer(401, "Unauthorized")
                 if route is None:
                     raise ErrorAnswer(404, f"this stub doesn't serve {self.command} {path}")
                 answer = route(request | {"path": path})

@@ -20,7 +20,7 @@ from emulator.cluster import processes
 from emulator.paths import ROOT
 from emulator.stubs.load import TOKEN_SECONDS_VARIABLE, Load
 from emulator.stubs.node import CHIPS_FILE, discovery
-from emulator.stubs.server import ErrorAnswer
+from emulator.stubs.server import ErrorAnswer, serve
 
 Object = dict[str, Any]
 CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engine", "namespace": "llm", "pod": "p"}}
@@ -211,6 +211,20 @@ def test_one_connection_serves_several_requests(started: Callable[..., int]) -> 
         assert response.read()
         assert not response.will_close
     connection.close()
+
+
+def test_an_api_key_protects_the_paths_below_v1_alone() -> None:
+    """https://docs.vllm.ai/en/stable/usage/security/"""
+    server = serve(0, {"GET /v1/models": lambda _: "models", "GET /health": lambda _: ""}, api_key="secret")
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    answers = []
+    for path, key in (("/v1/models", "secret"), ("/v1/models", "other"), ("/v1/models", ""), ("/health", "")):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
+        response = connection.getresponse()
+        response.read()
+        answers.append(response.status)
+    assert answers == [200, 401, 401, 200]
+    server.shutdown()
 
 
 def test_unknown_requests_are_refused(started: Callable[..., int]) -> None:

@@ -18,6 +18,7 @@ from settings.model.cluster import (
     Vpc,
 )
 from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
+from settings.model.gateway import Gateway, Route, RoutedServer
 from settings.model.model_cache import ModelCache
 from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
@@ -50,6 +51,7 @@ __all__ = [
     "FlavorQuota",
     "FlexStart",
     "FuseVolume",
+    "Gateway",
     "GkeName",
     "GpuPool",
     "GpuServer",
@@ -77,6 +79,8 @@ __all__ = [
     "Request",
     "Reservation",
     "Resources",
+    "Route",
+    "RoutedServer",
     "Run",
     "RunCheckpoints",
     "ScaledMetric",

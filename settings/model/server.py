@@ -291,6 +291,12 @@ class Server(Workload):
         return {**super().set_labels, "app": "app"}
 
     @property
+    def served_model(self) -> str:
+        """The model as clients name it in requests."""
+        name: str = getattr(self, "model", "")
+        return name
+
+    @property
     def quantization(self) -> str | None:
         """The quantization method, if any."""
         return None

@@ -88,6 +88,10 @@ class FlagArguments(Server):
     def argument_name(self, name: str) -> str:
         return f"--{name}"
 
+    @property
+    def served_model(self) -> str:
+        return self.further_arguments.get("served-model-name") or super().served_model
+
 
 class FlagServer(FlagArguments, GpuServer):
     """A server on GPUs whose engine is configured by flags."""

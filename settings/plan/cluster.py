@@ -34,6 +34,8 @@ def apis(settings: Settings) -> list[str]:
         google.STORAGE: bool(settings.buckets),
         google.IAM: makes_accounts(settings),
         google.SECRET_MANAGER: settings.hf_token_secret is not None,
+        google.NETWORK_SERVICES: settings.gateway is not None,
+        google.CERTIFICATE_MANAGER: settings.gateway is not None and settings.gateway.certificate is not None,
     }
     return [api for api in google.REASONS if needed.get(api, True)]
 

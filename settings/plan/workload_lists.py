@@ -89,10 +89,12 @@ def jobsets(settings: Settings) -> list[Run]:
 
 
 def namespaces(settings: Settings) -> list[str]:
-    """All namespaces of workloads, local queues and tenants, in the order of first use."""
+    """All namespaces of workloads, local queues, tenants and the gateway, in the order of first use."""
     queues = settings.queues.local_queues if settings.queues else []
     used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
-    return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
+    gateway = [settings.gateway.namespace] if settings.gateway and settings.gateway.namespace else []
+    tenants = [tenant.name for tenant in settings.tenants]
+    return list(dict.fromkeys([*(user.namespace for user in used), *tenants, *gateway]))
 
 
 def runs(settings: Settings) -> list[Run]:

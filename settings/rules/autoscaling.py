@@ -82,6 +82,18 @@ def engines_have_the_metrics(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
+def servers_have_metrics(settings: Settings) -> Iterator[Problem]:
+    """No argument turns the metrics of an autoscaled server off."""
+    for autoscaler in settings.autoscaling:
+        server = server_of(autoscaler, settings)
+        off = ENGINES[server.engine].metrics_off if server else ""
+        if server is not None and off in server.further_arguments:
+            cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
+            cause += "number of replicas would never change"
+            yield Problem(server.at("arguments"), cause, "Remove it, or remove the autoscaler")
+
+
+@needs("gke-ai:serving")
 def targets_have_one_autoscaler(settings: Settings) -> Iterator[Problem]:
     """No Deployment has two autoscalers, and `deployment` does not name a server of the stack."""
     own = {(server.namespace, server.name): server for server in settings.serving}
@@ -339,6 +351,7 @@ RULES: tuple[Rule, ...] = (
     servers_exist,
     engines_are_known,
     engines_have_the_metrics,
+    servers_have_metrics,
     targets_have_one_autoscaler,
     names_are_unique,
     one_adapter_serves_all,

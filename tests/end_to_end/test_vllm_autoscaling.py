@@ -137,9 +137,9 @@ def crowd(emulator: Emulator, server: str) -> Iterator[None]:
 
 
 def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator) -> None:
-    for name, metric in SERVERS.items():
-        eventually(lambda name=name, metric=metric: values(deployed, name) == {metric: "0"}, f"{name} reads 0", 180)
-        assert replicas(deployed, name) == 1
+    idle = {name: {metric: "0"} for name, metric in SERVERS.items()}
+    eventually(lambda: {name: values(deployed, name) for name in SERVERS} == idle, "each reads that nobody waits", 180)
+    assert [replicas(deployed, name) for name in SERVERS] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -68,17 +68,17 @@ def versions() -> list[str]:
     return sorted(folder.name for folder in FOLDER.iterdir() if any(folder.glob("*.json")))
 
 
-def read(version: str, system: str, stack: str) -> tuple[dict[str, Any], list[Resource]]:
+def read(version: str, system: str, stack: str, prepared: bool = True) -> tuple[dict[str, Any], list[Resource]]:
     """Returns configuration and resources of a record, for a stack of this name.
 
-    The configuration is ready for the upgrade, as docs/upgrading.md says.
+    If `prepared`, the configuration is ready for the upgrade, as docs/upgrading.md says; else it is as recorded.
     """
     text = (FOLDER / version / f"{system}.json").read_text()
     text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::").replace("::STACK", f"::gke-ai-{stack}")
     text = text.replace(FORMER_DUMMY_TOKEN, os.environ.get("HF_TOKEN") or DUMMY_TOKEN)
     record = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
     resources: list[Resource] = record["resources"]
-    for server in record["config"].get("gke-ai:serving", []) if version in FORMER_ENGINE else []:
+    for server in record["config"].get("gke-ai:serving", []) if prepared and version in FORMER_ENGINE else []:
         server.setdefault("engine", FORMER_ENGINE[version])
     # A configuration may omit the project. Then the record has the default of that version's emulator.
     (project,) = {resource["inputs"]["project"] for resource in resources if resource["type"] == "pulumi:providers:gcp"}

@@ -1,0 +1,102 @@
+"""Writes objects of a cluster straight into etcd, through its HTTP gateway: no admission and no new uid."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import httpx
+import yaml
+
+from emulator.cluster.api import Object, Refused, answer
+from emulator.cluster.folder import Folder
+
+# The limits of a transaction are 128 operations and 1.5 MiB (https://etcd.io/docs/v3.6/op-guide/configuration/). The
+# content is longer by a third in base64, in the request alone.
+OPERATIONS, BYTES = 128, 1_000_000
+ROOT = "/registry"
+# Kinds whose keys do not have the plural name of the kind: k8s.io/kubernetes, pkg/registry/core/rest/storage_core.go.
+_OTHER_NAMES = {"nodes": "minions"}
+
+
+class Keys:
+    """Finds the key of an object: `/registry/pods/NAMESPACE/NAME`, or `/registry/GROUP/PLURAL/…` of a custom resource.
+
+    https://github.com/kubernetes/apiextensions-apiserver/blob/master/pkg/registry/customresource/etcd.go
+    """
+
+    def __init__(self, api: httpx.Client) -> None:
+        self._api = api
+        self._plurals: dict[str, dict[str, str]] = {}
+        definitions = answer(api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))["items"]
+        self._custom = {item["metadata"]["name"] for item in definitions}
+
+    def of(self, item: Object) -> str:
+        """Returns the key of an object. Raises KeyError if the cluster does not have its kind."""
+        version, metadata = item["apiVersion"], item["metadata"]
+        if version not in self._plurals:
+            self._plurals[version] = self._discover(version)
+        if item["kind"] not in self._plurals[version]:
+            raise KeyError(f"{item['kind']} of {version}")
+        plural = self._plurals[version][item["kind"]]
+        group = version.rpartition("/")[0]
+        prefix = f"{group}/{plural}" if f"{plural}.{group}" in self._custom else _OTHER_NAMES.get(plural, plural)
+        parts = (ROOT, prefix, metadata.get("namespace"), metadata["name"])
+        return "/".join(part for part in parts if part)
+
+    def _discover(self, version: str) -> dict[str, str]:
+        try:
+            found = answer(self._api.get(f"/{'apis' if '/' in version else 'api'}/{version}"))
+        except Refused:
+            return {}
+        return {item["kind"]: item["name"] for item in found["resources"] if "/" not in item["name"]}
+
+
+def address(folder: Folder) -> str:
+    """Returns the URL of the cluster's etcd."""
+    configuration = next(yaml.safe_load_all((folder.path / "kwokctl.yaml").read_text()))
+    return f"http://127.0.0.1:{configuration['options']['etcdPort']}"
+
+
+def write(folder: Folder, puts: Iterable[tuple[str, Object]], deletes: Iterable[str]) -> None:
+    """Deletes keys and writes objects."""
+    with httpx.Client(base_url=address(folder), timeout=30, trust_env=False) as etcd:
+        for batch in _batches([*map(_delete, deletes), *(_put(key, item) for key, item in puts)]):
+            answer(etcd.post("/v3/kv/txn", json={"success": batch}))
+
+
+def delete_all(folder: Folder, prefix: str) -> None:
+    """Deletes all keys with a prefix that ends with a slash."""
+    end = prefix[:-1] + chr(ord("/") + 1)
+    with httpx.Client(base_url=address(folder), timeout=30, trust_env=False) as etcd:
+        answer(etcd.post("/v3/kv/deleterange", json={"key": _encode(prefix), "range_end": _encode(end)}))
+
+
+def _put(key: str, item: Object) -> Object:
+    # etcd itself has the version of an object.
+    metadata = {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}
+    return {"requestPut": {"key": _encode(key), "value": _encode(json.dumps({**item, "metadata": metadata}))}}
+
+
+def _delete(key: str) -> Object:
+    return {"requestDeleteRange": {"key": _encode(key)}}
+
+
+def _encode(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _batches(operations: Iterable[Any]) -> Iterator[list[Any]]:
+    batch: list[Any] = []
+    size = 0
+    for operation in operations:
+        length = len(str(operation))
+        if batch and (len(batch) == OPERATIONS or size + length > BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(operation)
+        size += length
+    if batch:
+        yield batch

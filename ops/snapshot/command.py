@@ -1,0 +1,107 @@
+"""The command of `ops.snapshot`: reads the cluster of a stack and prints its snapshot."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ops.snapshot.fields import Kind, kinds
+from ops.snapshot.format import Snapshot, build
+from ops.snapshot.names import hash_names, stack_names
+from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+PAGE = 500
+FORBIDDEN, GONE = 403, 410
+KEY_BYTES = 32
+ROLE = "gke-ai-snapshot"
+
+
+def main() -> None:
+    """Prints a snapshot of the cluster of a stack: queues, Workloads, Jobs, servers, pods and nodes of all tenants."""
+    parser = argparse.ArgumentParser(prog="ops.snapshot", description=main.__doc__)
+    add_stack(parser)
+    parser.add_argument("--hash-names", action="store_true", help="hash the names that the stack does not use itself")
+    parser.add_argument(
+        "--hash-key", type=Path, help="file with the key of the hashes, for the same hashes each time. Default: random"
+    )
+    parser.add_argument(
+        "--role", action="store_true", help="print the ClusterRole that a snapshot needs, and nothing else"
+    )
+    options = parser.parse_args()
+    if options.role:
+        print(role(), end="")
+        return
+    if options.hash_key and not options.hash_names:
+        raise Stop("--hash-key has no effect without --hash-names. Add --hash-names.")
+    show(Stack(options.stack), options.hash_names, options.hash_key)
+
+
+def show(stack: Stack, hashed: bool = False, key: Path | None = None) -> None:
+    """Prints the snapshot of a stack's cluster as JSON. With `hashed`, hashes names. Default key: random."""
+    api = stack.api()
+    if api is None:
+        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    snapshot = take(stack.name, api)
+    if hashed:
+        secret = key.read_bytes().strip() if key else secrets.token_bytes(KEY_BYTES)
+        if len(secret) < KEY_BYTES:
+            raise Stop(f"{key} has {len(secret)} bytes. A short key lets others guess names. Use {KEY_BYTES} or more.")
+        snapshot = hash_names(snapshot, stack_names(stack.resources), secret)
+    sys.stdout.write(snapshot.to_json())
+
+
+def role() -> str:
+    """Returns the ClusterRole that may list the kinds of a snapshot, and nothing else, as YAML."""
+    plurals: dict[str, list[str]] = {}
+    for kind in kinds().values():
+        plurals.setdefault(kind.group, []).append(kind.plural)
+    rules = [{"apiGroups": [group], "resources": sorted(names), "verbs": ["list"]} for group, names in plurals.items()]
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}}
+    return yaml.safe_dump({**head, "rules": rules}, sort_keys=False)
+
+
+def take(stack: str, api: ApiClient) -> Snapshot:
+    """Reads the objects of every kind.
+
+    A kind that the cluster refuses to list is reported on stderr and is missing. One that is not installed is empty.
+    """
+    taken_at = datetime.now(UTC)
+    objects: dict[str, list[Object]] = {}
+    missing: list[str] = []
+    for name, kind in kinds().items():
+        try:
+            objects[name] = list_all(api, kind)
+        except Forbidden as forbidden:
+            print(f"The snapshot has no objects of kind {name}: {forbidden}", file=sys.stderr)
+            missing.append(name)  # without the answer, which names the user
+    return build(stack, objects, taken_at, missing=missing)
+
+
+class Forbidden(Exception):
+    """The user may not list a kind."""
+
+
+def list_all(api: ApiClient, kind: Kind) -> list[Object]:
+    """Returns all objects of a kind, page by page. Raises Forbidden."""
+    query = {"limit": str(PAGE)}
+    found: list[Object] = []
+    while True:
+        answer = request(api, "GET", kind.path(), query)
+        if answer.code == FORBIDDEN:
+            raise Forbidden(answer.reason)
+        if answer.code == GONE:  # the pages took longer than the cluster keeps them: read them all at once
+            return objects_of(request(api, "GET", kind.path()), kind.path())
+        found += objects_of(answer, kind.path())
+        page = (answer.body.get("metadata") or {}).get("continue") if answer.code == 200 else None
+        if not page:
+            return found
+        query = {"limit": str(PAGE), "continue": page}

@@ -1,0 +1,113 @@
+"""The format of a snapshot: the objects of a cluster by kind, with listed fields only, in versioned JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from ops.snapshot import fields
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+class InvalidSnapshot(Exception):
+    """A text is no snapshot that this program can use. The message says what to change."""
+
+
+class Snapshot(BaseModel):
+    """The state of a cluster at one time.
+
+    Attributes:
+        version: Version of the format.
+        taken_at: When the cluster was read.
+        stack: Name of the stack whose cluster it is.
+        hashed: Whether names are hashed.
+        missing: Kinds that the cluster refused to list.
+        objects: Objects by kind. Each has the listed fields of its kind, without `apiVersion` and `kind`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: int = Field(default_factory=fields.version)
+    taken_at: AwareDatetime = Field(alias="takenAt")
+    stack: str
+    hashed: bool = False
+    missing: list[str] = []
+    objects: dict[str, list[dict[str, Any]]]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Returns the objects of a kind."""
+        return self.objects.get(kind, [])
+
+    def to_json(self) -> str:
+        """Returns the snapshot as JSON, with the same text for the same content."""
+        return self.model_dump_json(by_alias=True, indent=1) + "\n"
+
+    def at(self, now: datetime) -> Snapshot:
+        """Returns the snapshot as if it were taken at another time: every time moves, so every age stays."""
+        later = now - self.taken_at
+        objects = {kind: [shift(item, later) for item in items] for kind, items in self.objects.items()}
+        return self.model_copy(update={"taken_at": now, "objects": objects})
+
+
+def build(stack: str, objects: Mapping[str, list[Any]], taken_at: datetime, **more: Any) -> Snapshot:
+    """Returns the snapshot of whole objects by kind: trims them, and sorts them by namespace and name."""
+    trimmed = fields.trim_all(objects)
+    ordered = {kind: sorted(items, key=_key) for kind, items in trimmed.items()}
+    return Snapshot(takenAt=taken_at.replace(microsecond=0), stack=stack, objects=ordered, **more)
+
+
+def read(text: str) -> Snapshot:
+    """Reads a snapshot. Raises InvalidSnapshot if the text is none, or of a newer version, or has unlisted fields."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InvalidSnapshot(f"This is no JSON: {error}. {_TAKE_ANOTHER}") from None
+    written = content.get("version") if isinstance(content, dict) else None
+    if isinstance(written, int) and written > fields.version():
+        raise InvalidSnapshot(
+            f"The snapshot has version {written} of the format, and this checkout reads version {fields.version()}. "
+            "Update the checkout, or take the snapshot with this one."
+        )
+    try:
+        snapshot = Snapshot.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(map(str, first["loc"])) or "the file"
+        raise InvalidSnapshot(f"This is no snapshot: {path}: {first['msg']}. {_TAKE_ANOTHER}") from None
+    if unknown := snapshot.objects.keys() - fields.kinds().keys():
+        raise InvalidSnapshot(f"A snapshot has no objects of kind {', '.join(sorted(unknown))}. {_TAKE_ANOTHER}")
+    listed = fields.trim_all(snapshot.objects)
+    for kind, items in snapshot.objects.items():
+        for item, trimmed in zip(items, listed[kind], strict=True):
+            if "name" not in item.get("metadata", {}):
+                raise InvalidSnapshot(f"An object of kind {kind} has no name. {_TAKE_ANOTHER}")
+            if item != trimmed:
+                name = item["metadata"]["name"]
+                raise InvalidSnapshot(f"{kind} {name} has fields that a snapshot never contains. {_TAKE_ANOTHER}")
+    return snapshot
+
+
+_TAKE_ANOTHER = "Take a snapshot: python -m ops.snapshot --stack STACK > snapshot.json"
+
+
+def shift(value: Any, later: timedelta) -> Any:
+    """Returns a value with every time in it moved."""
+    if isinstance(value, dict):
+        return {key: shift(part, later) for key, part in value.items()}
+    if isinstance(value, list):
+        return [shift(part, later) for part in value]
+    if isinstance(value, str) and (match := _TIME.fullmatch(value)):
+        moved = datetime.fromisoformat(value).astimezone(UTC) + later
+        # Kubernetes has times with seconds and times with microseconds, and refuses neither in place of the other.
+        return moved.isoformat(timespec="microseconds" if match[1] else "seconds").replace("+00:00", "Z")
+    return value
+
+
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]

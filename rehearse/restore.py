@@ -1,0 +1,216 @@
+"""Brings a scratch emulator to the state of a snapshot: replaces its objects while no controller runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ops.snapshot.command import Forbidden, list_all
+from ops.snapshot.fields import kinds
+from ops.snapshot.format import Snapshot
+from ops.stack import ROOT, Stop, request
+from rehearse.graft import complete, graft
+from rehearse.ownership import managed_fields
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = dict[str, Any]
+Objects = Mapping[str, Iterable[Mapping[str, Any]]]
+# Kinds that stay in the scratch cluster although the snapshot does not have them: they hold objects of other kinds.
+_KEPT = ("Namespace",)
+# Objects on which the webhooks of Kueue and JobSet decide.
+_PROBES: Mapping[str, Object] = {"ResourceFlavor": {}, "JobSet": {"replicatedJobs": []}}
+_NAMESPACED_PROBES = ("JobSet",)
+SERVER_ERROR = 500
+WEBHOOK_SECONDS = 180
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+@dataclass
+class Plan:
+    """What to write into a scratch cluster and what to delete from it, as whole objects."""
+
+    put: list[Object] = field(default_factory=list)
+    delete: list[Object] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Returns the plan as `emulator/run cluster load` reads it."""
+        return json.dumps({"put": self.put, "delete": self.delete})
+
+
+def plan(snapshot: Snapshot, scratch: Objects) -> Plan:
+    """Returns what brings a scratch cluster with these objects to the state of a snapshot.
+
+    An object that both have keeps its unlisted fields, such as images. An object of a controller takes them from its
+    owner. Any other object gets placeholders. Objects that the snapshot does not have are deleted, unless the snapshot
+    misses their kind.
+    """
+    planner = _Planner(snapshot, scratch)
+    for kind in kinds():
+        for item in snapshot.of(kind):
+            planner.put(kind, item)
+    planner.delete()
+    return planner.plan
+
+
+class _Planner:
+    def __init__(self, snapshot: Snapshot, scratch: Objects) -> None:
+        self.plan = Plan()
+        self._snapshot = snapshot
+        self._scratch = {
+            kind: {_key(item): item for item in items} for kind, items in scratch.items() if kind in kinds()
+        }
+        self._by_uid: dict[str, tuple[str, Object]] = {}
+        self._uids = {item["metadata"].get("uid") for items in snapshot.objects.values() for item in items}
+
+    def put(self, kind: str, item: Mapping[str, Any]) -> None:
+        own = self._scratch.get(kind, {}).get(_key(item))
+        owners = self._owners(item)
+        base = self._inherited(kind, item, owners, own or {})
+        # Copied, because conditions and templates get placeholders.
+        whole = complete(kind, copy.deepcopy(graft(kind, item, base)))
+        metadata = whole["metadata"]
+        metadata.setdefault("uid", str(uuid.uuid4()))
+        if references := [owner for owner in metadata.pop("ownerReferences", []) if owner.get("uid") in self._uids]:
+            # The garbage collector would delete an object whose owner does not exist.
+            metadata["ownerReferences"] = references
+        whole = {"apiVersion": kinds()[kind].api, "kind": kind, **whole}
+        if kind == "Workload":
+            metadata["managedFields"] = managed_fields(whole)
+        self._by_uid[metadata["uid"]] = kind, whole
+        self.plan.put.append(whole)
+        if kind == "Namespace" and own is None:
+            self.plan.put.append(_service_account(metadata["name"], metadata.get("creationTimestamp")))
+
+    def delete(self) -> None:
+        for kind, items in self._scratch.items():
+            if kind in _KEPT or kind in self._snapshot.missing:
+                continue
+            kept = {_key(item) for item in self._snapshot.of(kind)}
+            for namespace, name in items.keys() - kept:
+                metadata = {"namespace": namespace, "name": name} if namespace else {"name": name}
+                self.plan.delete.append({"apiVersion": kinds()[kind].api, "kind": kind, "metadata": metadata})
+
+    def _owners(self, item: Mapping[str, Any]) -> list[tuple[str, Object]]:
+        """The owners that are already planned; the controller first."""
+        references = sorted(
+            item["metadata"].get("ownerReferences", []), key=lambda owner: not owner.get("controller", False)
+        )
+        return [self._by_uid[owner["uid"]] for owner in references if owner.get("uid") in self._by_uid]
+
+    def _inherited(
+        self, kind: str, item: Mapping[str, Any], owners: list[tuple[str, Object]], own: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The object from which an object takes its unlisted fields."""
+        if not owners:
+            return own
+        owner_kind, owner = owners[0]
+        spec: Object = owner["spec"]
+        if kind == "Pod" and "template" in spec:
+            template = spec["template"]
+            return {**own, "metadata": {**template.get("metadata", {}), **own.get("metadata", {})}, **_spec(template)}
+        if kind == "ReplicaSet":
+            return {**own, "spec": {**own.get("spec", {}), "template": spec["template"]}}
+        if kind == "Job" and owner_kind == "JobSet":
+            return {**_job_of(owner, item["metadata"].get("labels", {}).get(_REPLICATED_JOB, "")), **own}
+        if kind == "Workload":
+            pod_sets = [_pod_set(pod_set, owner_kind, owner) for pod_set in item["spec"].get("podSets", [])]
+            return {**own, "spec": {**own.get("spec", {}), "podSets": pod_sets}}
+        return own
+
+
+def _spec(template: Mapping[str, Any]) -> Object:
+    return {"spec": template["spec"]} if "spec" in template else {}
+
+
+def _job_of(jobset: Mapping[str, Any], name: str) -> Object:
+    jobs = jobset["spec"].get("replicatedJobs", [])
+    template: Object = next((job["template"] for job in jobs if job["name"] == name), {})
+    return template
+
+
+def _pod_set(pod_set: Mapping[str, Any], owner_kind: str, owner: Mapping[str, Any]) -> Object:
+    """A pod set with the unlisted fields of its owner's pods."""
+    if owner_kind == "JobSet":
+        template = _job_of(owner, pod_set["name"]).get("spec", {}).get("template", {})
+    elif owner_kind == "Pod":
+        template = {"metadata": owner["metadata"], "spec": owner["spec"]}
+    else:
+        template = owner["spec"].get("template", {})
+    return {"name": pod_set["name"], "template": _spec(template)}
+
+
+def _service_account(namespace: str, created: str | None) -> Object:
+    """The service account that Kubernetes creates in a namespace. Without it, a controller can't create pods yet."""
+    metadata = {"name": "default", "namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": created}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+# --------------------------------------------------------------------------------------------------------------- driver
+def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") -> Snapshot:
+    """Brings the cluster of a scratch emulator to the state of a snapshot, and returns the snapshot as it was written.
+
+    In the returned snapshot all times are later, so every age is that of the snapshot.
+
+    Args:
+        snapshot: The state.
+        api: Client of the scratch cluster, which has the base configuration.
+        state: State folder of the scratch emulator.
+        cluster: Name of its cluster. Default: the only one.
+    """
+    picked = [cluster] if cluster else []
+    _emulator(state, "cluster", "pause", *picked)
+    moved = snapshot.at(datetime.now(UTC).replace(microsecond=0))
+    planned = plan(moved, dict(objects_of(api)))
+    _emulator(state, "cluster", "load", *picked, stdin=planned.to_json())
+    _emulator(state, "cluster", "resume", *picked)
+    wait_for_webhooks(api)
+    return moved
+
+
+def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
+    """Waits until Kueue and JobSet answer, if the cluster has them: each decides on an object that is not created."""
+    deadline = time.monotonic() + seconds
+    for kind, spec in _PROBES.items():
+        found = kinds()[kind]
+        namespace = "default" if kind in _NAMESPACED_PROBES else ""
+        probe = {"apiVersion": found.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
+        while (answer := request(api, "POST", found.path(namespace), {"dryRun": "All"}, probe)).code >= SERVER_ERROR:
+            if time.monotonic() > deadline:
+                raise Stop(
+                    f"The scratch cluster restored its objects, but a controller does not answer: {answer.reason}"
+                )
+            time.sleep(0.3)
+
+
+def objects_of(api: ApiClient) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Yields every kind of a snapshot with the whole objects of a scratch cluster."""
+    for name, kind in kinds().items():
+        try:
+            yield name, list_all(api, kind)
+        except Forbidden as forbidden:
+            raise Stop(f"The scratch cluster refuses to list {kind.plural}: {forbidden}") from None
+
+
+def _emulator(state: Path, *command: str, stdin: str | None = None) -> str:
+    """Returns what a command of the scratch emulator prints. Stops with its error if it fails."""
+    environment = {**os.environ, "GKE_AI_STATE": str(state)}
+    program = [str(ROOT / "emulator" / "run"), *command]
+    done = subprocess.run(program, env=environment, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Stop(f"emulator/run {' '.join(command)} failed: {done.stderr.strip()}")
+    return done.stdout

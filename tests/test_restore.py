@@ -1,0 +1,282 @@
+"""The plan that brings a scratch cluster to a snapshot, and the comparison afterwards. Pure."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ops.snapshot.fields import kinds, trim_all
+from ops.snapshot.format import Snapshot, build
+from ops.stack import Answer, Stop
+from rehearse import restore
+from rehearse.differences import EXPECTED, differences, is_expected
+from rehearse.graft import IMAGE, pod_specs
+from rehearse.restore import Plan, plan
+from tests.snapshots import TAKEN, synthetic
+
+Object = dict[str, Any]
+LABELS = {"app": "gemma"}
+
+
+def meta(name: str, owner: tuple[str, str] | None = None, **more: Any) -> Object:
+    """Metadata of an object whose uid is its name, after `uid-`."""
+    found = {"name": name, "namespace": "serving", "uid": f"uid-{name}", **more}
+    if owner is None:
+        return found
+    kind, owner_name = owner
+    reference = {"apiVersion": "x/v1", "kind": kind, "name": owner_name, "uid": f"uid-{owner_name}", "controller": True}
+    return {**found, "ownerReferences": [reference]}
+
+
+def template(image: str = "", **more: Any) -> Object:
+    """A pod template: of a snapshot, or of a scratch cluster with an image."""
+    container: Object = {"name": "server", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    if image:
+        container |= {"image": image, "env": [{"name": "TOKEN"}], "volumeMounts": [{"name": "cache"}]}
+        more |= {"volumes": [{"name": "cache"}], "serviceAccountName": "reader"}
+    labels = {**LABELS, "unlisted": "kept"} if image else LABELS
+    return {"metadata": {"labels": labels}, "spec": {"containers": [container], **more}}
+
+
+def snapshot(**objects: list[Object]) -> Snapshot:
+    return build("prod", {"Namespace": [{"metadata": {"name": "serving"}}], **objects}, TAKEN)
+
+
+def put(planned: Plan, kind: str, name: str) -> Object:
+    return next(item for item in planned.put if (item["kind"], item["metadata"]["name"]) == (kind, name))
+
+
+def server(replicas: int = 1, image: str = "") -> Object:
+    spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template(image)}
+    return {"metadata": meta("gemma"), "spec": spec, "status": {"replicas": replicas}}
+
+
+SERVER: dict[str, list[Object]] = {
+    "Deployment": [server(3)],
+    "ReplicaSet": [
+        {
+            "metadata": meta("gemma-1", ("Deployment", "gemma")),
+            "spec": {"selector": {"matchLabels": LABELS}, "template": template()},
+        }
+    ],
+    "Pod": [
+        {
+            "metadata": meta("gemma-1-x", ("ReplicaSet", "gemma-1"), labels=LABELS),
+            "spec": {**template()["spec"], "nodeName": "node-1"},
+            "status": {"phase": "Running"},
+        }
+    ],
+    "Workload": [
+        {
+            "metadata": meta("pod-gemma-1-x-12345", ("Pod", "gemma-1-x")),
+            "spec": {"podSets": [{"name": "main", "count": 1, "template": template()}]},
+            "status": {"conditions": [{"type": "Admitted", "status": "True", "reason": "Admitted"}]},
+        }
+    ],
+}
+
+
+def scratch_server() -> Object:
+    """The same server as the base configuration created it in the scratch cluster."""
+    whole = server(1, "tgi:3")
+    whole["metadata"] |= {"uid": "of-the-scratch-cluster", "managedFields": [{"manager": "pulumi"}]}
+    return whole
+
+
+def test_an_object_that_both_have_keeps_its_unlisted_fields_under_the_state_of_the_snapshot() -> None:
+    written = put(plan(snapshot(**SERVER), {"Deployment": [scratch_server()]}), "Deployment", "gemma")
+    assert (written["apiVersion"], written["spec"]["replicas"], written["metadata"]["uid"]) == (
+        "apps/v1",
+        3,
+        "uid-gemma",
+    )
+    assert written["status"] == {"replicas": 3}
+    assert written["metadata"]["managedFields"] == [{"manager": "pulumi"}]
+    assert written["spec"]["template"]["spec"]["containers"][0]["image"] == "tgi:3"
+    assert written["spec"]["template"]["spec"]["serviceAccountName"] == "reader"
+
+
+def test_objects_of_a_controller_take_unlisted_fields_from_their_owner() -> None:
+    planned = plan(snapshot(**SERVER), {"Deployment": [scratch_server()]})
+    deployment, replica_set = put(planned, "Deployment", "gemma"), put(planned, "ReplicaSet", "gemma-1")
+    # Otherwise the Deployment controller would roll out a new revision.
+    assert replica_set["spec"]["template"] == deployment["spec"]["template"]
+    pod = put(planned, "Pod", "gemma-1-x")
+    assert pod["spec"]["containers"] == deployment["spec"]["template"]["spec"]["containers"]
+    assert (pod["spec"]["volumes"], pod["spec"]["nodeName"]) == ([{"name": "cache"}], "node-1")
+    assert pod["metadata"]["labels"] == {**LABELS, "unlisted": "kept"}
+    workload = put(planned, "Workload", "pod-gemma-1-x-12345")
+    # Otherwise Kueue would find that the Workload does not match its pod.
+    assert workload["spec"]["podSets"][0]["template"]["spec"]["containers"] == pod["spec"]["containers"]
+
+
+def test_an_older_revision_keeps_its_own_requests() -> None:
+    older = copy.deepcopy(SERVER)
+    older["ReplicaSet"][0]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
+    planned = plan(snapshot(**older), {"Deployment": [scratch_server()]})
+    container = put(planned, "ReplicaSet", "gemma-1")["spec"]["template"]["spec"]["containers"][0]
+    assert (container["resources"], container["image"]) == ({"limits": {"cpu": "1"}}, "tgi:3")
+
+
+def test_the_jobs_of_a_jobset_and_its_workload_have_its_containers() -> None:
+    replicated = {"name": "workers", "replicas": 1, "template": {"spec": {"template": template()}}}
+    jobset = {"metadata": meta("run"), "spec": {"replicatedJobs": [replicated]}}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "workers"}
+    job = {"metadata": meta("run-workers-0", ("JobSet", "run"), labels=labels), "spec": {"template": template()}}
+    pod_set = {"name": "workers", "count": 1, "template": template()}
+    workload = {"metadata": meta("jobset-run-1", ("JobSet", "run")), "spec": {"podSets": [pod_set]}}
+    scratch = copy.deepcopy(jobset)
+    scratch["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = template("jax:1")
+    planned = plan(snapshot(JobSet=[jobset], Job=[job], Workload=[workload]), {"JobSet": [scratch]})
+    containers = [
+        spec["containers"]
+        for kind, name in (("JobSet", "run"), ("Job", "run-workers-0"), ("Workload", "jobset-run-1"))
+        for spec in pod_specs(kind, put(planned, kind, name))
+    ]
+    assert len(containers) == 3
+    assert containers[0] == containers[1] == containers[2]
+    assert containers[0][0]["image"] == "jax:1"
+
+
+def test_objects_of_others_get_placeholders() -> None:
+    planned = plan(snapshot(**SERVER), {})
+    assert put(planned, "Pod", "gemma-1-x")["spec"]["containers"][0]["image"] == IMAGE
+    assert put(planned, "Workload", "pod-gemma-1-x-12345")["status"]["conditions"][0]["message"] == ""
+    assert put(planned, "Namespace", "serving")["spec"] == {"finalizers": ["kubernetes"]}
+    assert put(planned, "ServiceAccount", "default")["metadata"]["namespace"] == "serving"
+
+
+def test_what_the_snapshot_does_not_have_is_deleted() -> None:
+    scratch = {
+        "Pod": [{"metadata": {"name": "old", "namespace": "serving"}}, SERVER["Pod"][0]],
+        "Node": [{"metadata": {"name": "old-node"}}],
+        "Namespace": [{"metadata": {"name": "kueue-system"}}, {"metadata": {"name": "serving"}}],
+    }
+    planned = plan(snapshot(**SERVER), scratch)
+    assert planned.delete == [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "serving", "name": "old"}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "old-node"}},
+    ]
+    assert not [item for item in planned.put if item["kind"] == "ServiceAccount"]
+
+
+def test_kinds_that_the_snapshot_misses_stay_as_they_are() -> None:
+    taken = build("prod", {"Namespace": []}, TAKEN, missing=["Node"])
+    assert plan(taken, {"Node": [{"metadata": {"name": "node"}}]}) == Plan()
+
+
+def test_an_owner_that_is_not_in_the_snapshot_is_forgotten() -> None:
+    pod = {"metadata": meta("db-0", ("StatefulSet", "db")), "spec": {"containers": [{"name": "db"}]}}
+    assert "ownerReferences" not in put(plan(snapshot(Pod=[pod]), {}), "Pod", "db-0")["metadata"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_written_is_the_snapshot(seed: int) -> None:
+    taken = synthetic(40, teams=3, seed=seed)
+    # The scratch cluster has other objects with some of these names.
+    planned = plan(taken, synthetic(20, teams=2, seed=seed + 100).objects)
+    written = defaultdict(list)
+    for item in planned.put:
+        written[item["kind"]].append(item)
+    written.pop("ServiceAccount", None)
+    assert differences(taken, build("synthetic", dict(written), TAKEN)) == []
+    assert trim_all(written)["Pod"] == taken.of("Pod")
+    assert {item["kind"] for item in planned.delete} <= kinds().keys()
+
+
+# ---------------------------------------------------------------------------------------------------------- differences
+def changed(**more: Any) -> Snapshot:
+    """A snapshot of the server whose pod has another status."""
+    other = copy.deepcopy(SERVER)
+    other["Pod"][0]["status"] |= more
+    return snapshot(**other)
+
+
+def test_each_difference_has_its_path_and_both_values() -> None:
+    (difference,) = differences(snapshot(**SERVER), changed(phase="Failed"))
+    assert str(difference) == "Pod serving/gemma-1-x: status.phase is Failed instead of Running"
+
+
+def test_missing_and_additional_objects_are_reported() -> None:
+    without = snapshot(**{**SERVER, "Pod": []})
+    with_pod = snapshot(**SERVER)
+    assert [str(found) for found in differences(with_pod, without)] == ["Pod serving/gemma-1-x is missing"]
+    assert [str(found) for found in differences(without, with_pod)] == ["Pod serving/gemma-1-x is additional"]
+
+
+def test_the_order_of_conditions_is_no_difference() -> None:
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": "True"}]
+    assert differences(changed(conditions=conditions), changed(conditions=conditions[::-1])) == []
+    (difference,) = differences(changed(conditions=conditions), changed(conditions=conditions[:1]))
+    assert difference.path == "status.conditions[Initialized]"
+
+
+def test_a_kind_that_a_snapshot_misses_is_not_compared() -> None:
+    live = build("prod", {kind: items for kind, items in snapshot(**SERVER).objects.items() if kind != "Pod"}, TAKEN)
+    missing = live.model_copy(update={"missing": ["Pod"]})
+    assert differences(snapshot(**SERVER), missing) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "expected"),
+    [
+        ("Node", "status.conditions[Ready].lastHeartbeatTime", True),
+        ("Node", "status.conditions[Ready].status", False),
+        ("Workload", "status.conditions[Admitted].status", False),
+        ("Workload", "status.conditions[Admitted].lastTransitionTime", False),
+        ("Workload", "status.admission.clusterQueue", False),
+        ("ClusterQueue", "status.conditions[Active].lastTransitionTime", True),
+        ("HorizontalPodAutoscaler", "status.currentMetrics[0].type", True),
+        ("HorizontalPodAutoscaler", "status.desiredReplicas", False),
+        ("Pod", "spec.nodeName", False),
+    ],
+)
+def test_only_stated_differences_are_expected(kind: str, path: str, expected: bool) -> None:
+    assert is_expected(kind, path) == expected
+
+
+def test_each_expected_difference_has_a_reason_and_hides_no_whole_object() -> None:
+    for pattern, path, reason in EXPECTED:
+        assert reason
+        assert re.compile(pattern)
+        assert not re.fullmatch(path, "")
+
+
+def test_ages_stay_in_a_restored_snapshot() -> None:
+    moved = synthetic(4).at(TAKEN + timedelta(hours=5))
+    (before, *_), (after, *_) = synthetic(4).of("Pod"), moved.of("Pod")
+    assert before["status"]["startTime"] < after["status"]["startTime"]
+    assert differences(synthetic(4), moved.at(TAKEN)) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- webhooks
+def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(
+        [Answer(500, {}, "failed calling webhook"), Answer(201, {}), Answer(500, {}, "again"), Answer(422, {})]
+    )
+    asked = []
+
+    def request(_api: object, _method: str, path: str, query: Object, body: Object) -> Answer:
+        asked.append((path, query, body["kind"]))
+        return next(answers)
+
+    monkeypatch.setattr(restore, "request", request)
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
+    restore.wait_for_webhooks(None)  # type: ignore[arg-type]
+    flavors, jobsets = (
+        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+    )
+    assert [path for path, *_ in asked] == [flavors, flavors, jobsets, jobsets]
+    assert all(query == {"dryRun": "All"} for _, query, _ in asked)
+
+
+def test_a_webhook_that_never_answers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "request", lambda *_: Answer(500, {}, "failed calling webhook mresourceflavor.kb.io"))
+    with pytest.raises(Stop, match=r"does not answer: failed calling webhook mresourceflavor"):
+        restore.wait_for_webhooks(None, seconds=-1)  # type: ignore[arg-type]

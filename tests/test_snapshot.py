@@ -1,0 +1,269 @@
+"""A snapshot has the listed fields of every kind, and nothing else of a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from ops.snapshot import command, fields, format
+from ops.snapshot.fields import SELECTED, kinds, selected_labels, trim, trim_all
+from ops.snapshot.format import InvalidSnapshot, Snapshot, build, read, shift
+from ops.stack import Answer
+from tests.schemas import schema_of
+
+CANARY = "canary-of-a-secret"
+TAKEN = datetime(2026, 11, 22, 10, tzinfo=UTC)
+
+
+class Planter:
+    """Fills objects: a text of its own in every listed field, and the canary in every other."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def keep(self) -> str:
+        self.kept.append(f"kept-{len(self.kept)}-end")
+        return self.kept[-1]
+
+    def fill(self, schema: Any, listed: Any, path: str, is_listed: bool = True) -> Any:
+        """Returns a value of a schema (`tests.schemas`)."""
+        if isinstance(schema, Mapping) and "*" in schema:
+            return self._map(schema["*"], listed, path, is_listed)
+        if isinstance(schema, Mapping):
+            own = listed if is_listed and isinstance(listed, Mapping) else {}
+            if not path.endswith("conditions[]"):  # one list of fields serves the conditions of all kinds
+                assert own.keys() <= schema.keys(), f"{path}: no such fields: {own.keys() - schema.keys()}"
+            assert not is_listed or isinstance(listed, Mapping), f"{path} is an object"
+            parts = {key: self.fill(part, own.get(key), f"{path}.{key}", key in own) for key, part in schema.items()}
+            return {**parts, "unlistedField": CANARY}
+        if isinstance(schema, list):
+            assert not is_listed or isinstance(listed, list), f"{path} is a list"
+            if is_listed and listed and isinstance(listed[0], str):
+                self.kept += listed
+                return [CANARY, *listed, CANARY]
+            item = listed[0] if is_listed and listed else None
+            return [self.fill(schema[0], item, f"{path}[]", is_listed) for _ in range(2)]
+        assert not is_listed or listed is None, f"{path} is {schema}"
+        return self.keep() if is_listed else CANARY
+
+    def _map(self, schema: Any, listed: Any, path: str, is_listed: bool) -> dict[str, Any]:
+        unlisted = {f"example.com/{CANARY}": CANARY, CANARY: {CANARY: [CANARY]}}
+        if not is_listed:
+            return {CANARY: self.fill(schema, None, path, False)}
+        if "*" in listed:
+            return {self.keep(): self.fill(schema, listed["*"], path)}
+        return {key: self.keep() for key in listed if key != SELECTED} | unlisted
+
+
+@pytest.mark.parametrize("kind", list(kinds()))
+def test_every_listed_field_survives_and_no_other(kind: str) -> None:
+    planter = Planter()
+    schema = schema_of(kind)
+    if isinstance(schema, str):
+        pytest.skip("the schema comes with a chart: run this under emulator/run")
+    full = planter.fill(schema, kinds()[kind].fields, kind)
+    text = json.dumps(trim(kind, full))
+    assert CANARY in json.dumps(full)
+    assert CANARY not in text
+    assert [kept for kept in planter.kept if kept not in text] == []
+
+
+def leaves(listed: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The paths of the listed fields."""
+    if isinstance(listed, Mapping):
+        for key, part in listed.items():
+            yield from leaves(part, (*path, key))
+    elif isinstance(listed, list) and listed and not isinstance(listed[0], str):
+        yield from leaves(listed[0], (*path, 0))
+    else:
+        yield path, listed
+
+
+def around(path: tuple[Any, ...], value: Any) -> Any:
+    """An object with a value at a path, and the canary beside the path on every level."""
+    if not path:
+        return value
+    step, *rest = path
+    inner = around(tuple(rest), value)
+    if step == 0:
+        return [CANARY, {"env": [{"value": CANARY}]}, [CANARY], inner]
+    return {f"un.listed/{CANARY}": CANARY, "data": {CANARY: CANARY}, "command": [CANARY], step: inner}
+
+
+@pytest.mark.parametrize("kind", list(kinds()))
+@pytest.mark.parametrize("wrong", [{CANARY: CANARY}, [{CANARY: CANARY}], {"value": {"secret": CANARY}}], ids=str)
+def test_a_listed_field_of_another_shape_carries_nothing(kind: str, wrong: Any) -> None:
+    for path, listed in leaves(kinds()[kind].fields):
+        if "*" in path or SELECTED in path:
+            continue
+        text = json.dumps(trim(kind, around(path, wrong)))
+        assert CANARY not in text, (path, listed)
+
+
+POD = {
+    "metadata": {
+        "name": "p",
+        "namespace": "research",
+        "labels": {"app": "gemma", "contact": CANARY},
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": CANARY},
+        "managedFields": [{"manager": CANARY}],
+        "finalizers": [CANARY, "batch.kubernetes.io/job-tracking"],
+    },
+    "spec": {
+        "serviceAccountName": CANARY,
+        "imagePullSecrets": [{"name": CANARY}],
+        "volumes": [{"name": CANARY, "secret": {"secretName": CANARY}}],
+        "containers": [
+            {
+                "name": "server",
+                "image": CANARY,
+                "args": [CANARY],
+                "env": [{"name": "HF_TOKEN", "value": CANARY}],
+                "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": CANARY}]},
+            },
+        ],
+    },
+    "status": {"phase": "Running", "message": CANARY, "podIP": CANARY},
+}
+BUDGET = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "gemma"}}}}
+
+
+def test_a_pod_keeps_what_the_scheduler_reads() -> None:
+    assert trim("Pod", POD) == {
+        "metadata": {
+            "name": "p",
+            "namespace": "research",
+            "labels": {},
+            "annotations": {},
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+        },
+        "spec": {"containers": [{"name": "server", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def test_labels_that_a_selector_names_survive_and_no_other() -> None:
+    trimmed = trim_all({"Pod": [POD], "PodDisruptionBudget": [BUDGET]})
+    assert trimmed["Pod"][0]["metadata"]["labels"] == {"app": "gemma"}
+    assert CANARY not in json.dumps(trimmed)
+
+
+def test_every_form_of_selection_names_labels() -> None:
+    term = {"matchExpressions": [{"key": "expression", "operator": "Exists"}]}
+    spec = {
+        "nodeSelector": {"node": "x"},
+        "tolerations": [{"key": "taint", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}},
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]},
+        },
+    }
+    flavor = {"spec": {"nodeLabels": {"flavor": "x"}}}
+    topology = {"spec": {"levels": [{"nodeLabel": "block"}]}}
+    keys = {key for item in (spec, flavor, topology) for key in selected_labels(item)}
+    assert keys == {"node", "expression", "rack", "flavor", "block"}
+
+
+# --------------------------------------------------------------------------------------------------------------- format
+def snapshot(**objects: list[dict[str, Any]]) -> Snapshot:
+    return build("prod", objects, TAKEN)
+
+
+def test_a_snapshot_is_read_as_it_was_written() -> None:
+    written = snapshot(Pod=[POD], PodDisruptionBudget=[BUDGET])
+    assert read(written.to_json()) == written
+    assert json.loads(written.to_json())["takenAt"] == "2026-11-22T10:00:00Z"
+
+
+def test_objects_are_in_the_order_of_their_names() -> None:
+    items = [{"metadata": {"name": name, "namespace": "n"}} for name in ("b", "a")]
+    assert [item["metadata"]["name"] for item in snapshot(Pod=items).of("Pod")] == ["a", "b"]
+
+
+def content(**more: Any) -> str:
+    return json.dumps(
+        {"version": fields.version(), "takenAt": "2026-11-22T10:00:00Z", "stack": "prod", "objects": {}} | more
+    )
+
+
+def test_a_newer_version_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidSnapshot, match=r"has version 99 .* Update the checkout"):
+        read(content(version=99, somethingNew=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: List", "no JSON"),
+        ("[]", "no snapshot: the file"),
+        (content(takenAt="yesterday"), "takenAt"),
+        (content(objects={"Secret": []}), "no objects of kind Secret"),
+        (content(objects={"Pod": [{"metadata": {}}]}), "Pod has no name"),
+        (content(objects={"Pod": [{"metadata": {"name": "p"}, "data": "x"}]}), "Pod p has fields"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidSnapshot, match=message) as refused:
+        read(text)
+    assert "python -m ops.snapshot" in str(refused.value)
+
+
+def test_every_time_moves_and_every_age_stays() -> None:
+    pod = {"metadata": {"name": "2026-11-22", "creationTimestamp": "2026-11-22T09:58:30Z"}}
+    lease = {"status": {"conditions": [{"lastTransitionTime": "2026-11-22T09:00:00.000001Z"}]}}
+    moved = snapshot(Pod=[pod]).at(TAKEN + timedelta(days=40))
+    assert moved.taken_at == datetime(2027, 1, 1, 10, tzinfo=UTC)
+    assert moved.of("Pod")[0]["metadata"] == {"name": "2026-11-22", "creationTimestamp": "2027-01-01T09:58:30Z"}
+    shifted = shift(lease, timedelta(hours=1))
+    assert shifted["status"]["conditions"][0]["lastTransitionTime"] == "2026-11-22T10:00:00.000001Z"
+
+
+# -------------------------------------------------------------------------------------------------------------- command
+class Cluster:
+    """A cluster with three pods, which it lists in pages of two, that refuses to list nodes."""
+
+    def __init__(self, expires: bool = False) -> None:
+        self.expires = expires
+
+    def answer(self, api: object, method: str, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        if path == "/api/v1/nodes":
+            return Answer(403, {}, f"User {CANARY} cannot list resource nodes")
+        if path != "/api/v1/pods":
+            return Answer(404, {}, "not found")
+        items = [{"metadata": {"name": name}} for name in ("a", "b", "c")]
+        if not query:
+            return Answer(200, {"items": items})
+        if query.get("continue") == "2":
+            return Answer(410, {}, "expired") if self.expires else Answer(200, {"items": items[2:], "metadata": {}})
+        return Answer(200, {"items": items[:2], "metadata": {"continue": "2"}})
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_all_pages_are_read(monkeypatch: pytest.MonkeyPatch, expires: bool) -> None:
+    monkeypatch.setattr(command, "request", Cluster(expires).answer)
+    pods = command.list_all(None, kinds()["Pod"])  # type: ignore[arg-type]
+    assert [pod["metadata"]["name"] for pod in pods] == ["a", "b", "c"]
+
+
+def test_a_kind_that_may_not_be_listed_is_reported_and_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "request", Cluster().answer)
+    taken = command.take("prod", None)  # type: ignore[arg-type]
+    assert (taken.missing, "Node" in taken.objects, taken.objects["Job"]) == (["Node"], False, [])
+    assert "no objects of kind Node: User" in capsys.readouterr().err
+    assert CANARY not in taken.to_json()
+    assert format.read(taken.to_json()) == taken
+
+
+def test_the_role_may_list_the_kinds_of_a_snapshot_and_nothing_else() -> None:
+    role = yaml.safe_load(command.role())
+    listed = {(group, name) for rule in role["rules"] for group in rule["apiGroups"] for name in rule["resources"]}
+    assert listed == {(kind.group, kind.plural) for kind in kinds().values()}
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
+    assert not listed & {("", "secrets"), ("", "configmaps"), ("", "serviceaccounts"), ("", "events")}
