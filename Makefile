@@ -10,10 +10,10 @@ EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.em
 # Every test that needs no cluster and is not slow, with the tools that these tests run.
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 2 --dist worksteal --no-header -q
-CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator gke_ai_outputs ops package policy \
+CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator gke_ai_outputs ops package policy programs \
 	rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report pictures crds recover down style tests-without-cluster test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -53,9 +53,12 @@ down:  ## delete a stack
 	@$(EMULATOR) down $(PICK)
 # Takes about two minutes.
 check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
+	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
+style:
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
+tests-without-cluster:
 	$(WITHOUT_CLUSTER)
 # Does not measure tests that need a cluster, nor code that a test runs in another process.
 coverage:  ## print which lines and branches the tests of `make check` run

@@ -14,12 +14,14 @@ from rich.text import Text
 from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
-from catalog.versions import JOBSET_API, KUEUE_API
-from ops.runs import Run, runs_of, saved
+from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from ops.downloads import download_rows
+from ops.gateways import gateway_rows
+from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
 from resources.pools import node_bounds
-from resources.types import HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from resources.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from resources.workloads import ACCELERATORS, accelerator_requests
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
-STACK = "pulumi:pulumi:Stack"
 # Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
@@ -44,9 +45,12 @@ class Snapshot:
     workloads: list[Object] = field(default_factory=list)
     jobsets: list[Object] = field(default_factory=list)
     autoscalers: list[Object] = field(default_factory=list)
+    gateways: list[Object] = field(default_factory=list)
+    routes: list[Object] = field(default_factory=list)
     events: list[Object] = field(default_factory=list)
     pools: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    jobs: list[Object] = field(default_factory=list)
 
 
 def main() -> None:
@@ -71,7 +75,6 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
-    outputs = next((resource.get("outputs") or {} for resource in stack.of_type(STACK)), {})
     waits = any(waiting(pod) for pod in pods)
     return Snapshot(
         nodes=list_objects(api, "/api/v1/nodes"),
@@ -83,9 +86,12 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers")
         if HORIZONTAL_POD_AUTOSCALER in has
         else [],
+        gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
+        routes=list_objects(api, f"/apis/{GATEWAY_API}/httproutes") if GATEWAY in has else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
-        runs=runs_of(outputs.get("jobs") or [], {"Job": jobs, "JobSet": jobsets}),
+        jobs=jobs,
+        runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
 
 
@@ -95,13 +101,19 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
         table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
-        table("Runs", ("run", "pods", "restarts", "newest checkpoint", "step", "state"), run_rows(snapshot)),
+        table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
+        table("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
         table(
             "Autoscalers",
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
             autoscaler_rows(snapshot),
+        ),
+        table(
+            "Gateways",
+            ("gateway", "address", "host", "share of requests", "why"),
+            gateway_rows(snapshot.gateways, snapshot.routes),
         ),
         table("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
@@ -113,7 +125,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     """Returns a table, or None if it has no rows."""
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        shown.add_column(column, no_wrap=column != "why")  # names must not wrap; reasons may
+        shown.add_column(column, no_wrap=column not in ("why", SAVED))  # names must not wrap; reasons may
     for row in rows:
         shown.add_row(*row)
     return shown if shown.row_count else None

@@ -16,6 +16,7 @@ PRODUCT = (
     "ops",
     "package",
     "policy",
+    "programs",
     "report",
     "resources",
     "settings",

@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "package": {"catalog", "components", "settings"},
     "resources": {"catalog"},
     "policy": {"catalog", "resources", "settings"},
+    # Programs of pods: the standard library only.
+    "programs": set[str](),
     "ops": {"catalog", "resources", "settings"},
     "rehearse": {"ops"},
     "report": {"catalog", "ops", "resources", "settings"},

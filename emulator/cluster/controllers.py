@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 
 from emulator.cluster import egress, processes, scraping
-from emulator.cluster.api import Refused, View, answer, kubeconfig
+from emulator.cluster.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cluster.folder import Folder
 from emulator.cluster.programs import Container, Program, Sandbox, known
 from emulator.cluster.records import write
@@ -37,6 +37,7 @@ WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
 STOP_SECONDS = 5
 MAX_BACKOFF_SECONDS = 10.0
+SECRET_PAUSE_SECONDS = 0.5
 
 
 class Controllers:
@@ -164,6 +165,7 @@ class ContainerProcess:
                 await asyncio.sleep(float(os.environ.get(WEBHOOK_DELAY_VARIABLE) or 0))
                 await self._credentials()
                 await self._volumes()
+            await self._secrets()
             command = await self._program.command(self._container)
             self._placed()
             await self._keep_running(command)
@@ -247,6 +249,25 @@ class ContainerProcess:
         fresh.write_text(token)
         os.replace(fresh, file)
 
+    async def _secrets(self) -> None:
+        """Reads the variables that come from Secrets. As a kubelet, it waits until the Secrets exist."""
+        for variable in self._container.spec.get("env", []):
+            source = variable.get("valueFrom", {}).get("secretKeyRef")
+            if source is None:
+                continue
+            path = f"/api/v1/namespaces/{self._container.namespace}/secrets/{source['name']}"
+            while (value := await self._secret_key(path, source["key"])) is None and not source.get("optional"):
+                await asyncio.sleep(SECRET_PAUSE_SECONDS)
+            if value is not None:
+                self._container.secrets[variable["name"]] = value
+
+    async def _secret_key(self, path: str, key: str) -> str | None:
+        response = await self._api.get(path)
+        if response.status_code == 404:
+            return None
+        value = (answer(response).get("data") or {}).get(key)
+        return None if value is None else base64.b64decode(value).decode()
+
     async def _volumes(self) -> None:
         """Writes the container's volumes.
 
@@ -257,27 +278,24 @@ class ContainerProcess:
             volume = volumes[mount["name"]]
             if "configMap" in volume:
                 source = volume["configMap"]
-                await self._mount(mount, source, f"configmaps/{source['name']}", _config_map_files)
+                await self._mount(mount, source, "configmaps", source["name"])
             elif "secret" in volume:
                 source = volume["secret"]
-                await self._mount(mount, source, f"secrets/{source['secretName']}", _secret_files)
+                await self._mount(mount, source, "secrets", source["secretName"])
             elif "emptyDir" in volume:
                 self.sandbox.mounts.append(mount["mountPath"])
                 self.sandbox.inside(mount["mountPath"]).mkdir(parents=True, exist_ok=True)
 
-    async def _mount(
-        self, mount: Object, source: Object, path: str, files: Callable[[Object], dict[str, bytes]]
-    ) -> None:
+    async def _mount(self, mount: Object, source: Object, collection: str, name: str) -> None:
         self.sandbox.mounts.append(mount["mountPath"])
         target = self.sandbox.inside(mount["mountPath"])
-        plural, _, name = path.partition("/")
         mounted = asyncio.Event()
         current: dict[str, bytes] = {}
 
         def write_files() -> None:
             nonlocal current
             obj = next(iter(view.objects.values()), None)
-            content = _items(files(obj), source.get("items")) if obj is not None else {}
+            content = _items(files_of(collection, obj), source.get("items")) if obj is not None else {}
             if obj is None and not source.get("optional"):
                 return
             if "subPath" in mount:
@@ -290,8 +308,8 @@ class ContainerProcess:
             current = content
             mounted.set()
 
-        collection = f"/api/v1/namespaces/{self._container.namespace}/{plural}"
-        view = View(self._api, collection, write_files, fieldSelector=f"metadata.name={name}")
+        path = f"/api/v1/namespaces/{self._container.namespace}/{collection}"
+        view = View(self._api, path, write_files, fieldSelector=f"metadata.name={name}")
         self._run_in_background(view.follow())
         await mounted.wait()
 
@@ -303,15 +321,6 @@ class ContainerProcess:
                 log.error("%s: %r", self._title, error)
 
         self._tasks.append(asyncio.create_task(guarded()))
-
-
-def _config_map_files(item: Object) -> dict[str, bytes]:
-    text = {name: content.encode() for name, content in item.get("data", {}).items()}
-    return text | {name: base64.b64decode(content) for name, content in item.get("binaryData", {}).items()}
-
-
-def _secret_files(item: Object) -> dict[str, bytes]:
-    return {name: base64.b64decode(content) for name, content in (item.get("data") or {}).items()}
 
 
 def _items(files: dict[str, bytes], items: list[Object] | None) -> dict[str, bytes]:
