@@ -135,8 +135,8 @@ class Synthesizer:
         )
         owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}]
         owner[0]["blockOwnerDeletion"] = True
-        pod_set = {"name": "main", "count": 1, "template": {"metadata": {"labels": own}, "spec": spec}}
-        pod_set["template"]["metadata"] = {"labels": {"batch.kubernetes.io/job-name": name}}
+        queued = {"metadata": {"labels": {"batch.kubernetes.io/job-name": name}}, "spec": spec}
+        pod_set = {"name": "main", "count": 1, "template": queued}
         self.add(
             "Workload",
             workload,
@@ -254,8 +254,14 @@ def synthetic(workloads: int, teams: int = 10, seed: int = 0, base: Snapshot | N
     if base is None:
         return made
     beside = base.at(TAKEN)
-    merged = {kind: [*beside.of(kind), *made.of(kind)] for kind in beside.objects.keys() | made.objects.keys()}
+    merged = {kind: _merged(beside.of(kind), made.of(kind)) for kind in beside.objects.keys() | made.objects.keys()}
     return build(base.stack, merged, TAKEN, missing=base.missing)
+
+
+def _merged(base: list[Object], more: list[Object]) -> list[Object]:
+    """The objects of both. Those of `more` replace others of the same name."""
+    by_name = {(item["metadata"].get("namespace"), item["metadata"]["name"]): item for item in (*base, *more)}
+    return list(by_name.values())
 
 
 def _shares(total: int, parts: int) -> Iterator[int]:

@@ -154,7 +154,7 @@ def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
     content = yaml.safe_load(block)
     validator.validate(content)
     record = run_program(content["config"], True, monkeypatch)
-    for component in ("GkeCluster", "ModelBucket", "KueueStack", "TgiServer", "FinetuneJob"):
+    for component in ("GkeCluster", "ModelBucket", "KueueStack", "VllmServer", "FinetuneJob"):
         assert len(record.all(component)) == 1, component
     assert record.one("Cluster").inputs["enableAutopilot"]
     assert {grant.inputs["role"] for grant in record.all("BucketIAMMember")} == {"roles/storage.objectUser"}

@@ -266,7 +266,7 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
         return next(answers)
 
     monkeypatch.setattr(restore, "request", request)
-    monkeypatch.setattr(restore.time, "sleep", lambda _: None)
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_webhooks(None)  # type: ignore[arg-type]
     flavors, jobsets = (
         "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",

@@ -20,8 +20,10 @@ ELSEWHERE: dict[str, str] = {
     "flex-start-tpu-autopilot.yaml": "test_flex_start.py",
     "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
     "mixed-training-inference.yaml": "test_convergence.py",
+    "model-cache.yaml": "test_model_cache.py",
     "multislice-training.yaml": "test_multislice.py",
     "training-job.yaml": "test_training_job.py",
+    "vllm-autoscaling.yaml": "test_vllm_autoscaling.py",
 }
 
 
