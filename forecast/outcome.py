@@ -55,7 +55,8 @@ def outcome(
     by_owner |= {str(owner_of(history.last).get("uid", "")): history for _, history in queued.workloads.values()}
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends()
     waits = (*queued.waits(), *waits_for_nodes(found))
-    touched = {entry.workload for entries in (evictions, starts, waits, ends) for entry in entries}
+    new_waits = [wait for wait in waits if not wait.before]
+    touched = {entry.workload for entries in (evictions, starts, new_waits, ends) for entry in entries}
     return Forecast(
         stack=stack,
         change=change,

@@ -18,9 +18,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from forecast.model import Duration, Forecast
@@ -31,7 +32,7 @@ from ops.snapshot.format import read as read_snapshot
 from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
 from rehearse import configurations, delays, prepared, table
-from rehearse.differences import differences
+from rehearse.differences import Difference, differences
 from rehearse.engine import Update, deploy
 from rehearse.restore import restore
 from rehearse.scratch import Scratch, scratch
@@ -41,8 +42,6 @@ from report import page, prices, rehearsal_picture
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
 BASE_SETTLES, RESTORED_SETTLES, CHANGE_SETTLES = 90.0, 30.0, 120.0
-# Differences from a snapshot that the result names.
-MAX_DIFFERENCES = 10
 # Pulumi waits for a server's first replica. If nothing happens for so long, it waits for what does not come.
 ENGINE_WAITS = 30.0
 
@@ -151,9 +150,15 @@ def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]
     with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
         recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
         found = differences(written, take(stack, api))
-    yield from (f"Unlike the snapshot: {difference}." for difference in found[:MAX_DIFFERENCES])
-    if (more := len(found) - MAX_DIFFERENCES) > 0:
-        yield f"{more} more fields differ from the snapshot."
+    yield from summarized(found)
+
+
+def summarized(found: Iterable[Difference]) -> Iterator[str]:
+    """Yields a note for each kind whose objects differ from the snapshot."""
+    for _, group in groupby(sorted(found), key=lambda difference: difference.kind):
+        first, *more = group
+        others = f", and {len(more)} more of this kind" if more else ""
+        yield f"Unlike the snapshot: {first}{others}."
 
 
 def _change(

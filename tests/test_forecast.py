@@ -253,6 +253,11 @@ def test_a_smaller_server_is_not_interrupted() -> None:
             "needed",
             "64Gi more memory in flavor l4",
         ),
+        (
+            "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor l4, 4 more needed, "
+            "insufficient unused quota for nvidia.com/gpu in flavor l4, 1 more needed",
+            "4 more cpu, 1 more GPU in flavor l4",
+        ),
         ("LocalQueue lq doesn't exist", "LocalQueue lq doesn't exist"),
     ],
 )

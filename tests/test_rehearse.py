@@ -14,6 +14,7 @@ from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
 from ops.stack import ROOT, Stop
 from rehearse import command, configurations, delays, prepared
+from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
 from settings.calibration import Calibration, Duration, Step
@@ -200,6 +201,15 @@ def test_a_rehearsal_outside_the_emulator_says_how_to_run_it(monkeypatch: pytest
     monkeypatch.setattr("sys.argv", ["rehearse"])
     with pytest.raises(Stop, match="make rehearse STACK=prod"):
         command.main()
+
+
+def test_differences_from_a_snapshot_are_noted_by_kind() -> None:
+    found = [Difference("Pod", f"llm/{name}", "", "present", "(absent)") for name in "cab"]
+    notes = list(command.summarized([*found, Difference("Node", "n", "", "(absent)", "present")]))
+    assert notes == [
+        "Unlike the snapshot: Node n is additional.",
+        "Unlike the snapshot: Pod llm/a is missing, and 2 more of this kind.",
+    ]
 
 
 def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:
