@@ -13,7 +13,7 @@ WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionl
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
 	rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down test test-long lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -56,9 +56,12 @@ down:  ## delete a stack
 	@$(EMULATOR) down $(PICK)
 # Takes about two minutes.
 check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
+	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
+style:
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
+tests-without-cluster:
 	$(WITHOUT_CLUSTER)
 # Does not measure tests that need a cluster, nor code that a test runs in another process.
 coverage:  ## print which lines and branches the tests of `make check` run

@@ -34,11 +34,9 @@ NODE_READY: Mapping[str, StepDuration] = MappingProxyType(
         "queuedFlexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
     }
 )
-# A deep learning image without image streaming takes 3 min 50 s, with it 20 s.
-CONTAINER_START = StepDuration(
-    230,
-    "https://cloud.google.com/blog/products/containers-kubernetes/tips-and-tricks-to-reduce-cold-start-latency-on-gke",
-)
+# Google says several minutes for a large image, and seconds with image streaming:
+# https://cloud.google.com/blog/products/containers-kubernetes/introducing-container-image-streaming-in-gke
+CONTAINER_START = StepDuration(240, f"{ASSUMPTION}: 4 minutes to pull a large image without image streaming")
 # From the start of a server's container until it answers.
 MODEL_LOAD = StepDuration(120, f"{ASSUMPTION}: 2 minutes for any model")
 # Until the autoscaler deletes a node without pods.

@@ -94,7 +94,7 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
 def checkpoints_url(run: Run) -> str:
     """The directory of a run's checkpoints in Cloud Storage, or an empty text."""
     folder = plan.checkpoint_folder(run)
-    return f"gs://{folder[0]}/{folder[1]}" if folder else ""
+    return "/".join([f"gs://{folder[0]}", *folder[1].parts]) if folder else ""
 
 
 def queues(stack: Settings) -> list[dict[str, Any]]:

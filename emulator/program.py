@@ -46,7 +46,12 @@ class LocalProgram:
         """Whether this program runs in place of an image."""
         if self.image.endswith("*"):
             return image.startswith(self.image[:-1])
-        return image == self.image or image.startswith((f"{self.image}:", f"{self.image}@"))
+        return has_name(image, self.image)
+
+
+def has_name(image: str, name: str) -> bool:
+    """Whether an image has a name, with any tag or digest."""
+    return image == name or image.startswith((f"{name}:", f"{name}@"))
 
 
 def named() -> list[LocalProgram]:

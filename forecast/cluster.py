@@ -26,6 +26,8 @@ from forecast.timeline import Histories, History, Object, condition, holds, labe
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 PoolKey = tuple[str, str, str]
+# A node that loses its pods within this time of its own end is drained, not idle.
+DRAINED_SECONDS = 5.0
 
 
 def accelerators_of(spec: Object) -> int:
@@ -146,10 +148,13 @@ def _nodes(key: PoolKey, members: list[History]) -> Nodes:
     return Nodes(*key, accelerator_type(last), per_node, before, came, went, before + came - went)
 
 
-def accelerators(histories: Histories, clock: Clock, ended: float, horizon: int) -> tuple[Accelerators, ...]:
+def accelerators(
+    histories: Histories, clock: Clock, ended: float, horizon: int, idle: int = 0
+) -> tuple[Accelerators, ...]:
     """Returns the accelerators on nodes and in use, before and after, by machine type and capacity mode.
 
-    Nodes at the end stay until the horizon.
+    Nodes at the end stay until the horizon. A node that the autoscaler deletes stays `idle` seconds of Google Cloud
+    after its last pod.
     """
     groups: dict[tuple[str, str, str, int], list[History]] = defaultdict(list)
     for history in histories.get("Node", {}).values():
@@ -171,16 +176,27 @@ def accelerators(histories: Histories, clock: Clock, ended: float, horizon: int)
             sum(used_before[name] for name in names),
             sum(used_after[name] for name in names),
             round(before * horizon / 3600, 3),
-            round(sum(_node_seconds(history, clock, horizon) for history in members) / 3600, 3),
+            round(sum(_node_seconds(history, histories, clock, horizon, idle) for history in members) / 3600, 3),
         )
         result.append(entry)
     return tuple(result)
 
 
-def _node_seconds(history: History, clock: Clock, horizon: int) -> float:
-    begin = clock.exactly(max(history.first, 0.0))
-    end = horizon if history.gone is None else clock.exactly(history.gone)
+def _node_seconds(node: History, histories: Histories, clock: Clock, horizon: int, idle: int) -> float:
+    begin = clock.exactly(max(node.first, 0.0))
+    if node.gone is None:
+        return max(0.0, horizon - begin)
+    end = clock.exactly(node.gone)
+    pods = [pod for pod in histories.get("Pod", {}).values() if _runs_on(pod.last, node.last)]
+    if all(pod.gone is not None and pod.gone < node.gone - DRAINED_SECONDS for pod in pods):
+        # The emulator waited for a part of the time, during which the clock may have run at its own speed.
+        end = max(end, clock.exactly(max((pod.gone or 0.0 for pod in pods), default=max(node.first, 0.0))) + idle)
     return max(0.0, min(end, horizon) - begin)
+
+
+def _runs_on(pod: Object, node: Object) -> bool:
+    """Whether a pod keeps a node in use."""
+    return pod["spec"].get("nodeName") == node["metadata"]["name"] and owner_of(pod).get("kind") != "DaemonSet"
 
 
 def used_on_nodes(histories: Histories, second: float) -> Counter[str]:

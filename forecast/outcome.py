@@ -22,6 +22,7 @@ from forecast.queue import SERVER, Queue, queue
 from forecast.timeline import Histories, History, Timeline, condition, histories, holds
 
 HORIZON_SECONDS = 1800
+NODE_IDLE = "nodeIdle"
 
 
 def outcome(
@@ -46,14 +47,16 @@ def outcome(
         notes: Differences between this cluster and the real one.
         snapshot: What the cluster was brought to, in a few words.
     """
-    found = histories(timeline)
+    found, durations = histories(timeline), tuple(sorted(durations))
+    idle = next((duration.seconds for duration in durations if duration.step == NODE_IDLE), 0)
     time = clock(found, compression)
     queued = queue(found, time, timeline.ended)
     by_owner = {name: history for name, history in queued.workloads.values() if SERVER not in name}
     by_owner |= {str(owner_of(history.last).get("uid", "")): history for _, history in queued.workloads.values()}
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends()
     waits = (*queued.waits(), *waits_for_nodes(found))
-    touched = {entry.workload for entries in (evictions, starts, waits, ends) for entry in entries}
+    new_waits = [wait for wait in waits if not wait.before]
+    touched = {entry.workload for entries in (evictions, starts, new_waits, ends) for entry in entries}
     return Forecast(
         stack=stack,
         change=change,
@@ -69,8 +72,8 @@ def outcome(
         interruptions=interruptions(found, by_owner, time),
         nodes=nodes(found),
         servers=servers(found, time, timeline.ended),
-        accelerators=accelerators(found, time, timeline.ended, horizon),
-        durations=tuple(sorted(durations)),
+        accelerators=accelerators(found, time, timeline.ended, horizon, idle),
+        durations=durations,
         lanes=tuple(lanes(found, queued, time, timeline.ended, touched)),
         notes=tuple(notes),
         snapshot=snapshot,

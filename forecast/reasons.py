@@ -61,9 +61,10 @@ def why_it_waits(workload: Object) -> tuple[str, str]:
 
 def plain(message: str) -> str:
     """Returns a message of Kueue in plain words; an unknown message without uids."""
-    texts = [
-        f"{_amount(resource, more, 'more')} in flavor {flavor}" for resource, flavor, more in _UNUSED.findall(message)
-    ]
+    missing: dict[str, list[str]] = {}
+    for resource, flavor, more in _UNUSED.findall(message):
+        missing.setdefault(flavor, []).append(_amount(resource, more, "more"))
+    texts = [f"{', '.join(dict.fromkeys(amounts))} in flavor {flavor}" for flavor, amounts in missing.items()]
     texts += [
         f"{_amount(resource, request)} in flavor {flavor}, which never has more than {_number(resource, most)}"
         for resource, flavor, request, most in _NEVER.findall(message)
@@ -88,7 +89,11 @@ def why_evicted(reason: str, cause: str, preemptor: str) -> str:
 
 
 def _amount(resource: str, quantity: str, more: str = "") -> str:
-    return " ".join(filter(None, [_number(resource, quantity), more, _NAMES.get(resource, resource)]))
+    number = _number(resource, quantity)
+    name = _NAMES.get(resource, resource)
+    if number == "1":
+        name = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}.get(resource, name)
+    return " ".join(filter(None, [number, more, name]))
 
 
 def _number(resource: str, quantity: str) -> str:

@@ -24,7 +24,7 @@ def newest(url: str) -> Checkpoint | None:
     """Returns the newest complete checkpoint in a `gs://` directory, if there is one. Raises Unreadable."""
     bucket, _, directory = url.removeprefix("gs://").partition("/")
     names = emulated_names(bucket) if on_emulator() else google_names(bucket, directory)
-    prefix = f"{directory}/"
+    prefix = f"{directory}/" if directory else ""
     return checkpoints.newest(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 
@@ -53,7 +53,7 @@ def google_names(bucket: str, directory: str, request: Callable[..., Answer] = c
     if token.code:
         raise Unreadable(f"no credential: run {TOKEN.replace('print-access-token', 'login')}")
     markers = f"{{{checkpoints.MARKER},{checkpoints.MARKER_OF_TRANSFORMERS}}}"
-    query = f"fields=items(name),nextPageToken&matchGlob={quote(f'{directory}/*/{markers}', safe='')}"
+    query = f"fields=items(name),nextPageToken&matchGlob={quote(f'{directory}/*/{markers}'.lstrip('/'), safe='')}"
     names: list[str] = []
     page = ""
     while True:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from catalog.versions import JOBSET_API
 from ops import checkpoints
 from ops.stack import Object, Stack, Stop, add_stack, list_objects, request
 from ops.stack import run as run_command
+from ops.terminal import new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOB_LABEL = "batch.kubernetes.io/job-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+# A column of tables of runs. It wraps, because it may have the reason why a bucket can't be read.
+SAVED = "newest checkpoint"
 PATHS: Mapping[str, tuple[str, str]] = {"JobSet": (f"/apis/{JOBSET_API}", "jobsets"), "Job": ("/apis/batch/v1", "jobs")}
 
 
@@ -123,11 +125,12 @@ def main() -> None:
         remove(stack, options.run)
 
 
-def runs_of(outputs: Sequence[Mapping[str, Any]], items: Mapping[str, Sequence[Object]]) -> list[Run]:
-    """Returns the runs in a stack's output `jobs`, and earlier ones that are still in their namespaces.
+def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -> list[Run]:
+    """Returns the runs in a stack's outputs, and earlier ones that are still in the stack's own namespaces.
 
     `items` are the Jobs and JobSets of the cluster by kind.
     """
+    jobs = outputs.get("jobs") or []
     objects = {
         (kind, item["metadata"]["namespace"], item["metadata"]["name"]): item
         for kind, objects_of_kind in items.items()
@@ -143,9 +146,11 @@ def runs_of(outputs: Sequence[Mapping[str, Any]], items: Mapping[str, Sequence[O
             job.get("checkpoints") or "",
             objects.pop((job["kind"], job["namespace"], job["name"]), None),
         )
-        for job in outputs
+        for job in jobs
     ]
-    namespaces = {run.namespace for run in configured}
+    # A tenant's Jobs are no runs of the stack.
+    tenants = {tenant["namespace"] for tenant in outputs.get("tenants") or []}
+    namespaces = {run.namespace for run in configured} | set(outputs.get("namespaces") or []) - tenants
     earlier = [
         Run(name, namespace, kind, item=item)
         for (kind, namespace, name), item in objects.items()
@@ -160,7 +165,7 @@ def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     items = {kind: list_objects(api, f"{base}/{plural}") for kind, (base, plural) in PATHS.items()}
-    return api, runs_of(stack.outputs().get("jobs") or [], items)
+    return api, runs_of(stack.recorded_outputs, items)
 
 
 def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:
@@ -189,12 +194,12 @@ def show(stack: Stack) -> None:
     """Prints the runs of a stack."""
     _, runs = read(stack)
     table = Table(box=None, pad_edge=False)
-    for column in ("run", "kind", "state", "restarts", "newest checkpoint", "step", "in the configuration"):
-        table.add_column(column, no_wrap=True)
+    for column in ("run", "kind", "state", "restarts", SAVED, "step", "in the configuration"):
+        table.add_column(column, no_wrap=column != SAVED)
     for run in runs:
         configured = "yes" if run.is_configured else "no"
         table.add_row(str(run), run.kind, run.state, str(run.restarts), *saved(run), configured)
-    Console(highlight=False).print(table if runs else f"{stack.name} has no runs.")
+    new_console().print(table if runs else f"{stack.name} has no runs.")
 
 
 def remove(stack: Stack, name: str) -> None:

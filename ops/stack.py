@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resources.types import PROVIDER
+from resources.types import PROVIDER, STACK
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -96,6 +96,11 @@ class Stack:
     def of_type(self, *types: str) -> Iterator[dict[str, Any]]:
         """Yields the recorded resources of these Pulumi types."""
         return (resource for resource in self.resources if resource["type"] in types)
+
+    @property
+    def recorded_outputs(self) -> dict[str, Any]:
+        """Recorded outputs of the stack, with encrypted secrets."""
+        return next((stack.get("outputs") or {} for stack in self.of_type(STACK)), {})
 
     def api(self, connections: int = 4) -> ApiClient | None:
         """Returns a client of the stack's cluster for that many concurrent requests; None before there is a cluster."""

@@ -15,7 +15,7 @@ from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.runs import Run, runs_of, saved
+from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
 from resources.pools import node_bounds
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
-STACK = "pulumi:pulumi:Stack"
 # Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
@@ -71,7 +70,6 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
-    outputs = next((resource.get("outputs") or {} for resource in stack.of_type(STACK)), {})
     waits = any(waiting(pod) for pod in pods)
     return Snapshot(
         nodes=list_objects(api, "/api/v1/nodes"),
@@ -85,7 +83,7 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
-        runs=runs_of(outputs.get("jobs") or [], {"Job": jobs, "JobSet": jobsets}),
+        runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
 
 
@@ -95,7 +93,7 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
         table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
-        table("Runs", ("run", "pods", "restarts", "newest checkpoint", "step", "state"), run_rows(snapshot)),
+        table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
         table(
@@ -113,7 +111,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     """Returns a table, or None if it has no rows."""
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        shown.add_column(column, no_wrap=column != "why")  # names must not wrap; reasons may
+        shown.add_column(column, no_wrap=column not in ("why", SAVED))  # names must not wrap; reasons may
     for row in rows:
         shown.add_row(*row)
     return shown if shown.row_count else None

@@ -13,13 +13,15 @@ policy or the cluster refuses the change.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from forecast.model import Duration, Forecast
@@ -30,7 +32,7 @@ from ops.snapshot.format import read as read_snapshot
 from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
 from rehearse import configurations, delays, prepared, table
-from rehearse.differences import differences
+from rehearse.differences import Difference, differences
 from rehearse.engine import Update, deploy
 from rehearse.restore import restore
 from rehearse.scratch import Scratch, scratch
@@ -40,10 +42,8 @@ from report import page, prices, rehearsal_picture
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
 BASE_SETTLES, RESTORED_SETTLES, CHANGE_SETTLES = 90.0, 30.0, 120.0
-# Differences from a snapshot that the result names.
-MAX_DIFFERENCES = 10
 # Pulumi waits for a server's first replica. If nothing happens for so long, it waits for what does not come.
-ENGINE_WAITS = 20.0
+ENGINE_WAITS = 30.0
 
 
 def main() -> None:
@@ -52,7 +52,8 @@ def main() -> None:
     if not on_emulator():
         raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
     table_of_prices = _read_prices(options.prices)  # before minutes pass
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("The rehearsal was stopped."))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit("The rehearsal was stopped."))
     forecast = rehearse(options)
     if forecast is None:
         print("The configuration is the same before and after, so there is no change to rehearse.")
@@ -60,9 +61,9 @@ def main() -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(forecast.written())
-    if options.picture:
-        options.picture.parent.mkdir(parents=True, exist_ok=True)
-        options.picture.write_text(rehearsal_picture.drawn(forecast))
+    picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-rehearsal.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(rehearsal_picture.drawn(forecast))
     if options.markdown:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(page.rehearsal_page(forecast, table_of_prices))
@@ -70,7 +71,7 @@ def main() -> None:
     for part in table.shown(forecast, table_of_prices):
         console.print()
         console.print(part)
-    for file in filter(None, (options.json, options.picture, options.markdown)):
+    for file in filter(None, (options.json, picture, options.markdown)):
         print(f"Written: {file}")
 
 
@@ -90,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--minutes", type=int, default=30, help="horizon in minutes of Google Cloud. Default: 30")
     options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
     options.add_argument("--json", type=path, help="file for the result as JSON")
-    options.add_argument("--picture", type=path, help="file for the timeline as SVG")
+    options.add_argument("--picture", type=path, help="file for the timeline as SVG. Default: in the emulator's state")
     options.add_argument("--markdown", type=path, help="file for the result as Markdown, for a comment")
     options.add_argument("--prices", type=path, help="price table in YAML, as for the report")
     return options
@@ -119,18 +120,18 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
 
 def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
     """Deploys the base, or starts the copy that an earlier rehearsal kept."""
-    config = emulator.prepare("base", base)
-    kept = prepared.key(stack, config)
+    kept = prepared.key(stack, emulator.copy("base", base))
     with phase("look for a deployed base of an earlier rehearsal") as answer:
         found = prepared.take(emulator, kept)
         answer("started" if found else "none")
     if found:
         return
-    config = emulator.prepare("base", base)
+    config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
     with phase(f"deploy the base, {base.name}, to a scratch emulator"):
         _deploy_base(emulator, stack, config)
-    with phase("keep it for the next rehearsal"), Recorder(emulator.kubeconfig()) as recorder:
-        recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+    with phase("keep it for the next rehearsal"):
+        with Recorder(emulator.kubeconfig()) as recorder:
+            recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
         prepared.keep(emulator, kept)
 
 
@@ -149,9 +150,15 @@ def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]
     with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
         recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
         found = differences(written, take(stack, api))
-    yield from (f"Unlike the snapshot: {difference}." for difference in found[:MAX_DIFFERENCES])
-    if (more := len(found) - MAX_DIFFERENCES) > 0:
-        yield f"{more} more fields differ from the snapshot."
+    yield from summarized(found)
+
+
+def summarized(found: Iterable[Difference]) -> Iterator[str]:
+    """Yields a note for each kind whose objects differ from the snapshot."""
+    for _, group in groupby(sorted(found), key=lambda difference: difference.kind):
+        first, *more = group
+        others = f", and {len(more)} more of this kind" if more else ""
+        yield f"Unlike the snapshot: {first}{others}."
 
 
 def _change(
@@ -197,7 +204,9 @@ def _change(
 
 def _await_update(update: Update, recorder: Recorder) -> None:
     """Waits until an update has ended, or waits for something that does not come."""
-    while update.runs and (recorder.quiet < ENGINE_WAITS or update.quiet < ENGINE_WAITS):
+    while update.runs:
+        if min(recorder.quiet, update.quiet) > ENGINE_WAITS and update.waits_for():
+            return
         time.sleep(0.2)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +14,10 @@ from typing import TextIO
 from ops.stack import Stop
 from rehearse.scratch import Scratch
 
-STOP_SECONDS = 30
+# The scratch emulator is discarded afterwards, so nothing must be finished.
+STOP_SECONDS = 5
+# Pulumi adds it to each error of the program.
+_UNHANDLED = "an unhandled error occurred: the program ended with exit status"
 # Lines of Pulumi's display that say nothing about a failure.
 _NOISE = re.compile(
     r"^(@ |\s*[+~-]+ .*(created|updated|deleted|creating|updating|deleting)|Resources:|Duration:|\s*\d+ )"
@@ -58,12 +63,12 @@ class Update:
     def stop(self) -> None:
         """Ends the update."""
         if self.runs:
-            self._process.send_signal(signal.SIGTERM)
-            try:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            with contextlib.suppress(ProcessLookupError):  # the engine may outlive the command that started it
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
         self._output.close()
 
     def waits_for(self) -> str:
@@ -86,7 +91,7 @@ class Update:
             shown = [line for line in lines if line and not _NOISE.match(line)][-20:]
         else:
             end = next((i for i, line in enumerate(lines) if i > start and line.startswith("Resources:")), len(lines))
-            shown = [line for line in lines[start + 1 : end] if line.strip()]
+            shown = [line for line in lines[start + 1 : end] if line.strip() and _UNHANDLED not in line]
         return "\n".join(shown)
 
 

@@ -11,10 +11,11 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 import yaml
@@ -66,17 +67,23 @@ class Scratch:
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # so that its whole group can be ended
         )
 
-    def prepare(self, name: str, source: Path) -> Path:
-        """Writes a copy of a configuration that the scratch emulator can use, and creates what it expects to exist."""
+    def copy(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
+        """Writes a copy of a configuration that the scratch emulator can use: without encrypted secrets."""
         content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
         stated = content.get("config") or {}
-        content["config"] = {key: value for key, value in stated.items() if not is_secret(value)}
+        content["config"] = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more)
         copy = self.state / "rehearsed" / f"{name}.yaml"
         copy.parent.mkdir(parents=True, exist_ok=True)
         kept = {key: value for key, value in content.items() if key not in ENCRYPTION}
         copy.write_text(yaml.safe_dump(kept, sort_keys=False))
+        return copy
+
+    def prepare(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
+        """Writes a copy of a configuration, with `more` keys, and creates what it expects to exist."""
+        copy = self.copy(name, source, more)
         for _ in range(10):
             missing = json.loads(self.run("ready", str(copy)))["missing"]
             if not missing:

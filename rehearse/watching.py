@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from catalog.versions import KUEUE_API
 from forecast.clock import clock
 from forecast.timeline import Observation, Timeline, histories, holds
-from ops.stack import client_of
+from ops.stack import Stop, client_of
 from ops.status import AUTOSCALER_EVENTS
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Recorder:
             thread.start()
         for kind, listed in self._listed.items():
             if not listed.wait(LIST_SECONDS):
-                raise TimeoutError(f"the cluster did not list its objects of kind {kind} within {LIST_SECONDS:.0f} s")
+                raise Stop(f"The scratch cluster did not list its objects of kind {kind} within {LIST_SECONDS:.0f} s.")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from report.preview import SECRET, Preview, State
+from resources.types import STACK
 
 COMPONENT = "gke-ai:index:"
-STACK = "pulumi:pulumi:Stack"
 # Pulumi's placeholder for a value that the cloud sets.
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 CREATE, UPDATE, REPLACE, DELETE, LEAVE = "create", "update", "replace", "delete", "leave"

@@ -12,12 +12,12 @@ from report.changes import (
     LEAVE,
     OPERATIONS,
     REPLACE,
-    STACK,
     UPDATE,
     Plan,
     Resource,
     component_of,
 )
+from resources.types import STACK
 
 # Symbol, color and word of each operation.
 MARKS = {

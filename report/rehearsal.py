@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from math import ceil
 
-from forecast.model import Accelerators, Eviction, Forecast, Nodes, Server
+from forecast.model import Accelerators, Eviction, Forecast, Nodes, Server, Wait
 from forecast.reasons import why_evicted
 from report.prices import Prices
 
 Row = tuple[str, ...]
 TableParts = tuple[str, Row, list[Row]]
+# With more waits, the table lists only those that the change causes.
+MAX_WAITS = 12
 MODES = {"onDemand": "on-demand", "spot": "Spot", "flexStart": "flex-start", "queuedFlexStart": "queued flex-start"}
 
 
@@ -114,7 +116,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
                     "before the change" if w.before else "the change",
                     w.text,
                 )
-                for w in forecast.waits
+                for w in shown_waits(forecast)
             ],
         ),
         (
@@ -164,6 +166,13 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
     return [(title, columns, rows) for title, columns, rows in all_tables if rows]
 
 
+def shown_waits(forecast: Forecast) -> list[Wait]:
+    """Returns the waits that the table lists: all if they are few, else those that the change causes."""
+    if len(forecast.waits) <= MAX_WAITS:
+        return list(forecast.waits)
+    return [wait for wait in forecast.waits if not wait.before]
+
+
 def _accelerators(entries: Sequence[Accelerators], prices: Prices | None, horizon: int) -> TableParts:
     hours = f"accelerator-hours in {minutes(horizon)}"
     columns: Row = ("accelerator", "capacity", "machine", "on nodes", "in use", hours)
@@ -207,7 +216,9 @@ def remarks(forecast: Forecast) -> list[str]:
             "their own speed"
         )
     origin = f"The cluster was brought to the state of {forecast.snapshot}." if forecast.snapshot else ""
-    return [line for line in (settled, f"{time}.", origin, *forecast.notes) if line]
+    hidden = sum(wait.count for wait in forecast.waits) - sum(wait.count for wait in shown_waits(forecast))
+    others = f"{count(hidden, 'more workload')} waited before the change and still wait." if hidden else ""
+    return [line for line in (settled, f"{time}.", origin, others, *forecast.notes) if line]
 
 
 def sources(forecast: Forecast) -> TableParts:

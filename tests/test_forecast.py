@@ -188,6 +188,20 @@ def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
 
 
+def test_an_idle_node_stays_for_the_time_that_gke_waits() -> None:
+    idle = timeline(
+        (-1, "node", node("1")),
+        (-1, "pod", pod("j1", JOB, node="node-1")),
+        (2, "pod", pod("j1", JOB, node="node-1", deleted=True)),
+        (3, "pod", pod("j1", JOB, node="node-1", deleted=True), "gone"),
+        (13.5, "node", node("1"), "gone"),
+        ended=14,
+    )
+    forecast = outcome(idle, compression=60, horizon=3600, durations=[Duration("nodeIdle", "", 600, "docs")])
+    (accelerators,) = forecast.accelerators
+    assert 600 <= accelerators.node_hours_after * 3600 <= 610
+
+
 def test_nodes_of_spot_pools_are_named_by_their_capacity() -> None:
     (pool,) = outcome(timeline((1, "node", node("1", pool="cheap", spot=True)))).nodes
     assert (pool.pool, pool.capacity, pool.came, pool.after) == ("cheap", "spot", 1, 1)
@@ -238,6 +252,11 @@ def test_a_smaller_server_is_not_interrupted() -> None:
             "couldn't assign flavors to pod set main: insufficient unused quota for memory in flavor l4, 64Gi more "
             "needed",
             "64Gi more memory in flavor l4",
+        ),
+        (
+            "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor l4, 4 more needed, "
+            "insufficient unused quota for nvidia.com/gpu in flavor l4, 1 more needed",
+            "4 more cpu, 1 more GPU in flavor l4",
         ),
         ("LocalQueue lq doesn't exist", "LocalQueue lq doesn't exist"),
     ],

@@ -98,6 +98,14 @@ def test_who_is_evicted_by_whom_and_why_is_in_the_tables() -> None:
     assert "Interrupted" not in tables
 
 
+def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> None:
+    old = tuple(Wait(f"t/job/{number:02}", "gpus", 20, "Pending", "quota", before=True) for number in range(40))
+    many = replace(BUSY, waits=(*BUSY.waits[:2], *old))
+    (rows,) = (rows for title, _, rows in rehearsal.tables(many) if title == "Waiting at the end")
+    assert [row[0] for row in rows] == ["training/job/a", "training/job/b"]
+    assert "40 more workloads waited before the change and still wait." in rehearsal.remarks(many)
+
+
 def test_cost_is_that_of_the_price_table() -> None:
     prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
     (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, prices) if title == "Accelerators")

@@ -14,9 +14,10 @@ from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
 from ops.stack import ROOT, Stop
 from rehearse import command, configurations, delays, prepared
+from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
-from settings.calibration import Calibration, Duration
+from settings.calibration import Calibration, Duration, Step
 
 
 def written(path: Path, **config: object) -> Path:
@@ -105,27 +106,21 @@ def test_every_capacity_mode_has_a_duration_with_a_source() -> None:
 def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> None:
     stated = delays.arguments(delays.durations(Calibration()), 60)
     assert "node/spot=3" in stated
-    assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2)}" in stated
+    assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2):g}" in stated
     assert delays.longest(stated) == 10  # an idle node stays for ten minutes
     assert all(delay._is_key(key.partition("=")[0]) for key in stated)
 
 
 def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
-    def measured(step: str, of: str, seconds: int) -> Duration:
+    def measured(step: Step, of: str, seconds: int) -> Duration:
         day = datetime.date(2026, 11, 20)
         return Duration(
-            step=step,
-            of=of,
-            seconds=seconds,
-            max_seconds=seconds,
-            count=3,
-            measured_on=day,
-            gke_version="1.36",  # type: ignore[arg-type]
+            step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
         )
 
     calibration = Calibration(
         durations=[
-            measured("modelLoad", "llm/gemma", 370),
+            measured("modelLoad", "llm/gemma", 360),
             measured("nodeReady", "g2-standard-24", 90),
             measured("clusterReady", "c", 600),
         ]
@@ -134,7 +129,7 @@ def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
     assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
     assert not [entry for entry in stated if entry.step == "clusterReady"]
     arguments = delays.arguments(stated, 60)
-    assert "server/llm/gemma=10" in arguments  # 230 s of the catalog, 370 s measured
+    assert "server/llm/gemma=10" in arguments  # 240 s of the catalog, 360 s measured
     assert "node/g2-standard-24=1.5" in arguments
 
 
@@ -206,6 +201,15 @@ def test_a_rehearsal_outside_the_emulator_says_how_to_run_it(monkeypatch: pytest
     monkeypatch.setattr("sys.argv", ["rehearse"])
     with pytest.raises(Stop, match="make rehearse STACK=prod"):
         command.main()
+
+
+def test_differences_from_a_snapshot_are_noted_by_kind() -> None:
+    found = [Difference("Pod", f"llm/{name}", "", "present", "(absent)") for name in "cab"]
+    notes = list(command.summarized([*found, Difference("Node", "n", "", "(absent)", "present")]))
+    assert notes == [
+        "Unlike the snapshot: Node n is additional.",
+        "Unlike the snapshot: Pod llm/a is missing, and 2 more of this kind.",
+    ]
 
 
 def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:

@@ -55,13 +55,19 @@ def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespace
         "JobSet": [jobset(restarts=3), jobset("pretrain-000000"), jobset("other", namespace="elsewhere")],
         "Job": [job("pretrain-1a2b3c-worker-0", owner="pretrain-1a2b3c")],
     }
-    found = runs.runs_of([OUTPUT, FINE_TUNE], items)
+    found = runs.runs_of({"jobs": [OUTPUT, FINE_TUNE]}, items)
     assert [(str(run), run.is_configured, run.state) for run in found] == [
         ("llm/pretrain-1a2b3c", True, "Started"),
         ("llm/finetune-4d5e6f", True, "Gone"),
         ("llm/pretrain-000000", False, "Started"),
     ]
     assert (found[0].restarts, found[0].wanted_pods) == (3, 2)
+
+
+def test_earlier_runs_are_found_in_namespaces_without_a_configured_run_but_not_in_those_of_tenants() -> None:
+    outputs = {"jobs": [], "namespaces": ["llm", "research"], "tenants": [{"namespace": "research"}]}
+    items = {"JobSet": [jobset("pretrain-000000"), jobset("theirs", namespace="research")]}
+    assert [str(run) for run in runs.runs_of(outputs, items)] == ["llm/pretrain-000000"]
 
 
 def test_state_of_a_run_is_that_of_its_object() -> None:
@@ -111,7 +117,7 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def cluster(monkeypatch: pytest.MonkeyPatch, outputs: list[dict[str, Any]], **items: list[dict[str, Any]]) -> None:
     """The runs of a stack in its cluster."""
-    monkeypatch.setattr(runs, "read", lambda _: (None, runs.runs_of(outputs, items)))
+    monkeypatch.setattr(runs, "read", lambda _: (None, runs.runs_of({"jobs": outputs}, items)))
 
 
 def test_finished_run_is_deleted_and_its_entry_is_named(
@@ -185,6 +191,28 @@ def test_markers_are_listed_page_by_page() -> None:
     assert asked[1] == f"{asked[0]}&pageToken=n%2F2"
 
 
+def test_markers_of_a_whole_bucket_are_listed() -> None:
+    asked: list[str] = []
+    assert checkpoints.google_names("saved", "", google([Answer(200, {})], asked)) == []
+    assert asked[0].endswith("&matchGlob=%2A%2F%7BCOMPLETE%2Ctrainer_state.json%7D")
+
+
+def test_reason_for_an_unknown_checkpoint_is_shown_in_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "bucket saved can't be listed: the caller has no permission storage.objects.list on it"
+
+    def refuse(_: str) -> None:
+        raise checkpoints.Unreadable(reason)
+
+    monkeypatch.setattr(checkpoints, "newest", refuse)
+    cluster(monkeypatch, [SAVED], JobSet=[jobset()])
+    runs.show(Stack("dev"))
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in reason.split())
+    assert "in the configuration" in shown
+
+
 def test_bucket_that_cannot_be_listed_says_why() -> None:
     refused = Answer(403, {"error": {"message": "no access"}}, "no access")
     with pytest.raises(checkpoints.Unreadable, match="bucket saved can't be listed: no access"):
@@ -199,6 +227,9 @@ def test_newest_checkpoint_is_of_the_runs_own_directory(monkeypatch: pytest.Monk
     monkeypatch.setattr(checkpoints, "emulated_names", lambda _: [other, own])
     assert checkpoints.newest("gs://saved/run") == Checkpoint("step-00000020-000001", 20)
     assert checkpoints.newest("gs://saved/ru") is None
+    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: ["step-00000040-000001/COMPLETE"])
+    assert checkpoints.newest("gs://saved") == Checkpoint("step-00000040-000001", 40)
+    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: [other, own])
     assert runs.saved(Run("r", "llm", "JobSet", "job", "gs://saved/run")) == ("step-00000020-000001", "20")
     assert runs.saved(Run("r", "llm", "JobSet", "job", "gs://saved/ru")) == ("none", "–")
     assert runs.saved(Run("r", "llm", "JobSet", "job")) == ("–", "–")
@@ -216,7 +247,7 @@ def newest(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("newest")
 def test_status_shows_pods_restarts_checkpoint_and_step_of_a_run() -> None:
     out = io.StringIO()
-    found = runs.runs_of([SAVED], {"JobSet": [jobset(restarts=1)]})
+    found = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=1)]})
     snapshot = status.Snapshot(pods=[pod("a", 0), pod("b", 1, "Pending")], runs=found)
     Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
     (row,) = (line.split() for line in out.getvalue().splitlines() if line.startswith("llm/pretrain"))
@@ -243,7 +274,7 @@ def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.
     monkeypatch.delenv("GKE_AI_STATE", raising=False)
     pods = [pod("run-worker-0-10-x", 10), pod("run-worker-0-2-z", 2), pod("run-worker-0-0-y", 0)]
     monkeypatch.setattr(logs, "list_objects", lambda *_, **__: pods)
-    (found,) = runs.runs_of([SAVED], {"JobSet": [jobset(restarts=1)]})
+    (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=1)]})
     api: Any = Api(**{"run-worker-0-0-y": "step 1\nstep 2\n", "run-worker-0-2-z": "ready\n"})
     assert list(logs.report(api, found, 5)) == [
         "run-worker-0-0-y: step 1",
@@ -262,6 +293,6 @@ def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.
 def test_logs_of_deleted_pods_are_elsewhere(emulated: bool, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "on_emulator", lambda: emulated)
     monkeypatch.setattr(logs, "list_objects", lambda *_, **__: [])
-    (found,) = runs.runs_of([SAVED], {"JobSet": [jobset()]})
+    (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset()]})
     api: Any = Api()
     assert command in list(logs.report(api, found, 5))[-1]

@@ -62,6 +62,17 @@ def answer(response: httpx.Response) -> Object:
     return content
 
 
+def files_of(collection: str, item: Object) -> dict[str, bytes]:
+    """Returns the content of a ConfigMap or a Secret, by key. `collection` is `configmaps` or `secrets`."""
+    data = item.get("data") or {}
+    if collection == "secrets":
+        return {key: base64.b64decode(value) for key, value in data.items()}
+    binary = item.get("binaryData") or {}
+    return {key: value.encode() for key, value in data.items()} | {
+        key: base64.b64decode(value) for key, value in binary.items()
+    }
+
+
 def kubeconfig(host: str, ca: bytes, user: Object) -> str:
     """Returns a kubeconfig for one cluster and one user."""
     return yaml.safe_dump(

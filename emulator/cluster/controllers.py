@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 
 from emulator.cluster import egress, processes, scraping
-from emulator.cluster.api import Refused, View, answer, kubeconfig
+from emulator.cluster.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cluster.folder import Folder
 from emulator.cluster.programs import Container, Program, Sandbox, known
 from emulator.cluster.records import write
@@ -257,27 +257,24 @@ class ContainerProcess:
             volume = volumes[mount["name"]]
             if "configMap" in volume:
                 source = volume["configMap"]
-                await self._mount(mount, source, f"configmaps/{source['name']}", _config_map_files)
+                await self._mount(mount, source, "configmaps", source["name"])
             elif "secret" in volume:
                 source = volume["secret"]
-                await self._mount(mount, source, f"secrets/{source['secretName']}", _secret_files)
+                await self._mount(mount, source, "secrets", source["secretName"])
             elif "emptyDir" in volume:
                 self.sandbox.mounts.append(mount["mountPath"])
                 self.sandbox.inside(mount["mountPath"]).mkdir(parents=True, exist_ok=True)
 
-    async def _mount(
-        self, mount: Object, source: Object, path: str, files: Callable[[Object], dict[str, bytes]]
-    ) -> None:
+    async def _mount(self, mount: Object, source: Object, collection: str, name: str) -> None:
         self.sandbox.mounts.append(mount["mountPath"])
         target = self.sandbox.inside(mount["mountPath"])
-        plural, _, name = path.partition("/")
         mounted = asyncio.Event()
         current: dict[str, bytes] = {}
 
         def write_files() -> None:
             nonlocal current
             obj = next(iter(view.objects.values()), None)
-            content = _items(files(obj), source.get("items")) if obj is not None else {}
+            content = _items(files_of(collection, obj), source.get("items")) if obj is not None else {}
             if obj is None and not source.get("optional"):
                 return
             if "subPath" in mount:
@@ -290,8 +287,8 @@ class ContainerProcess:
             current = content
             mounted.set()
 
-        collection = f"/api/v1/namespaces/{self._container.namespace}/{plural}"
-        view = View(self._api, collection, write_files, fieldSelector=f"metadata.name={name}")
+        path = f"/api/v1/namespaces/{self._container.namespace}/{collection}"
+        view = View(self._api, path, write_files, fieldSelector=f"metadata.name={name}")
         self._run_in_background(view.follow())
         await mounted.wait()
 
@@ -303,15 +300,6 @@ class ContainerProcess:
                 log.error("%s: %r", self._title, error)
 
         self._tasks.append(asyncio.create_task(guarded()))
-
-
-def _config_map_files(item: Object) -> dict[str, bytes]:
-    text = {name: content.encode() for name, content in item.get("data", {}).items()}
-    return text | {name: base64.b64decode(content) for name, content in item.get("binaryData", {}).items()}
-
-
-def _secret_files(item: Object) -> dict[str, bytes]:
-    return {name: base64.b64decode(content) for name, content in (item.get("data") or {}).items()}
 
 
 def _items(files: dict[str, bytes], items: list[Object] | None) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import httpx
 
 from catalog.workload_identity import principal
 from emulator.cluster import processes
-from emulator.cluster.api import answer
+from emulator.cluster.api import answer, files_of
 from emulator.cluster.folder import Folder
 from emulator.cluster.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
 from emulator.cluster.rendezvous import Member
@@ -63,7 +62,7 @@ class Launcher:
     async def launch(self, spec: Object, program: LocalProgram) -> Launch:
         """What starts a container. Raises NotStarted."""
         values = {}
-        for collection, name, required in sources(spec):
+        for collection, name, required in dict.fromkeys(sources(spec)):
             content = await self._read(collection, name, required)
             values[collection, name] = {key: value.decode(errors="replace") for key, value in content.items()}
         environment = variables(spec, self._pod, values)
@@ -76,7 +75,8 @@ class Launcher:
         environment = {name: paths.local(value) for name, value in names.variables(environment).items()}
         working_directory = paths.local(spec.get("workingDir", "")) or program.folder
         if not Path(working_directory).is_dir():
-            raise NotStarted("CreateContainerError", f"the working directory {spec['workingDir']} doesn't exist")
+            shown = spec.get("workingDir") or program.folder
+            raise NotStarted("CreateContainerError", f"the working directory {shown} doesn't exist")
         return Launch(
             [paths.local(names.local(word)) for word in words],
             self._base(program) | environment | program.env,
@@ -124,6 +124,11 @@ class Launcher:
                 files = await self._read(collection, source[key], not source.get("optional"))
                 items = source.get("items") or [{"key": name, "path": name} for name in files]
                 for item in items:
+                    if item["key"] not in files:
+                        if source.get("optional"):
+                            continue
+                        text = f"references non-existent config key: {item['key']}"
+                        raise NotStarted("CreateContainerConfigError", text)
                     file = folder / item["path"]
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.touch(mode=0o600)
@@ -157,11 +162,4 @@ class Launcher:
             if required:
                 raise NotStarted("CreateContainerConfigError", f'{collection.removesuffix("s")} "{name}" not found')
             return {}
-        content = answer(response)
-        data = content.get("data") or {}
-        if collection == "secrets":
-            return {key: base64.b64decode(value) for key, value in data.items()}
-        binary = content.get("binaryData") or {}
-        return {key: value.encode() for key, value in data.items()} | {
-            key: base64.b64decode(value) for key, value in binary.items()
-        }
+        return files_of(collection, answer(response))

@@ -76,7 +76,9 @@ class LocalPods:
         # The processes of an earlier daemon ended with it. Pods that it simulated stay simulated.
         for pod in self._pods.objects.values():
             if LOCAL in pod["metadata"].get("annotations", {}) and pod["status"].get("phase") not in ENDED:
-                self._running[pod["metadata"]["uid"]] = LocalPod(self, pod, lost=True)
+                # Of a pending pod no process had started.
+                lost = pod["status"].get("phase") == "Running"
+                self._running[pod["metadata"]["uid"]] = LocalPod(self, pod, lost)
             elif pod["status"].get("phase") == "Running":
                 self._simulated.add(pod["metadata"]["uid"])
         while True:
@@ -221,11 +223,12 @@ class LocalPod:
     async def _run_container(self, state: ContainerState, launch: Launch) -> None:
         policy = self._pod["spec"].get("restartPolicy", "Always")
         first = state.restarts
-        if self._lost:
+        lost = self._lost
+        if lost:
             state.end(KILLED, "ContainerStatusUnknown", "The emulator stopped, and the process ended with it.")
-        while self._lost or not self._stopping.is_set():
-            code = KILLED if self._lost else await self._run_process(state, launch)
-            self._lost = False
+        while lost or not self._stopping.is_set():
+            code = KILLED if lost else await self._run_process(state, launch)
+            lost = False
             if self._stopping.is_set() or not restarts(policy, code):
                 return
             pause = backoff(state.restarts - first)

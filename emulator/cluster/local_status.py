@@ -38,7 +38,8 @@ def restarts(policy: str, code: int) -> bool:
 
 def backoff(restart: int) -> float:
     """Seconds before a container's restart of this number, from 0."""
-    return float(min(FIRST_BACKOFF_SECONDS * 2**restart, MAX_BACKOFF_SECONDS))
+    # The exponent is bounded, because a float has no power of 2 above 1,023.
+    return float(min(FIRST_BACKOFF_SECONDS * 2 ** min(restart, 10), MAX_BACKOFF_SECONDS))
 
 
 @dataclass

@@ -35,8 +35,8 @@ class Line(NamedTuple):
     @classmethod
     def parse(cls, line: bytes) -> Line:
         """Reads a line of a log file: time, stream, whether it is whole, text. A controller's has the text only."""
-        match = re.fullmatch(rb"(\d{4}-\S+Z) stdout F (.*)", line.rstrip(b"\n"), re.DOTALL)
-        return cls(match[1].decode(), match[2]) if match else cls("", line.rstrip(b"\n"))
+        match = re.fullmatch(rb"(\d{4}-\S+Z) stdout F (.*)", line, re.DOTALL)
+        return cls(match[1].decode(), match[2]) if match else cls("", line)
 
 
 def stamp(time: datetime) -> str:
@@ -71,13 +71,17 @@ def _formatted(line: bytes, shown: Callable[[bytes], bytes]) -> bytes:
     return f"{stamp(datetime.now(UTC))} stdout F ".encode() + shown(line) + b"\n"
 
 
-def read(file: Path) -> list[Line]:
-    """The complete lines of a log file."""
+def read(file: Path, offset: int = 0) -> tuple[list[Line], int]:
+    """The complete lines of a log file from an offset, and the offset after them."""
     try:
-        content = file.read_bytes()
+        with file.open("rb") as source:
+            source.seek(offset)
+            content = source.read()
     except FileNotFoundError:
-        return []
-    return [Line.parse(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+        return [], offset
+    # Not splitlines(): a progress bar writes several `\r` in a line.
+    *lines, rest = content.split(b"\n")
+    return [Line.parse(line) for line in lines], offset + len(content) - len(rest)
 
 
 def of_pods(folder: Folder, namespace: str, prefix: str) -> Iterator[tuple[str, Line]]:
@@ -86,7 +90,7 @@ def of_pods(folder: Folder, namespace: str, prefix: str) -> Iterator[tuple[str, 
         (pod.name.split("_")[1], line)
         for pod in folder.pod_logs.glob(f"{namespace}_{prefix}*")
         for file in pod.glob("*/*.log")
-        for line in read(file)
+        for line in read(file)[0]
     ]
     yield from sorted(lines, key=lambda item: item[1].time)
 
@@ -154,19 +158,18 @@ class LogServer:
     async def _send(self, writer: asyncio.StreamWriter, pod: Object, container: str, options: dict[str, str]) -> None:
         file = self._file(pod, container, previous=options.get("previous") == "true")
         left = int(options.get("limitBytes", sys.maxsize))
-        seen: int | None = None
+        offset: int | None = None
         while left:
             written = file in self._written
-            lines = read(file)
-            new = selected(lines, options) if seen is None else lines[seen:]
-            for line in new:
+            lines, next_offset = read(file, offset or 0)
+            for line in selected(lines, options) if offset is None else lines:
                 text = (f"{line.time} ".encode() if options.get("timestamps") == "true" else b"") + line.text + b"\n"
                 writer.write(text[:left])
                 left -= len(text[:left])
             await writer.drain()
-            if options.get("follow") != "true" or not (written or new):
+            if options.get("follow") != "true" or not (written or lines):
                 return
-            seen = len(lines)
+            offset = next_offset
             await asyncio.sleep(FOLLOW_SECONDS)
 
     def _file(self, pod: Object, container: str, previous: bool) -> Path:

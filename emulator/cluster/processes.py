@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from emulator.polling import poll_until
@@ -72,26 +72,37 @@ def of(folder: Path) -> list[int]:
 def end(folder: Path, timeout: float = 20, keep: Container[int | None] = ()) -> None:
     """Ends all processes of a cluster, except those to keep, and returns once they have ended.
 
-    It uses SIGKILL, because their data is discarded. It repeats, because a process may have started another one.
+    It uses SIGKILL, because their data is discarded.
     """
+    _end_all(folder, lambda: [pid for pid in of(folder) if pid not in keep], timeout)
+
+
+def end_local_pods(folder: Path, container: str = "", timeout: float = 20) -> None:
+    """Ends the processes of a cluster's local pods, or those of one container (`UID/NAME`)."""
+    mark = f"{POD_MARK}={container}".encode()
+
+    def marked() -> list[int]:
+        variables = ((pid, _environment_of(pid)) for pid in of(folder))
+        return [
+            pid
+            for pid, environment in variables
+            if (mark in environment if container else any(variable.startswith(mark) for variable in environment))
+        ]
+
+    _end_all(folder, marked, timeout)
+
+
+def _end_all(folder: Path, find: Callable[[], list[int]], timeout: float) -> None:
+    """Kills the processes that `find` returns until none is left: a process may have started another one."""
 
     def none_left() -> bool:
-        ids = [pid for pid in of(folder) if pid not in keep]
+        ids = find()
         for pid in ids:
             _kill(pid, _mark(folder))
         return not ids
 
     if not poll_until(none_left, timeout, pause=0):
-        raise TimeoutError(f"Processes {of(folder)} of {folder} don't end. End them by hand, then try again.")
-
-
-def end_local_pods(folder: Path, container: str = "") -> None:
-    """Ends the processes of a cluster's local pods, or those of one container (`UID/NAME`)."""
-    mark = f"{POD_MARK}={container}".encode()
-    for pid in of(folder):
-        environment = _environment_of(pid)
-        if mark in environment if container else any(variable.startswith(mark) for variable in environment):
-            _kill(pid, _mark(folder))
+        raise TimeoutError(f"Processes {find()} of {folder} don't end. End them by hand, then try again.")
 
 
 _PR_SET_PDEATHSIG = 1

@@ -20,6 +20,7 @@ from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator.cluster import processes, stubs
 from emulator.cluster.folder import Folder
+from emulator.program import has_name
 
 Object = dict[str, Any]
 # How often Prometheus checks whether its configuration changed.
@@ -150,7 +151,7 @@ class Program:
         """Whether an image contains this program, with any tag or digest."""
         if self.image.endswith("*"):
             return image.startswith(self.image[:-1])
-        return image == self.image or image.startswith((f"{self.image}:", f"{self.image}@"))
+        return has_name(image, self.image)
 
 
 def known(image: str) -> Program | None:

@@ -191,6 +191,7 @@ def test_the_restart_policy_decides_whether_a_container_starts_again(policy: str
 
 def test_the_pauses_between_restarts_grow_to_ten_seconds() -> None:
     assert [backoff(restart) for restart in range(7)] == [0.5, 1, 2, 4, 8, 10, 10]
+    assert backoff(5000) == 10
 
 
 def test_a_signal_is_an_exit_status_above_128() -> None:

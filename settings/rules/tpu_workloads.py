@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.quantities import parse_quantity
 from settings.model import Multislice, Settings, TpuRun, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
@@ -168,21 +167,6 @@ def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:
         yield Problem(run.at("name"), f"{cause}{_MAX_NAME_LENGTH}", remedy)
 
 
-def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
-    """/dev/shm is not larger than the memory of the container, of which it is a part.
-
-    https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
-    """
-    for run in tpu_runs(settings):
-        memory = run.resources.memory
-        if run.shared_memory is None or memory is None:
-            continue
-        if parse_quantity(run.shared_memory) > parse_quantity(memory):
-            cause = f"/dev/shm of {run.shared_memory} counts toward the memory of the container, which has {memory}. "
-            cause += "Kubernetes would kill a container that fills it"
-            yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")
-
-
 def ports_are_valid(settings: Settings) -> Iterator[Problem]:
     """Ports are numbers from 1 to 65535, each once."""
     for run in tpu_runs(settings):
@@ -309,7 +293,6 @@ RULES: tuple[Rule, ...] = (
     services_are_for_several_pods,
     names_do_not_collide,
     names_leave_room,
-    shared_memory_is_memory_of_the_container,
     ports_are_valid,
     runs_in_the_default_namespace_have_fixed_names,
     queued_pools_take_queued_runs,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from catalog.quantities import parse_quantity
 from settings.model import Settings, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
@@ -70,21 +69,6 @@ def the_sidecar_serves_a_bucket(settings: Settings) -> Iterator[Problem]:
                 yield Problem(run.at(key), cause, "Remove it, or set volumes or checkpoints")
 
 
-def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
-    """/dev/shm is not larger than the memory of the container, of which it is a part.
-
-    https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
-    """
-    for run in training_jobs(settings):
-        memory = run.resources.memory
-        if run.shared_memory is None or memory is None:
-            continue
-        if parse_quantity(run.shared_memory) > parse_quantity(memory):
-            cause = f"/dev/shm of {run.shared_memory} counts toward the memory of the container, which has {memory}. "
-            cause += "Kubernetes would kill a container that fills it"
-            yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")
-
-
 def namespaces_can_be_deleted(settings: Settings) -> Iterator[Problem]:
     """A training job is not in the default namespace: finished runs stay until their namespace is deleted."""
     for run in training_jobs(settings):
@@ -120,7 +104,6 @@ RULES: tuple[Rule, ...] = (
     checkpoint_directories_are_paths_in_the_bucket,
     mounts_do_not_collide,
     the_sidecar_serves_a_bucket,
-    shared_memory_is_memory_of_the_container,
     namespaces_can_be_deleted,
     names_are_free_and_leave_room,
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.namespaces import is_system
+from catalog.quantities import parse_quantity
 from settings.model import (
     FineTune,
     LocalQueue,
@@ -24,6 +25,8 @@ from settings.plan import (
     model_path,
     run_name,
     service_name,
+    tpu_runs,
+    training_jobs,
     workloads,
 )
 from settings.problems import TOKEN, Problem, unknown
@@ -233,6 +236,21 @@ def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Proble
             yield Problem(run.at(key), cause, remedy + ("" if run.fixed_name else ", or remove it"))
 
 
+def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
+    """/dev/shm is not larger than the memory of the container, of which it is a part.
+
+    https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
+    """
+    for run in (*tpu_runs(settings), *training_jobs(settings)):
+        memory = run.resources.memory
+        if run.shared_memory is None or memory is None:
+            continue
+        if parse_quantity(run.shared_memory) > parse_quantity(memory):
+            cause = f"/dev/shm of {run.shared_memory} counts toward the memory of the container, which has {memory}. "
+            cause += "Kubernetes would kill a container that fills it"
+            yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")
+
+
 RULES: tuple[Rule, ...] = (
     names_are_unique,
     names_become_dns_names,
@@ -245,4 +263,5 @@ RULES: tuple[Rule, ...] = (
     variables_and_secret_keys_are_valid,
     paths_are_on_the_volume,
     runs_have_separate_checkpoint_folders,
+    shared_memory_is_memory_of_the_container,
 )
