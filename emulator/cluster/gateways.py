@@ -20,6 +20,7 @@ from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.envoy_config import Picker, Place
 from emulator.cluster.fit import matches
 from emulator.cluster.folder import Folder
+from emulator.cluster.gateway_rollout import Rollout
 from emulator.cluster.gateway_routes import (
     CLASSES,
     GATEWAY_API,
@@ -74,6 +75,7 @@ class Gateways:
         self._served = served
         self._changed = asyncio.Event()
         self._running: dict[Key, Envoy] = {}
+        self._rollout = Rollout()
         self._classes_exist = False
 
         def view(path: str, **selectors: str) -> View:
@@ -130,17 +132,18 @@ class Gateways:
         await self._create_classes()
         objects = Objects(*(dict(view.objects) for view in self._views))
         gateways = ours(objects.gateways.values())
+        pickers = {key: list(self._pickers(pool)) for key, pool in objects.pools.items()}
+        applied = await self._rollout.applied(objects, pickers, time.monotonic())
         wanted = {key_of(gateway) for gateway in gateways}
         for key in self._running.keys() - wanted:
             self._running.pop(key).stop()
-        pickers = {key: list(self._pickers(pool)) for key, pool in objects.pools.items()}
         for gateway in gateways:
             envoy = self._running.get(key_of(gateway))
             if envoy is None:
                 envoy = self._running[key_of(gateway)] = Envoy(self._folder, key_of(gateway))
             ports = envoy.ports([listener["name"] for listener in gateway["spec"]["listeners"]])
             place = Place(envoy.path, ports, envoy.access_log, proxy, self._folder.pki)
-            envoy.configure(envoy_config.files(gateway, objects, pickers, place))
+            envoy.configure(envoy_config.files(gateway, applied, pickers, place))
             addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items() if await _listens(port)}
             await self._write(GATEWAY_API, "gateways", gateway, gateway_status(gateway, objects, addresses))
         for route in objects.routes.values():
