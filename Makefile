@@ -10,10 +10,10 @@ EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.em
 # Every test that needs no cluster and is not slow, with the tools that these tests run.
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 2 --dist worksteal --no-header -q
-CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator gke_ai_outputs ops package policy programs \
-	rehearse report resources settings tests
+CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
+	programs rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report pictures crds recover down style tests-without-cluster test test-long lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -41,8 +41,11 @@ policies:  ## print the policy results of a preview: make policies [STACK=prod] 
 	@$(EMULATOR) policies $(PICK)
 preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
-report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml]
-	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)")
+report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json]
+	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)")
+rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] [BASE=…] [SNAPSHOT=…] [MINUTES=30] [JSON=out.json]
+	@emulator/run $(TOOLS) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
+		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" $(if $(MINUTES),--minutes "$(MINUTES)")
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m docs.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs import components_page, outputs_page, settings_page, write
+from forecast.model import read
 from policy import policies_page
+from report.page import rehearsal_page
 from settings.schema import schema
 
 FOLDER = Path(__file__).parent
@@ -15,6 +17,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "components.md": components_page.page,
     "outputs.md": outputs_page.page,
     "policies.md": policies_page.page,
+    "rehearsal-comment.md": lambda: rehearsal_page(read(FOLDER / "pictures" / "rehearsal.json"), None),
     "settings.md": settings_page.page,
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }

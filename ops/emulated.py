@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
     parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
     parser.add_argument("--prices", type=Path, help="price table for the report")
+    parser.add_argument("--rehearsal", type=Path, help="result of make rehearse, for the report")
     parser.add_argument("--run", default="", help="name of the run, for logs and remove-run")
     options = parser.parse_args()
     if not on_emulator():
@@ -50,7 +51,7 @@ def main() -> None:
     if options.command in COMMANDS_OF_A_RUN:
         COMMANDS_OF_A_RUN[options.command](stack, options.run)
     elif options.command == "report":
-        make_report(stack, options.prices)
+        make_report(stack, {"--prices": options.prices, "--rehearsal": options.rehearsal})
     else:
         COMMANDS[options.command](stack)
 
@@ -172,13 +173,13 @@ def preview_json(stack: Stack) -> None:
         raise SystemExit(stack.pulumi("preview", "--json", configured=True).returncode)
 
 
-def make_report(stack: Stack, prices: Path | None) -> None:
+def make_report(stack: Stack, files: Mapping[str, Path | None]) -> None:
     """Writes the report of a preview, and its graph. The exit code is 1 if the configuration cannot be deployed."""
     ensure(stack)
     output = Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{stack.name}.md"
     command = [sys.executable, "-m", "report", "--stack", stack.name, "--config-file", str(stack.config_file)]
     command += ["--output", str(output)]
-    command += ["--prices", str(prices.absolute())] if prices else []
+    command += [word for option, file in files.items() if file for word in (option, str(file.absolute()))]
     raise SystemExit(subprocess.run(command, cwd=ROOT, check=False).returncode)
 
 

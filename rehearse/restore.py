@@ -19,6 +19,7 @@ from ops.snapshot.fields import kinds
 from ops.snapshot.format import Snapshot
 from ops.stack import ROOT, Stop, request
 from rehearse.graft import complete, graft
+from rehearse.ownership import managed_fields
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -84,6 +85,8 @@ class _Planner:
             # The garbage collector would delete an object whose owner does not exist.
             metadata["ownerReferences"] = references
         whole = {"apiVersion": kinds()[kind].api, "kind": kind, **whole}
+        if kind == "Workload":
+            metadata["managedFields"] = managed_fields(whole)
         self._by_uid[metadata["uid"]] = kind, whole
         self.plan.put.append(whole)
         if kind == "Namespace" and own is None:

@@ -4,6 +4,7 @@
     python -m report --stack prod --output report.md    # and report.svg beside it
     python -m report --stack prod --output report.md --graph mermaid   # for a comment on a pull request
     python -m report --stack prod --prices prices.yaml  # with the cost per hour, at your own prices
+    python -m report --stack prod --rehearsal out.json  # with what make rehearse says of the queue
 
 It runs `pulumi preview` with the policy pack in policy/, if it exists, and changes nothing. The exit code is 1 if the
 preview fails or violates a mandatory policy. The page then shows why.
@@ -15,6 +16,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from forecast import model as forecasts
+from forecast.model import Forecast
 from ops.stack import ROOT, Stack, Stop, add_stack, run
 from report import drawing, graph, prices
 from report.changes import Plan, plan
@@ -44,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=Path, help="file for the page; the graph is written beside it. Default: stdout"
     )
     options.add_argument("--prices", type=Path, help="price table in YAML, see below")
+    options.add_argument("--rehearsal", type=Path, help="result of make rehearse for the same change, as JSON")
     options.add_argument(
         "--policy-pack", type=Path, action="append", help="folder of a policy pack; repeatable. Default: policy"
     )
@@ -67,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
 def report(options: argparse.Namespace) -> int:
     """Writes the page. Returns the exit code: 1 if the preview fails or violates a mandatory policy."""
     table = read_prices(options.prices)  # before a preview that may take minutes
+    forecast = read_rehearsal(options.rehearsal)
     preview = recorded(options.source.read_text()) if options.source else run_preview(options)
     if options.save:
         options.save.write_text(preview.written())
@@ -77,13 +82,13 @@ def report(options: argparse.Namespace) -> int:
     address = {"svg": f"{options.output.stem}.svg" if options.output else "", "mermaid": "mermaid", "none": ""}[
         graph_format
     ]
-    text = page(planned, results, Options(table, address, options.limit))
+    text = page(planned, results, Options(table, address, options.limit, forecast))
     if not options.output:
         sys.stdout.write(text)
         return exit_code(planned, results)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text)
-    print(f"{summary(planned, results).replace('**', '')}\nThe page is {options.output}.")
+    print(f"{summary(planned, results, forecast).replace('**', '')}\nThe page is {options.output}.")
     if graph_format == "svg" and not planned.errors:
         title = f"The components of {planned.stack}, with changes marked"
         options.output.with_suffix(".svg").write_text(drawing.svg(graph.of_plan(planned), title))
@@ -101,6 +106,14 @@ def read_prices(path: Path | None) -> prices.Prices | None:
     try:
         return prices.read(path) if path else None
     except prices.BadPrices as bad:
+        raise Stop(str(bad)) from None
+
+
+def read_rehearsal(path: Path | None) -> Forecast | None:
+    """Reads the result of a rehearsal, if any. Stops if it is invalid."""
+    try:
+        return forecasts.read(path) if path else None
+    except forecasts.BadForecast as bad:
         raise Stop(str(bad)) from None
 
 

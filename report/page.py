@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 
-from report import graph
+from forecast.model import Forecast
+from report import graph, rehearsal
 from report.capacity import Supply, Total, before_and_after, total
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan
 from report.graph import MARKS
@@ -22,13 +23,21 @@ LONG = 8
 SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `python -m report --limit 0` shows all._"
 
 
+SHORTENED_REHEARSAL = "_Omitted: the tables, because they are too long for a comment. `make rehearse` prints them._"
+
+
 @dataclass(frozen=True)
 class Options:
-    """Options of a page. `picture` is the address of the SVG, `mermaid` for a graph in the page, or empty."""
+    """Options of a page.
+
+    `picture` is the address of the SVG, `mermaid` for a graph in the page, or empty. `rehearsal` is the result of
+    `make rehearse` for the same change.
+    """
 
     prices: Prices | None = None
     picture: str = ""
     limit: int = COMMENT_LIMIT
+    rehearsal: Forecast | None = None
 
 
 @dataclass
@@ -53,6 +62,7 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
     forbidden = verdict.count(mandatory=True) > 0  # then the policies come first
     sections = [
         *(judged if forbidden else []),
+        *([rehearsed(options.rehearsal, options.prices)] if options.rehearsal else []),
         interrupted(plan),
         warnings(plan),
         accelerators(plan, options.prices),
@@ -62,7 +72,7 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
         *changed(plan),
         picture(plan, options.picture),
     ]
-    head = [f"# Preview of `{plan.stack}`", summary(plan, verdict)]
+    head = [f"# Preview of `{plan.stack}`", summary(plan, verdict, options.rehearsal)]
     if plan.errors:
         sections = [failed(plan), *judged]
     left_out: set[int] = set()
@@ -83,8 +93,8 @@ def cut(text: str, limit: int) -> str:
     return f"{begun}{closing}\n\n{SHORTENED}\n"
 
 
-def summary(plan: Plan, verdict: Verdict) -> str:
-    """Returns the summary in one line."""
+def summary(plan: Plan, verdict: Verdict, forecast: Forecast | None = None) -> str:
+    """Returns the summary in one line, with what a rehearsal says."""
     if plan.errors:
         return "**The preview failed, so there is no plan.** Nothing would change."
     counts = [
@@ -102,7 +112,30 @@ def summary(plan: Plan, verdict: Verdict) -> str:
         parts.append(f"**{plural(broken, 'mandatory policy violation')}: the stack cannot be deployed.**")
     if advised := verdict.count(mandatory=False):
         parts.append(f"{plural(advised, 'advisory policy violation')}.")
+    if forecast:
+        parts.append(f"**{text(rehearsal.sentence(forecast))}**")
     return " ".join(parts)
+
+
+def rehearsed(forecast: Forecast, prices: Prices | None) -> Section:
+    """Shows what the change does in the queue, as a rehearsal on the emulator says."""
+    parts = [
+        f"**{title}**\n\n{table(columns, [[text(cell) for cell in row] for row in rows])}"
+        for title, columns, rows in [*rehearsal.tables(forecast, prices), rehearsal.sources(forecast)]
+        if rows
+    ]
+    remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast))
+    said = f"{text(rehearsal.sentence(forecast))}\n\n{remarks}"
+    return Section("In the queue", [said], [folded("Workloads, servers and nodes", "\n\n".join(parts))], 2)
+
+
+def rehearsal_page(forecast: Forecast, prices: Prices | None, limit: int = 6_000) -> str:
+    """Returns a rehearsal as a page of its own, for a comment beside a report. Without its tables if it is too long."""
+    section = rehearsed(forecast, prices)
+    sentence, *details = section.always[0].split("\n\n")
+    head = [f"# Rehearsal of `{forecast.stack}`", f"**{sentence}**", *details]
+    full = "\n\n".join([*head, *section.rest]) + "\n"
+    return full if len(full) <= limit else "\n\n".join([*head, SHORTENED_REHEARSAL]) + "\n"
 
 
 def failed(plan: Plan) -> Section:

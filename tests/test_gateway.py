@@ -428,6 +428,17 @@ def test_address_is_not_known_in_a_preview() -> None:
 # --- what a stack needs -----------------------------------------------------------------------------------------------
 
 
+def test_endpoint_picker_downloads_from_the_internet() -> None:
+    def hosts(config: dict[str, Any]) -> dict[str, str]:
+        values = {key.removeprefix("gke-ai:"): value for key, value in config.items() if "gke-ai:" in key}
+        return plan.internet(load(values, PROJECT))
+
+    without = example()
+    del without["gke-ai:gateway"]
+    assert hosts(example())["registry.k8s.io"] == "endpoint picker"
+    assert "registry.k8s.io" not in hosts(without)
+
+
 def test_gateway_needs_the_apis_of_its_parts() -> None:
     def apis(**gateway: Any) -> list[str]:
         values = {key.removeprefix("gke-ai:"): value for key, value in example(gateway).items() if "gke-ai:" in key}

@@ -22,14 +22,26 @@ MAY_IMPORT = {
     "policy": {"catalog", "resources", "settings"},
     # Programs of pods: the standard library only.
     "programs": set[str](),
-    "ops": {"catalog", "resources", "settings"},
-    "rehearse": {"ops"},
-    "report": {"catalog", "ops", "resources", "settings"},
+    "forecast": {"catalog"},
+    "ops": {"catalog", "forecast", "resources", "settings"},
+    "rehearse": {"catalog", "forecast", "ops", "report", "settings"},
+    "report": {"catalog", "forecast", "ops", "resources", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},
     # Writes pages and pictures from the product, and runs examples with the recorder of the tests.
-    "docs": {"catalog", "components", "gke_ai_outputs", "ops", "package", "policy", "report", "settings", "tests"},
+    "docs": {
+        "catalog",
+        "components",
+        "forecast",
+        "gke_ai_outputs",
+        "ops",
+        "package",
+        "policy",
+        "report",
+        "settings",
+        "tests",
+    },
 }
 # The tests may import everything, and nothing of the product imports them.
 FILES = {file: file.relative_to(ROOT).parts[0].removesuffix(".py") for file in tracked("**/*.py")}

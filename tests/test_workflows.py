@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 from emulator.tests.harness import Project
+from report.page import COMMENT_LIMIT, rehearsal_page
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".github"
@@ -82,7 +84,7 @@ def test_pulumi_has_the_version_that_the_tests_use() -> None:
 
 
 def test_every_environment_has_preview_deployment_and_drift_detection() -> None:
-    for name in ("preview.preview", "drift.look"):
+    for name in ("preview.preview", "preview.rehearse", "drift.look"):
         assert dict(JOBS)[name]["strategy"]["matrix"]["stack"] == STACKS
     assert list(WORKFLOWS["deploy"]["jobs"]) == STACKS
     for script in (step["run"] for step in steps() if "for stack in" in step.get("run", "")):
@@ -221,6 +223,35 @@ def test_previews_are_written_into_one_comment(hub: Hub) -> None:
     assert "dev anew" in edited["body"]
     assert "as it is" not in edited["body"]
     assert "# prod\nThere is no preview: [the run](https://example.com/run)" in edited["body"]
+
+
+def test_rehearsals_are_written_before_the_previews_of_their_stacks(hub: Hub) -> None:
+    pages = {"report-dev": "dev as it is\n", "report-prod": "prod as it is\n", "rehearsal-prod": "evicts 2 runs\n"}
+    hub.run("preview.comment", pages, "report.md")
+    (comment,) = hub.known()["comments"]
+    places = [comment["body"].index(text) for text in ("dev as it is", "evicts 2 runs", "prod as it is")]
+    assert places == sorted(places)
+
+
+def test_pages_of_all_stacks_fit_into_one_comment() -> None:
+    (command,) = (step["run"] for step in steps() if "python -m report" in step.get("run", ""))
+    of_report = int(command.split("--limit ")[1].split()[0])
+    of_rehearsal = inspect.signature(rehearsal_page).parameters["limit"].default
+    assert len(STACKS) * (of_report + of_rehearsal) + 500 < COMMENT_LIMIT
+
+
+def test_a_rehearsal_has_no_credentials_and_says_what_its_snapshot_holds() -> None:
+    job = dict(JOBS)["preview.rehearse"]
+    assert job["needs"] == "preview", "so it too skips forks"
+    assert "needs.preview.result != 'skipped'" in job["if"]
+    assert job["permissions"] == {"actions": "read", "contents": "read"}
+    assert "environment" not in job
+    (command,) = (step["run"] for step in steps() if "ops.snapshot" in step.get("run", ""))
+    assert "--hash-names" in command
+    (kept,) = (step["with"] for step in steps() if step.get("with", {}).get("name", "").startswith("snapshot-"))
+    assert kept["retention-days"] == 1
+    page = (ROOT / "docs" / "github.md").read_text()
+    assert "`snapshot-STACK`" in page
 
 
 def test_comments_of_others_stay_unchanged(hub: Hub) -> None:

@@ -1,4 +1,4 @@
-"""Writes the pictures: the timeline and the loss of recorded runs, the architecture, and the graph of each example."""
+"""Writes the pictures: recorded runs and a recorded rehearsal, the architecture, and the graph of each example."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from docs import write
 from docs.pictures import architecture, examples, loss, record_loss, timeline
 from docs.pictures.record import RECORDING
+from forecast.model import read
+from report import rehearsal_picture
 
 FOLDER = RECORDING.parent
 
@@ -17,6 +19,7 @@ def pictures() -> dict[str, Callable[[], str]]:
     return {
         "architecture.svg": architecture.drawn,
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
+        "rehearsal.svg": lambda: rehearsal_picture.drawn(read(FOLDER / "rehearsal.json")),
         "training-resumes.svg": lambda: loss.drawn(json.loads(record_loss.RECORDING.read_text())),
         **{f"{name}.svg": lambda name=name: examples.drawn(name) for name in examples.names()},  # type: ignore[misc]
     }

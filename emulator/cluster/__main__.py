@@ -4,6 +4,7 @@
     emulator/run cluster pause [NAME]      ends every controller; etcd and the API server stay
     emulator/run cluster load [NAME]       writes objects exactly as they are: uid, status and times
     emulator/run cluster resume [NAME]     starts the controllers, which list all objects again
+    emulator/run cluster stop [NAME]       ends every process; `emulator/run ready` starts them again
 
 `load` reads JSON from standard input, {"put": [OBJECT, …], "delete": [OBJECT, …]}. An object to delete needs only its
 apiVersion, kind, namespace and name. It is deleted at once, without its finalizers and the objects that it owns. NAME
@@ -25,7 +26,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="emulator/run cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("list", "pause", "load", "resume"))
+    parser.add_argument("command", choices=("list", "pause", "load", "resume", "stop"))
     parser.add_argument("name", nargs="?", help="name of the cluster")
     options = parser.parse_args(arguments)
     known = names()
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
             content = json.load(sys.stdin)
             paused.load(name, content.get("put", []), content.get("delete", []))
         else:
-            (paused.pause if options.command == "pause" else paused.resume)(name)
+            {"pause": paused.pause, "resume": paused.resume, "stop": paused.stop}[options.command](name)
     except (ClusterFailed, NoSuchCluster, Refused, paused.CannotLoad) as error:
         print(error, file=sys.stderr)
         return 1

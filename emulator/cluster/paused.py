@@ -74,6 +74,20 @@ def resume(name: str) -> None:
     kwok.start(name)
 
 
+def stop(name: str) -> None:
+    """Ends every process of a cluster. Its folder can be copied then, and `kwok.start` starts it again. Idempotent.
+
+    Raises:
+        NoSuchCluster: The cluster doesn't exist.
+    """
+    folder = _folder(name)
+    pause(name)
+    if kwok.id_of(folder, "etcd"):
+        etcd.delete_all(folder, f"{etcd.ROOT}/leases/")  # as in resume
+    with locked(paths.CLUSTERS):
+        processes.end(folder.path)
+
+
 def _folder(name: str) -> Folder:
     folder = Folder(name)
     if not folder.ready:

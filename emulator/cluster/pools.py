@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from catalog.nodes import GKE_NODEPOOL, ZONE
+from emulator import delay
 from emulator.cluster import nodes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
@@ -39,7 +40,7 @@ def set_pool(name: str, pool: PoolRecord) -> None:
             else:
                 drain(api, node)
         for node in nodes.new_nodes(record, pool, keep, pool.floor - len(keep)):
-            answer(api.post(_NODES, json=node))
+            answer(api.post(_NODES, json=delay.hold_back(node)))
         _wait_until_ready(api, pool)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from emulator import capacity
+from emulator import capacity, delay
 from emulator.cluster import nodes, planner
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
@@ -23,9 +23,6 @@ from emulator.cluster.records import PoolRecord, read_pools
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-# GKE waits ten minutes (https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler). Here tests wait
-# for the deletion.
-IDLE_SECONDS = 15.0
 # The scheduler may still bind pods to a node for this long after the node is cordoned.
 BIND_SECONDS = 0.5
 _NODES = "/api/v1/nodes"
@@ -89,7 +86,7 @@ class Provisioner:
         await self._remove_idle({pool.name: pool for pool in pools}, result.needed)
 
     async def _create(self, node: Object) -> str:
-        created = answer(await self._api.post(_NODES, json=node))
+        created = answer(await self._api.post(_NODES, json=delay.hold_back(node)))
         name = str(created["metadata"]["name"])
         # Before the watch reports it: the next round must not create the node again.
         self._nodes.objects["", name] = created
@@ -125,13 +122,13 @@ class Provisioner:
             self._views.requests.objects[metadata["namespace"], metadata["name"]] = answer(response)
 
     async def _remove_idle(self, pools: Mapping[str, PoolRecord], needed: set[str]) -> None:
-        """Deletes nodes that had no pod for `IDLE_SECONDS`."""
+        """Deletes nodes that had no pod for `delay.idle_seconds()`."""
         present = list(self._nodes.objects.values())
         busy = needed | {pod["spec"]["nodeName"] for pod in self._pods.objects.values() if _keeps(pod)}
-        now = time.monotonic()
+        now, patience = time.monotonic(), delay.idle_seconds()
         unused = {node["metadata"]["name"] for node in present} - busy
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
-        idle = {name for name, since in self._idle_since.items() if now - since >= IDLE_SECONDS}
+        idle = {name for name, since in self._idle_since.items() if now - since >= patience}
         groups = list(planner.idle(present, pools, idle))
         for names in groups:
             await self._close(names, True)

@@ -148,8 +148,8 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
 
 def test_envoy_changes_routes_for_open_connections(tmp_path: Path) -> None:
     """A listener that is replaced would serve its open connections by the old routes for ten minutes."""
-    listener: Object = HTTP | {"port": processes.free_ports(1)[0] - 20000}  # `files` adds 20000
-    whole = gateway(listener)
+    (port,) = processes.free_ports(1)
+    whole = gateway(HTTP | {"port": port - 20000})  # `files` adds 20000
 
     def configure(known: Objects) -> None:
         for name, content in files(whole, known, tmp_path, folder=tmp_path).items():
@@ -159,7 +159,7 @@ def test_envoy_changes_routes_for_open_connections(tmp_path: Path) -> None:
     options = ["--config-path", str(tmp_path / "bootstrap.json"), "--disable-hot-restart", "--concurrency", "1"]
     with (
         subprocess.Popen([processes.tool("envoy"), *options, "--log-level", "error"]) as envoy,
-        httpx.Client(base_url=f"http://127.0.0.1:{20000 + listener['port']}", trust_env=False, timeout=30) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as client,
     ):
         try:
             eventually(lambda: answers(client), "Envoy listens")

@@ -290,11 +290,13 @@ def programmed(api: httpx.Client) -> str:
 def test_the_gateway_and_its_envoy_go_together(api: httpx.Client) -> None:
     address = works(api)
     answer(api.delete(path_of(gateway(HTTP))))
-    eventually(lambda: not envoys(), "Envoy has ended")
-    with pytest.raises(httpx.ConnectError):
-        ask(address)
-    eventually(lambda: not status(api, route()).get("parents"), "the route has no parent")
-    apply(api, gateway(HTTP))
+    try:
+        eventually(lambda: not envoys(), "Envoy has ended")
+        with pytest.raises(httpx.TransportError):
+            ask(address)
+        eventually(lambda: not status(api, route()).get("parents"), "the route has no parent")
+    finally:
+        apply(api, gateway(HTTP))
     assert works(api) == address  # the address stays, so that clients find it again
 
 

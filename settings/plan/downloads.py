@@ -20,7 +20,8 @@ def internet(settings: Settings) -> dict[str, str]:
     adapters = (
         ["metrics adapter"] if any(autoscaler.adapter == "prometheus" for autoscaler in settings.autoscaling) else []
     )
-    downloads = [("registry.k8s.io", user) for user in (*managers, *adapters)]
+    pickers = ["endpoint picker"] if settings.gateway else []
+    downloads = [("registry.k8s.io", user) for user in (*managers, *adapters, *pickers)]
     for workload in workloads(settings):
         downloads += [(host, workload.name) for host in map(registry_of, workload.images) if not is_googles(host)]
         if workload.token is not None:

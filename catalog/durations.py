@@ -1,0 +1,43 @@
+"""How long steps take on Google Cloud, in seconds, where nobody has measured them on the stack's own cluster.
+
+A rehearsal uses these figures, and replaces them by those of the calibration file. Google publishes few of them. A
+figure without a source is an assumption, which says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ASSUMPTION = "assumption"
+
+
+@dataclass(frozen=True)
+class StepDuration:
+    """The duration of a step in seconds, and its source: a URL, or the assumption that it rests on."""
+
+    seconds: int
+    source: str
+
+
+# From the creation of a node to Ready, with the driver of its GPUs, once there is capacity. Google publishes no figure,
+# only that a fast-starting node takes up to four times less:
+# https://cloud.google.com/kubernetes-engine/docs/concepts/fast-starting-nodes
+_NODE = StepDuration(180, f"{ASSUMPTION}: 3 minutes, if there is capacity")
+NODE_READY: Mapping[str, StepDuration] = MappingProxyType(
+    {
+        "onDemand": _NODE,
+        "spot": _NODE,
+        "reservation": _NODE,
+        "flexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
+        "queuedFlexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
+    }
+)
+# Google says several minutes for a large image, and seconds with image streaming:
+# https://cloud.google.com/blog/products/containers-kubernetes/introducing-container-image-streaming-in-gke
+CONTAINER_START = StepDuration(240, f"{ASSUMPTION}: 4 minutes to pull a large image without image streaming")
+# From the start of a server's container until it answers.
+MODEL_LOAD = StepDuration(120, f"{ASSUMPTION}: 2 minutes for any model")
+# Until the autoscaler deletes a node without pods.
+NODE_IDLE = StepDuration(600, "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler")

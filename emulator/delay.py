@@ -1,0 +1,158 @@
+"""Holds back nodes and pods for the time that Google Cloud takes.
+
+    emulator/run delay                            show the delays
+    emulator/run delay node=3 node/spot=5 server=4 server/llm/gemma=6 pod=1 idle=10
+    emulator/run delay none                       remove all delays
+
+Seconds by key. The most specific key counts:
+
+    node, node/MODE, node/MACHINE     until a new node is Ready: node/spot, node/g2-standard-24
+    server, server/NAMESPACE/NAME     until a pod of a Deployment with accelerators is Ready
+    pod                               until another pod with accelerators runs
+    idle                              until a node without pods is deleted. Default: 15
+
+Without delays everything is ready immediately. The delays of pods apply to the clusters that exist now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from catalog.capacity import MODES
+from catalog.machines import MACHINES
+from catalog.nodes import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
+from catalog.tpus import GOOGLE_TPU
+from emulator import paths
+from emulator.cluster.api import answer, client
+from emulator.cluster.folder import Folder, names
+from emulator.cluster.records import write
+
+Object = dict[str, Any]
+# KWOK waits this long before it makes a node or pod with the annotation ready (cluster/stages.yaml).
+ANNOTATION = "emulator.gke-ai/ready-after"
+IDLE_SECONDS = 15.0
+_SERVER = re.compile(r"server/[a-z0-9-]+/[a-z0-9-]+")
+_POLICIES = "/apis/admissionregistration.k8s.io/v1beta1"
+_KINDS = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+_NAME = "delays"
+
+
+def delays() -> dict[str, float]:
+    """Returns the delays in seconds, by key."""
+    try:
+        stated: dict[str, float] = json.loads(_file().read_text())["delays"]
+    except FileNotFoundError:
+        return {}
+    return stated
+
+
+def idle_seconds() -> float:
+    """Returns how long a node without pods stays.
+
+    GKE waits ten minutes (https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler). Here tests wait
+    for the deletion.
+    """
+    return delays().get("idle", IDLE_SECONDS)
+
+
+def hold_back(node: Object) -> Object:
+    """Returns a new node, with the annotation if it has a delay."""
+    stated, labels = delays(), node["metadata"]["labels"]
+    modes = [name for name, mode in MODES.items() if mode.labels and mode.labels.items() <= labels.items()]
+    mode = modes[0] if modes else "onDemand" if labels.get(GKE_PROVISIONING, "standard") == "standard" else ""
+    for key in (f"node/{labels.get(INSTANCE_TYPE, '')}", f"node/{mode}", "node"):
+        if key in stated:
+            metadata = node["metadata"]
+            annotations = {**metadata.get("annotations", {}), ANNOTATION: f"{stated[key]}s"}
+            return node | {"metadata": metadata | {"annotations": annotations}}
+    return node
+
+
+def declare(stated: Mapping[str, float]) -> None:
+    """Replaces all delays."""
+    write(_file(), {"delays": dict(stated)})
+    for name in names():
+        with client(Folder(name)) as api:
+            for kind in _KINDS:
+                path = f"{_POLICIES}/{_KINDS[kind]}/{_NAME}"
+                if expression := annotation_of_pods(stated):
+                    headers = {"content-type": "application/apply-patch+yaml"}
+                    answer(
+                        api.patch(path, params={"fieldManager": "gke"}, json=_policy(kind, expression), headers=headers)
+                    )
+                else:
+                    api.delete(path)
+
+
+def annotation_of_pods(stated: Mapping[str, float]) -> str:
+    """Returns the CEL expression of a new pod's annotation; empty without delays of pods."""
+    if not any(key == "pod" or key.partition("/")[0] == "server" for key in stated):
+        return ""
+    owned = "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'ReplicaSet')"
+    servers = f"'{stated.get('server', 0.0)}s'"
+    for key, seconds in sorted(stated.items()):
+        if _SERVER.fullmatch(key):
+            _, namespace, name = key.split("/")
+            # The name of a Deployment's ReplicaSet, which begins the names of its pods, ends in a hash.
+            named = f"object.metadata.?generateName.orValue('').matches('^{name}-[a-z0-9]+-$')"
+            is_it = f"request.namespace == '{namespace}' && {named}"
+            servers = f"{is_it} ? '{seconds}s' : {servers}"
+    return f"({owned}) ? ({servers}) : '{stated.get('pod', 0.0)}s'"
+
+
+def _policy(kind: str, expression: str) -> Object:
+    base = {"apiVersion": _POLICIES.removeprefix("/apis/"), "kind": kind, "metadata": {"name": _NAME}}
+    if kind == "MutatingAdmissionPolicyBinding":
+        return base | {"spec": {"policyName": _NAME}}
+    accelerators = " || ".join(f"'{resource}' in c.resources.limits" for resource in (NVIDIA_GPU, GOOGLE_TPU))
+    holds = f"object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) && ({accelerators}))"
+    change = f"Object{{metadata: Object.metadata{{annotations: {{'{ANNOTATION}': {expression}}}}}}}"
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    return base | {
+        "spec": {
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [pods]},
+            "matchConditions": [{"name": "accelerators", "expression": holds}],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}],
+        }
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command and prints the delays."""
+    if arguments:
+        stated: dict[str, float] = {}
+        for argument in [] if arguments == ["none"] else arguments:
+            key, _, text = argument.partition("=")
+            if not _is_key(key) or not re.fullmatch(r"\d+(\.\d+)?", text):
+                keys = "node, node/MODE, node/MACHINE, server, server/NAMESPACE/NAME, pod, idle"
+                print(f"{argument} is not a delay. Write KEY=SECONDS; keys: {keys}.", file=sys.stderr)
+                return 2
+            stated[key] = float(text)
+        declare(stated)
+    for key, seconds in delays().items():
+        print(f"{key}={seconds:g}")
+    return 0
+
+
+def _is_key(key: str) -> bool:
+    kind, _, name = key.partition("/")
+    if not name:
+        return key in ("node", "server", "pod", "idle")
+    return (kind == "node" and (name in MODES or name in MACHINES)) or bool(_SERVER.fullmatch(key))
+
+
+def _file() -> Any:
+    return paths.STATE / "delays.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

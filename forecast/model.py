@@ -1,0 +1,256 @@
+"""The result of a rehearsal: what a change does in the queue, to servers and to nodes. A versioned JSON file.
+
+Names are stable: a workload is `namespace/kind/name` of the object that a user knows, such as
+`llm/deployment/gemma` for every replica of a server. Times are seconds of Google Cloud since the change began.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+
+
+class BadForecast(ValueError):
+    """A file is not a forecast of this version."""
+
+
+@dataclass(frozen=True, order=True)
+class Eviction:
+    """Kueue evicts a workload.
+
+    `reason` is that of the condition Evicted, such as Preempted or PodsReadyTimeout. For a preemption `cause` is that
+    of the condition Preempted, such as InClusterQueue or InCohortReclamation, and `preemptor` is the workload it makes
+    room for. `count` is the number of replicas of a server.
+    """
+
+    workload: str
+    queue: str
+    priority: int
+    reason: str
+    cause: str = ""
+    preemptor: str = ""
+    flavor: str = ""
+    seconds: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class Start:
+    """Kueue admits a workload, `waited` seconds after it was created, evicted, or the change began."""
+
+    workload: str
+    queue: str
+    priority: int
+    flavor: str
+    seconds: int = 0
+    waited: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class Wait:
+    """A workload that waits at the end.
+
+    `reason` is a word of Kueue's or the scheduler's, `text` says in plain words what it waits for. `before` is whether
+    it waited already before the change.
+    """
+
+    workload: str
+    queue: str
+    priority: int
+    reason: str
+    text: str
+    before: bool = False
+    count: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class End:
+    """A workload that ends: `how` is Succeeded, Failed or Deleted."""
+
+    workload: str
+    how: str
+    seconds: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class Interruption:
+    """Pods of an admitted workload that end although Kueue does not evict it.
+
+    `cause` is `rollout`, `node pool NAME` or `deleted`.
+    """
+
+    workload: str
+    cause: str
+    pods: int
+    seconds: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class Nodes:
+    """The nodes of a pool: how many there are before and after, and how many come and go meanwhile."""
+
+    pool: str
+    capacity: str
+    machine: str
+    accelerator: str = ""
+    per_node: int = 0
+    before: int = 0
+    came: int = 0
+    went: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class Server:
+    """Replicas of a server.
+
+    `wanted` are before and after the change. `fewest` is the smallest number of ready replicas meanwhile, and
+    `below` the seconds with fewer ready replicas than both before and after need.
+    """
+
+    name: str
+    queue: str
+    wanted_before: int
+    wanted_after: int
+    ready_before: int
+    ready_after: int
+    fewest: int
+    below: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class Accelerators:
+    """Accelerators of one machine type and capacity mode: on nodes and used by pods, before and after.
+
+    `node_hours` are those of the nodes during the horizon, without and with the change.
+    """
+
+    accelerator: str
+    capacity: str
+    machine: str
+    per_node: int
+    nodes_before: int
+    nodes_after: int
+    used_before: int
+    used_after: int
+    node_hours_before: float
+    node_hours_after: float
+
+
+@dataclass(frozen=True, order=True)
+class Duration:
+    """How long a step takes on Google Cloud, in seconds, and where the figure comes from."""
+
+    step: str
+    of: str
+    seconds: int
+    source: str
+
+
+@dataclass(frozen=True, order=True)
+class Lane:
+    """A row of the timeline: states of a workload, ready replicas of a server, or ready nodes of a pool.
+
+    `steps` are the seconds at which each state begins, with the state.
+    """
+
+    group: str
+    name: str
+    steps: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a change does.
+
+    `settled` is whether nothing changed any more when the watch ended, `seconds` after the change began. `applied` is
+    when Pulumi had applied the change. A rehearsal runs Google's durations `compression` times as fast, and Kueue and
+    the scheduler at their own speed. `notes` are differences between the rehearsed and the real cluster.
+    """
+
+    stack: str
+    change: str
+    settled: bool
+    seconds: int
+    horizon: int
+    applied: int = 0
+    compression: float = 1.0
+    evictions: tuple[Eviction, ...] = ()
+    starts: tuple[Start, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    ends: tuple[End, ...] = ()
+    interruptions: tuple[Interruption, ...] = ()
+    nodes: tuple[Nodes, ...] = ()
+    servers: tuple[Server, ...] = ()
+    accelerators: tuple[Accelerators, ...] = ()
+    durations: tuple[Duration, ...] = ()
+    lanes: tuple[Lane, ...] = ()
+    notes: tuple[str, ...] = ()
+    snapshot: str = ""
+    version: int = VERSION
+
+    def written(self) -> str:
+        """Returns the JSON text of the file, the same for the same forecast."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+PARTS: Mapping[str, type[Any]] = {
+    "evictions": Eviction,
+    "starts": Start,
+    "waits": Wait,
+    "ends": End,
+    "interruptions": Interruption,
+    "nodes": Nodes,
+    "servers": Server,
+    "accelerators": Accelerators,
+    "durations": Duration,
+    "lanes": Lane,
+}
+
+
+def parse(text: str) -> Forecast:
+    """Returns the forecast of a JSON text. Raises BadForecast."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise BadForecast(f"it is not JSON ({error})") from None
+    if not isinstance(content, dict) or "version" not in content:
+        raise BadForecast("it has no version, so it is not the result of a rehearsal")
+    if content["version"] != VERSION:
+        raise BadForecast(f"its version is {content['version']}, and this program reads version {VERSION}")
+    try:
+        return Forecast(**{key: _part(key, value) for key, value in content.items()})
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadForecast(f"it does not have the form of a forecast ({error})") from None
+
+
+def read(path: Path) -> Forecast:
+    """Returns the forecast of a file. Raises BadForecast with the name of the file."""
+    try:
+        return parse(path.read_text())
+    except OSError as error:
+        raise BadForecast(f"{path} cannot be read ({error.strerror}).") from None
+    except BadForecast as bad:
+        raise BadForecast(f"{path} cannot be used: {bad}. Run make rehearse with JSON=… again.") from None
+
+
+def _part(key: str, value: Any) -> Any:
+    if key in PARTS:
+        return tuple(_entry(PARTS[key], entry) for entry in value)
+    return tuple(value) if key == "notes" else value
+
+
+def _entry(part: type[Any], entry: Mapping[str, Any]) -> Any:
+    if unknown := entry.keys() - {field.name for field in fields(part)}:
+        raise TypeError(f"{part.__name__} has no {', '.join(sorted(unknown))}")
+    if part is Lane:
+        steps = tuple((int(at), str(state)) for at, state in entry["steps"])
+        return Lane(entry["group"], entry["name"], steps)
+    return part(**entry)

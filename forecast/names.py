@@ -1,0 +1,45 @@
+"""Stable names of workloads: those of the objects that a user knows, without the random ends that Kubernetes adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forecast.timeline import Object, label
+
+# Labels of Kubernetes and JobSet on pods.
+TEMPLATE_HASH = "pod-template-hash"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+
+
+def owner_of(item: Object) -> Mapping[str, Any]:
+    """Returns the controller of an object, else its first owner, else an empty reference."""
+    references = item["metadata"].get("ownerReferences") or []
+    controllers = [reference for reference in references if reference.get("controller")]
+    return next(iter(controllers or references), {})
+
+
+def pod_name(pod: Object) -> str:
+    """Returns the stable name of a pod: that of its Deployment, JobSet, Job or other owner, else its own."""
+    namespace, owner = pod["metadata"]["namespace"], owner_of(pod)
+    if jobset := label(pod, JOBSET_NAME):
+        return f"{namespace}/jobset/{jobset}"
+    if owner.get("kind") == "ReplicaSet":
+        deployment = str(owner["name"]).removesuffix(f"-{label(pod, TEMPLATE_HASH)}")
+        return f"{namespace}/deployment/{deployment}"
+    if owner:
+        return f"{namespace}/{str(owner['kind']).lower()}/{owner['name']}"
+    return f"{namespace}/pod/{pod['metadata']['name']}"
+
+
+def workload_name(workload: Object, pods: Mapping[str, Object]) -> str:
+    """Returns the stable name of a Workload. `pods` are by uid, also those that no longer exist."""
+    metadata, owner = workload["metadata"], owner_of(workload)
+    if owner.get("kind") == "Pod":
+        if pod := pods.get(owner.get("uid", "")):
+            return pod_name(pod)
+        # Kueue's name of a pod's Workload is `pod-POD-HASH`, and a Deployment's pod is `DEPLOYMENT-HASH-SUFFIX`.
+        return f"{metadata['namespace']}/pod/{owner['name']}"
+    if owner:
+        return f"{metadata['namespace']}/{str(owner['kind']).lower()}/{owner['name']}"
+    return f"{metadata['namespace']}/workload/{metadata['name']}"

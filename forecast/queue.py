@@ -1,0 +1,187 @@
+"""What happens to Kueue's Workloads: evictions, starts, waits and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from forecast.clock import Clock
+from forecast.model import End, Eviction, Start, Wait
+from forecast.names import owner_of, workload_name
+from forecast.reasons import preemptor_of, why_it_waits
+from forecast.timeline import Histories, History, Object, condition, holds
+
+SERVER = "/deployment/"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The Workloads of a timeline by stable name. Replicas of a server have the same name."""
+
+    workloads: Mapping[str, tuple[str, History]]
+    clock: Clock
+    ended: float
+
+    def evictions(self) -> tuple[Eviction, ...]:
+        """Returns the evictions, those of replicas of a server as one."""
+        return _together(self._evictions())
+
+    def starts(self) -> tuple[Start, ...]:
+        """Returns the admissions, those of replicas of a server as one."""
+        return _together(self._starts())
+
+    def waits(self) -> tuple[Wait, ...]:
+        """Returns the workloads that wait at the end."""
+        return _together(self._waits())
+
+    def ends(self) -> tuple[End, ...]:
+        """Returns the workloads that end or are deleted, without evicted replicas, which their server creates again."""
+        return _together(self._ends())
+
+    def _evictions(self) -> Iterator[Eviction]:
+        for name, history in self.workloads.values():
+            for at, version, earlier in _changes(history):
+                if not holds(version, "Evicted") or (earlier and _same_condition("Evicted", version, earlier)):
+                    continue
+                evicted = condition(version, "Evicted")
+                preempted = evicted["reason"] == "Preempted"
+                yield Eviction(
+                    name,
+                    _queue(version),
+                    _priority(version),
+                    str(evicted["reason"]),
+                    str(condition(version, "Preempted").get("reason", "")) if preempted else "",
+                    self._named(*preemptor_of(version)) if preempted else "",
+                    _last_flavor(history, at),
+                    self.clock.seconds(at),
+                )
+
+    def _starts(self) -> Iterator[Start]:
+        for name, history in self.workloads.values():
+            queued = max(history.first, 0.0)
+            for at, version, earlier in _changes(history):
+                if holds(version, "Admitted") and not (earlier and holds(earlier, "Admitted")):
+                    now = self.clock.seconds(at)
+                    waited = now - self.clock.seconds(queued)
+                    yield Start(name, _queue(version), _priority(version), flavor_of(version), now, waited)
+                elif earlier and holds(earlier, "Admitted") and not holds(version, "Admitted"):
+                    queued = at
+
+    def _waits(self) -> Iterator[Wait]:
+        for name, history in self.workloads.values():
+            if history.gone is not None or not _is_queued(history.last) or _leaves(history.last):
+                continue
+            before = history.before
+            reason, text = why_it_waits(history.last)
+            waited_before = before is not None and _is_queued(before)
+            yield Wait(name, _queue(history.last), _priority(history.last), reason, text, waited_before)
+
+    def _ends(self) -> Iterator[End]:
+        living = {name for name, history in self.workloads.values() if history.gone is None}
+        for name, history in self.workloads.values():
+            if history.before is not None and holds(history.before, "Finished"):
+                continue
+            server = SERVER in name
+            finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
+            if finished is not None and not server:
+                how = "Failed" if condition(history.last, "Finished").get("reason") == "Failed" else "Succeeded"
+                yield End(name, how, self.clock.seconds(finished))
+                continue
+            at = next((at for at in (finished, history.gone) if at is not None), None)
+            # Kueue replaces the Workload of a changed Job by another one with the same owner.
+            replaced = not server and name in living
+            if at is not None and not holds(history.last, "Evicted") and not replaced:
+                yield End(name, "Deleted", self.clock.seconds(at))
+
+    def _named(self, uid: str, owner_uid: str) -> str:
+        """The name of the Workload with a uid, or of an owner with a uid."""
+        if uid in self.workloads:
+            return self.workloads[uid][0]
+        for name, history in self.workloads.values():
+            if owner_of(history.last).get("uid") == owner_uid:
+                return name
+        return ""
+
+
+def queue(histories: Histories, clock: Clock, ended: float) -> Queue:
+    """Returns the Workloads of a timeline."""
+    pods = {uid: history.last for uid, history in histories.get("Pod", {}).items()}
+    workloads = histories.get("Workload", {}).items()
+    named = {uid: (workload_name(history.last, pods), history) for uid, history in workloads}
+    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, ended)
+
+
+def flavor_of(workload: Object) -> str:
+    """Returns the flavors of an admitted workload, separated by commas."""
+    admission = (workload.get("status") or {}).get("admission") or {}
+    flavors = {
+        str(flavor)
+        for pod_set in admission.get("podSetAssignments") or []
+        for flavor in (pod_set.get("flavors") or {}).values()
+    }
+    return ", ".join(sorted(flavors))
+
+
+def _changes(history: History) -> Iterator[tuple[float, Object, Object | None]]:
+    """The versions after the change begins, each with the version before it."""
+    earlier = history.before
+    for at, version in history.versions:
+        if at > 0:
+            yield at, version, earlier
+            earlier = version
+
+
+def _same_condition(condition_type: str, one: Object, other: Object) -> bool:
+    """Whether a condition has not become true again between two versions."""
+    first, second = condition(one, condition_type), condition(other, condition_type)
+    return all(first.get(key) == second.get(key) for key in ("status", "lastTransitionTime"))
+
+
+def _is_queued(workload: Object) -> bool:
+    return not holds(workload, "Admitted") and not holds(workload, "Finished")
+
+
+def _leaves(workload: Object) -> bool:
+    """Whether a workload is being deleted."""
+    return bool(workload["metadata"].get("deletionTimestamp"))
+
+
+def _last_flavor(history: History, second: float) -> str:
+    """The flavor that a workload had before it was evicted."""
+    flavors = [flavor_of(version) for at, version in history.versions if at <= second]
+    return next((flavor for flavor in reversed(flavors) if flavor), "")
+
+
+def _queue(workload: Object) -> str:
+    return str(workload["spec"].get("queueName", ""))
+
+
+def _priority(workload: Object) -> int:
+    return int(workload["spec"].get("priority") or 0)
+
+
+Entry = TypeVar("Entry", Eviction, Start, Wait, End)
+
+
+def _together(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Entries that differ only in time as one: with the earliest time, the longest wait and the sum of counts."""
+    result: dict[Entry, Entry] = {}
+    for entry in entries:
+        key = _timeless(entry)
+        known = result.get(key)
+        result[key] = entry if known is None else _joined(known, entry)
+    return tuple(sorted(result.values()))
+
+
+def _timeless(entry: Entry) -> Entry:
+    zero: dict[str, Any] = {name: 0 for name in ("seconds", "waited", "count") if hasattr(entry, name)}
+    return replace(entry, **zero)
+
+
+def _joined(one: Entry, other: Entry) -> Entry:
+    joined: dict[str, Any] = {"count": one.count + other.count}
+    for name, choose in (("seconds", min), ("waited", max)):
+        if hasattr(one, name):
+            joined[name] = choose(getattr(one, name), getattr(other, name))
+    return replace(one, **joined)

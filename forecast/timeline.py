@@ -1,0 +1,110 @@
+"""What was observed of a cluster: every version of its objects, each with the second of the emulator's time.
+
+A timeline begins with the objects that exist when the change begins. Times before it are negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One version of an object, or its deletion."""
+
+    at: float
+    kind: str
+    object: Object
+    deleted: bool = False
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Observations in the order of their times.
+
+    `applied` is the second at which Pulumi had applied the change, `ended` the last second of the watch, and `settled`
+    whether nothing changed any more.
+    """
+
+    observations: tuple[Observation, ...]
+    applied: float
+    ended: float
+    settled: bool
+
+
+@dataclass
+class History:
+    """All versions of one object, by time. `gone` is the second of its deletion."""
+
+    versions: list[tuple[float, Object]] = field(default_factory=list)
+    gone: float | None = None
+
+    @property
+    def first(self) -> float:
+        """The second of the first version."""
+        return self.versions[0][0]
+
+    @property
+    def last(self) -> Object:
+        """The newest version."""
+        return self.versions[-1][1]
+
+    @property
+    def before(self) -> Object | None:
+        """The version when the change begins; None if the object came later."""
+        return self.at(0.0)
+
+    def at(self, second: float) -> Object | None:
+        """The version at a time; None if the object does not exist then."""
+        if self.gone is not None and self.gone <= second:
+            return None
+        return next((version for at, version in reversed(self.versions) if at <= second), None)
+
+
+Histories = Mapping[str, Mapping[str, History]]
+
+
+def histories(timeline: Timeline) -> Histories:
+    """Returns the history of each object, by kind and uid."""
+    result: dict[str, dict[str, History]] = {}
+    for observation in timeline.observations:
+        metadata = observation.object["metadata"]
+        history = result.setdefault(observation.kind, {}).setdefault(metadata["uid"], History())
+        if observation.deleted:
+            history.gone = observation.at
+            if history.versions:
+                continue
+        history.versions.append((observation.at, observation.object))
+    return result
+
+
+def condition(item: Object, condition_type: str) -> Object:
+    """Returns a status condition, or an empty one."""
+    conditions = (item.get("status") or {}).get("conditions") or []
+    return next((entry for entry in conditions if entry["type"] == condition_type), {})
+
+
+def holds(item: Object, condition_type: str) -> bool:
+    """Whether a status condition is true."""
+    return bool(condition(item, condition_type).get("status") == "True")
+
+
+def label(item: Object, key: str) -> str:
+    """Returns the value of a label, or an empty text."""
+    return str((item["metadata"].get("labels") or {}).get(key, ""))
+
+
+def annotation(item: Object, key: str) -> str:
+    """Returns the value of an annotation, or an empty text."""
+    return str((item["metadata"].get("annotations") or {}).get(key, ""))
+
+
+def initial(objects: Mapping[str, Iterable[Object]], at: float = 0.0) -> Iterator[Observation]:
+    """Yields the objects of a cluster, by kind, as observations of one time."""
+    for kind, items in objects.items():
+        for item in items:
+            yield Observation(at, kind, item)

@@ -1,0 +1,234 @@
+"""The command of `python -m rehearse`: says what a change does in the queue before it is merged.
+
+    make rehearse STACK=prod [CONFIG=changed.yaml] [BASE=Pulumi.prod.yaml] [SNAPSHOT=snapshot.json] [MINUTES=30]
+                  [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md] [PRICES=prices.yaml]
+
+A scratch emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and everything that
+follows is recorded until the cluster settles. Your own stacks are not touched, and the scratch emulator is deleted.
+
+The exit code is 0 if the change was rehearsed, whatever it does; 1 if the rehearsal was not possible; 3 if a rule, a
+policy or the cluster refuses the change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from forecast.model import Duration, Forecast
+from forecast.outcome import outcome
+from ops.snapshot.command import take
+from ops.snapshot.format import InvalidSnapshot, Snapshot
+from ops.snapshot.format import read as read_snapshot
+from ops.stack import Stop, client_of, on_emulator
+from ops.terminal import new_console
+from rehearse import configurations, delays, prepared, table
+from rehearse.differences import differences
+from rehearse.engine import Update, deploy
+from rehearse.restore import restore
+from rehearse.scratch import Scratch, scratch
+from rehearse.watching import Recorder
+from report import page, prices, rehearsal_picture
+
+REFUSED = 3
+# Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
+BASE_SETTLES, RESTORED_SETTLES, CHANGE_SETTLES = 90.0, 30.0, 120.0
+# Differences from a snapshot that the result names.
+MAX_DIFFERENCES = 10
+# Pulumi waits for a server's first replica. If nothing happens for so long, it waits for what does not come.
+ENGINE_WAITS = 30.0
+
+
+def main() -> None:
+    """Rehearses a change."""
+    options = parser().parse_args()
+    if not on_emulator():
+        raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
+    table_of_prices = _read_prices(options.prices)  # before minutes pass
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit("The rehearsal was stopped."))
+    forecast = rehearse(options)
+    if forecast is None:
+        print("The configuration is the same before and after, so there is no change to rehearse.")
+        return
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(forecast.written())
+    picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-rehearsal.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(rehearsal_picture.drawn(forecast))
+    if options.markdown:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(page.rehearsal_page(forecast, table_of_prices))
+    console = new_console()
+    for part in table.shown(forecast, table_of_prices):
+        console.print()
+        console.print(part)
+    for file in filter(None, (options.json, picture, options.markdown)):
+        print(f"Written: {file}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command's options."""
+    options = argparse.ArgumentParser(
+        prog="python -m rehearse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def path(text: str) -> Path | None:
+        return Path(text).absolute() if text else None
+
+    options.add_argument("--stack", default="dev", help="name of the stack. Default: dev")
+    options.add_argument("--config", type=path, help="configuration with the change. Default: Pulumi.STACK.yaml")
+    options.add_argument("--base", type=path, help="configuration before the change. Default: see docs/rehearsal.md")
+    options.add_argument("--snapshot", type=path, help="snapshot of the cluster, from python -m ops.snapshot")
+    options.add_argument("--minutes", type=int, default=30, help="horizon in minutes of Google Cloud. Default: 30")
+    options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
+    options.add_argument("--json", type=path, help="file for the result as JSON")
+    options.add_argument("--picture", type=path, help="file for the timeline as SVG. Default: in the emulator's state")
+    options.add_argument("--markdown", type=path, help="file for the result as Markdown, for a comment")
+    options.add_argument("--prices", type=path, help="price table in YAML, as for the report")
+    return options
+
+
+def rehearse(options: argparse.Namespace) -> Forecast | None:
+    """Brings a scratch emulator to the state before the change, applies the change, and returns what it does.
+
+    Returns None if the configurations are the same.
+    """
+    config = configurations.changed(options.stack, options.config)
+    snapshot = _read_snapshot(options.snapshot)
+    with tempfile.TemporaryDirectory() as folder:
+        base = configurations.base(options.stack, options.base, config, Path(folder))
+        keys = configurations.differing_keys(base, config)
+        if not keys:
+            return None
+        stated = delays.durations(configurations.calibration(config))
+        with scratch() as emulator:
+            _bring_up(emulator, options.stack, base)
+            after = emulator.prepare("change", config)
+            notes = list(_restore(emulator, options.stack, snapshot)) if snapshot else []
+            forecast = _change(emulator, options, after, ", ".join(keys), stated)
+            return replace(forecast, notes=(*notes, *forecast.notes))
+
+
+def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
+    """Deploys the base, or starts the copy that an earlier rehearsal kept."""
+    kept = prepared.key(stack, emulator.copy("base", base))
+    with phase("look for a deployed base of an earlier rehearsal") as answer:
+        found = prepared.take(emulator, kept)
+        answer("started" if found else "none")
+    if found:
+        return
+    config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
+    with phase(f"deploy the base, {base.name}, to a scratch emulator"):
+        _deploy_base(emulator, stack, config)
+    with phase("keep it for the next rehearsal"):
+        with Recorder(emulator.kubeconfig()) as recorder:
+            recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+        prepared.keep(emulator, kept)
+
+
+def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
+    try:
+        deploy(emulator, stack, config)
+    except Stop as failed:
+        raise Stop(f"The base does not deploy, so there is nothing to rehearse the change on:\n{failed}") from None
+
+
+def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]:
+    """Brings the scratch cluster to the state of a snapshot. Yields what differs then."""
+    api = client_of(emulator.kubeconfig(), 1)
+    with phase(f"bring it to the state of the snapshot of {snapshot.taken_at:%Y-%m-%d %H:%M} UTC"):
+        written = restore(snapshot, api, emulator.state)
+    with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
+        recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
+        found = differences(written, take(stack, api))
+    yield from (f"Unlike the snapshot: {difference}." for difference in found[:MAX_DIFFERENCES])
+    if (more := len(found) - MAX_DIFFERENCES) > 0:
+        yield f"{more} more fields differ from the snapshot."
+
+
+def _change(
+    emulator: Scratch, options: argparse.Namespace, config: Path, change: str, stated: list[Duration]
+) -> Forecast:
+    compression = options.compression
+    delayed = delays.arguments(stated, compression)
+    quiet = delays.longest(delayed) + delays.QUIET_SECONDS
+    notes: list[str] = []
+    with Recorder(emulator.kubeconfig(), compression) as recorder:
+        with phase("wait until the base has settled"):
+            if not recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES):
+                notes.append("The base did not settle before the change, so some results may belong to the base.")
+        emulator.run("delay", *delayed)
+        recorder.begin()
+        update = Update(emulator, options.stack, config)
+        try:
+            with phase(f"apply the change: {change}"):
+                _await_update(update, recorder)
+            if not update.runs and not update.succeeded():
+                print(f"The change is refused:\n{update.errors()}", file=sys.stderr)
+                raise SystemExit(REFUSED)
+            recorder.applied()
+            limit = CHANGE_SETTLES + options.minutes * 60 / compression
+            with phase(f"watch until nothing changes for {quiet:.0f} s"):
+                settled = recorder.settle(quiet, limit)
+            if update.runs:
+                notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
+        finally:
+            update.stop()
+        recorded = recorder.timeline(settled)
+    return outcome(
+        recorded,
+        options.stack,
+        change,
+        compression,
+        options.minutes * 60,
+        stated,
+        notes,
+        options.snapshot.name if options.snapshot else "",
+    )
+
+
+def _await_update(update: Update, recorder: Recorder) -> None:
+    """Waits until an update has ended, or waits for something that does not come."""
+    while update.runs:
+        if min(recorder.quiet, update.quiet) > ENGINE_WAITS and update.waits_for():
+            return
+        time.sleep(0.2)
+
+
+def _read_snapshot(path: Path | None) -> Snapshot | None:
+    try:
+        return read_snapshot(path.read_text()) if path else None
+    except OSError as error:
+        raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
+    except InvalidSnapshot as invalid:
+        raise Stop(f"{path}: {invalid}") from None
+
+
+@contextmanager
+def phase(description: str) -> Iterator[Callable[[str], None]]:
+    """Prints what is done, an answer if the block gives one, and how long it took."""
+    print(f"… {description}", end="", flush=True)
+    started = time.monotonic()
+    try:
+        yield lambda answer: print(f": {answer}", end="", flush=True)
+    except BaseException:
+        print(" – failed", flush=True)
+        raise
+    print(f" ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def _read_prices(path: Path | None) -> prices.Prices | None:
+    try:
+        return prices.read(path) if path else None
+    except prices.BadPrices as bad:
+        raise Stop(str(bad)) from None

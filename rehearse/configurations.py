@@ -1,0 +1,87 @@
+"""The two configurations of a rehearsal: the base that the cluster has, and the change."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ops.stack import ROOT, Stop
+from settings.calibration import BadCalibration, Calibration, read
+
+MAIN = ("origin/main", "main")
+
+
+def changed(stack: str, config: Path | None) -> Path:
+    """Returns the configuration with the change. Default: Pulumi.STACK.yaml of the working tree."""
+    path = config or ROOT / f"Pulumi.{stack}.yaml"
+    if not path.is_file():
+        raise Stop(f"There is no configuration {path}. Name the changed one: CONFIG=changed.yaml")
+    _parse(path)
+    return path
+
+
+def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
+    """Returns the configuration before the change.
+
+    Default: the version of Pulumi.STACK.yaml where the working tree's branch left `main`. It is written to `folder`.
+    """
+    if stated:
+        if not stated.is_file():
+            raise Stop(
+                f"There is no base configuration {stated}. Name the one that is deployed: BASE=Pulumi.{stack}.yaml"
+            )
+        _parse(stated)
+        return stated
+    name = f"Pulumi.{stack}.yaml"
+    own = ROOT / name
+    if config != own and own.is_file():
+        return own  # CONFIG=changed.yaml: the file in the working tree is what is deployed
+    for branch in MAIN:
+        if fork := _git("merge-base", branch, "HEAD"):
+            text = _git("show", f"{fork.strip()}:{name}")
+            if text is not None:
+                path = folder / "base.yaml"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                return path
+    raise Stop(
+        f"Git has no {name} at the point where this branch left main. Name the deployed configuration: BASE=FILE"
+    )
+
+
+def calibration(config: Path) -> Calibration:
+    """Returns the measurements that a configuration names, if any."""
+    file = (_parse(config).get("config") or {}).get("gke-ai:calibration")
+    if not isinstance(file, str):
+        return Calibration()
+    try:
+        return read(ROOT / file)
+    except BadCalibration as bad:
+        where, cause, remedy = bad.mistakes[0]
+        raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None
+
+
+def differing_keys(before: Path, after: Path) -> list[str]:
+    """Returns the keys of the configurations that differ, without their namespace."""
+    sides: list[dict[str, Any]] = [_parse(path).get("config") or {} for path in (before, after)]
+    keys = sorted({*sides[0], *sides[1]})
+    return [key.rpartition(":")[2] for key in keys if sides[0].get(key) != sides[1].get(key)]
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise Stop(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise Stop(f"{path} is not a stack's configuration: it has no keys.")
+    return content
+
+
+def _git(*arguments: str) -> str | None:
+    """The output of a git command; None if it fails."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,106 @@
+"""Deploys a configuration to the scratch emulator with the real engine, as `make up` does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TextIO
+
+from ops.stack import Stop
+from rehearse.scratch import Scratch
+
+# The scratch emulator is discarded afterwards, so nothing must be finished.
+STOP_SECONDS = 5
+# Pulumi adds it to each error of the program.
+_UNHANDLED = "an unhandled error occurred: the program ended with exit status"
+# Lines of Pulumi's display that say nothing about a failure.
+_NOISE = re.compile(
+    r"^(@ |\s*[+~-]+ .*(created|updated|deleted|creating|updating|deleting)|Resources:|Duration:|\s*\d+ )"
+)
+
+
+class Update:
+    """A running `up` of a stack, with its output in a file."""
+
+    def __init__(self, scratch: Scratch, stack: str, config: Path) -> None:
+        self._file = scratch.state / f"{config.stem}.log"
+        self._output: TextIO = self._file.open("w")
+        command = ("python", "-m", "ops.emulated", "up", "--stack", stack, "--config", str(config))
+        self._process: subprocess.Popen[str] = scratch.start(self._output, *command)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the update has not ended."""
+        return self._process.poll() is None
+
+    @property
+    def quiet(self) -> float:
+        """Seconds since the update printed something besides dots."""
+        lines = self.lines()
+        if lines != getattr(self, "_seen", None):
+            self._seen, self._since = lines, time.monotonic()
+        return time.monotonic() - self._since
+
+    def lines(self) -> list[str]:
+        """The lines that the update printed, without the dots of Pulumi's display."""
+        return [
+            line.rstrip() for line in self._file.read_text(errors="replace").splitlines() if not line.startswith("@")
+        ]
+
+    def wait(self) -> bool:
+        """Waits until the update has ended. Returns whether it succeeded."""
+        return self._process.wait() == 0
+
+    def succeeded(self) -> bool:
+        """Whether the update has ended without an error."""
+        return self._process.poll() == 0
+
+    def stop(self) -> None:
+        """Ends the update."""
+        if self.runs:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
+            with contextlib.suppress(ProcessLookupError):  # the engine may outlive the command that started it
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._output.close()
+
+    def waits_for(self) -> str:
+        """The resource that Pulumi was creating or changing when it stood still."""
+        open_steps: dict[str, str] = {}
+        for line in self.lines():
+            if match := re.match(
+                r"\s*[+~-]+\s+(\S+)\s+(\S+)\s+(creating|updating|replacing|deleting)\b(?!.*failed)", line
+            ):
+                open_steps[match[2]] = match[1]
+            elif match := re.match(r"\s*[+~-]+\s+(\S+)\s+(\S+)\s+(created|updated|replaced|deleted)\b", line):
+                open_steps.pop(match[2], None)
+        return ", ".join(f"{kind.rpartition(':')[2]} {name}" for name, kind in open_steps.items())
+
+    def errors(self) -> str:
+        """The part of the output that says why the update failed."""
+        lines = self.lines()
+        start = next((i for i, line in enumerate(lines) if line.startswith(("Diagnostics:", "Policies:"))), None)
+        if start is None:
+            shown = [line for line in lines if line and not _NOISE.match(line)][-20:]
+        else:
+            end = next((i for i, line in enumerate(lines) if i > start and line.startswith("Resources:")), len(lines))
+            shown = [line for line in lines[start + 1 : end] if line.strip() and _UNHANDLED not in line]
+        return "\n".join(shown)
+
+
+def deploy(scratch: Scratch, stack: str, config: Path) -> None:
+    """Deploys a configuration and waits until that has ended. Stops with the reason if it fails."""
+    update = Update(scratch, stack, config)
+    try:
+        succeeded = update.wait()
+    finally:
+        update.stop()
+    if not succeeded:
+        raise Stop(update.errors())

@@ -1,0 +1,63 @@
+"""Keeps a copy of a scratch emulator with a deployed base, so that the next rehearsal on this base starts from it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from ops.stack import ROOT, Stop
+from rehearse.scratch import Scratch
+
+# What decides the state after a deployment, besides the configuration.
+SOURCES = ("__main__.py", "requirements.lock", "catalog", "settings", "components", "composition", "emulator", "ops")
+
+
+def key(stack: str, config: Path) -> str:
+    """Returns a hash of a stack's name, its configuration, the program and the emulator."""
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}".encode())
+    for source in SOURCES:
+        path = ROOT / source
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "tests" not in file.parts and "__pycache__" not in file.parts:
+                digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def take(scratch: Scratch, name: str) -> bool:
+    """Makes a kept copy the scratch emulator's state and starts its cluster. False if there is none that starts."""
+    kept = _folder(scratch) / name
+    if not kept.exists():
+        return False
+    scratch.discard()
+    _copy(kept, scratch.state)
+    try:
+        scratch.run("ready", str(next((scratch.state / "rehearsed").glob("base.yaml"))))
+    except Stop:  # for example, another process has one of its ports now
+        scratch.discard()
+        scratch.create()
+        return False
+    return True
+
+
+def keep(scratch: Scratch, name: str) -> None:
+    """Keeps a copy of the scratch emulator, in place of an earlier copy. The emulator stops meanwhile."""
+    folder = _folder(scratch)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for cluster in scratch.run("cluster", "list").split():
+        scratch.run("cluster", "stop", cluster)
+    unfinished = folder / f"{name}.new"
+    _copy(scratch.state, unfinished)
+    unfinished.rename(folder / name)
+    scratch.run("ready", str(scratch.state / "rehearsed" / "base.yaml"))
+
+
+def _folder(scratch: Scratch) -> Path:
+    return scratch.state.with_name("rehearsal-base")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a folder with its sockets and links."""
+    subprocess.run(["cp", "--archive", "--reflink=auto", str(source), str(target)], check=True)

@@ -1,0 +1,31 @@
+"""Prints a forecast to the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from forecast.model import Forecast
+from report import rehearsal
+from report.prices import Prices
+
+Row = tuple[str, ...]
+
+
+def shown(forecast: Forecast, prices: Prices | None = None) -> Iterator[Table | Text]:
+    """Yields the parts of the result: a sentence, the tables that have rows, and how time was compressed."""
+    yield Text(rehearsal.sentence(forecast), style="bold")
+    for title, columns, rows in rehearsal.tables(forecast, prices):
+        yield _table(title, columns, rows)
+    yield Text("\n".join(rehearsal.remarks(forecast)))
+
+
+def _table(title: str, columns: Row, rows: Iterable[Row]) -> Table:
+    result = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        result.add_column(column, no_wrap=column not in ("why", "waits for", "source"))
+    for row in rows:
+        result.add_row(*row)
+    return result

@@ -1,0 +1,86 @@
+"""A change is rehearsed by the real command: it says what happens, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from forecast.comparison import Fact, facts
+from forecast.model import read
+from tests.end_to_end.emulator import ROOT, Emulator, until_none
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLE = "examples/mixed-training-inference.yaml"
+SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
+
+
+def changed(emulator: Emulator, **server: object) -> Path:
+    """The example with a changed server."""
+    content = yaml.safe_load((ROOT / EXAMPLE).read_text())
+    content["config"]["gke-ai:serving"][0] |= server
+    path = emulator.state / "changed.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def command(config: Path, *more: str) -> tuple[str, ...]:
+    """The command of `make rehearse` for a change of the example."""
+    base = str(ROOT / EXAMPLE)
+    return ("python", "-m", "rehearse", "--stack", "mixed", "--base", base, "--config", str(config), *more)
+
+
+def clean(emulator: Emulator) -> None:
+    """Asserts that a rehearsal left no process, no scratch emulator and no stack."""
+    until_none(emulator.processes, "no process of the emulator is left", 20)
+    scratch = Emulator(emulator.state / "rehearsal")
+    until_none(scratch.processes, "no process of the scratch emulator is left", 20)
+    assert not scratch.state.exists()
+    assert emulator.run("pulumi", "stack", "ls", "--json").strip() == "[]"
+
+
+def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
+    out, page, picture = (emulator.state / name for name in ("out.json", "out.md", "out.svg"))
+    files = ("--json", str(out), "--markdown", str(page), "--picture", str(picture))
+    output = emulator.run(*command(changed(emulator, replicas=2), *files))
+    assert "Merging this evicts 1 run." in output
+    forecast = read(out)
+    assert set(facts(forecast)) == {
+        Fact(RUN, "evicted", SERVER, "default-flavor"),
+        Fact(RUN, "waits"),
+        Fact(SERVER, "starts", "", "default-flavor"),
+    }
+    (server,) = forecast.servers
+    assert (server.ready_before, server.fewest, server.ready_after, server.below) == (1, 1, 2, 0)
+    (lane,) = [lane for lane in forecast.lanes if lane.group == "server"]
+    (_, scaled, ready) = [second for second, _ in lane.steps]
+    assert 350 <= ready - scaled <= 410, "the container starts in 240 s and loads its model in 120 s"
+    assert forecast.settled
+    assert "**Merging this evicts 1 run.**" in page.read_text()
+    assert "tgi-gemma-deployment" in picture.read_text()
+    clean(emulator)
+
+    # The next rehearsal starts from the kept base. A rule refuses this change.
+    output = emulator.run(*command(changed(emulator, gpus=3)), fails=True)
+    assert "earlier rehearsal: started" in output
+    assert "The change is refused:" in output
+    assert "gke-ai:serving" in output.partition("The change is refused:")[2]
+    clean(emulator)
+
+
+def test_an_interrupted_rehearsal_leaves_nothing(emulator: Emulator) -> None:
+    process = emulator.start(*command(changed(emulator, replicas=2)))
+    clusters = emulator.state / "rehearsal" / "clusters"
+    deadline = time.monotonic() + 120
+    while not list(clusters.glob("*/kubeconfig")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode != 0
+    assert "The rehearsal was stopped." in output
+    clean(emulator)

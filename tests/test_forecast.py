@@ -1,0 +1,334 @@
+"""Forecasts are read from timelines: evictions, starts, waits, servers, nodes and interruptions, with stable names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
+from forecast.model import (
+    BadForecast,
+    Duration,
+    End,
+    Eviction,
+    Forecast,
+    Interruption,
+    Lane,
+    Nodes,
+    Server,
+    Start,
+    parse,
+    read,
+)
+from forecast.outcome import outcome
+from forecast.reasons import plain, why_evicted
+from forecast.timeline import Timeline
+from tests.timelines import UNUSED, deployment, evicted, node, owned, pod, replica, timeline, waiting, workload
+
+JOB = owned("Job", "finetune", "job-uid")
+POD_A, POD_B = owned("Pod", "gemma-abc-1", "a"), owned("Pod", "gemma-abc-2", "b")
+
+
+def scaled_up(suffix: str = "1") -> Timeline:
+    """A server is scaled from one replica to two, and its second replica preempts a run."""
+    second = replica(f"b{suffix}")
+    owner = owned("Pod", f"gemma-abc-{suffix}", f"b{suffix}")
+    return timeline(
+        (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "pod", pod("j1", JOB, node="node-2")),
+        (-1, "node", node("1")),
+        (-1, "node", node("2")),
+        (-1, "deployment", deployment("gemma", 1, 1)),
+        (2, "deployment", deployment("gemma", 2, 1)),
+        (2, "pod", second),
+        (2.1, "workload", waiting(f"wb{suffix}", owner, 30)),
+        (3, "workload", evicted("wj", JOB, f"wb{suffix}", f"b{suffix}")),
+        (3.2, "pod", pod("j1", JOB, node="node-2", deleted=True)),
+        (3.4, "pod", pod("j1", JOB, node="node-2", deleted=True), "gone"),
+        (4, "workload", workload(f"wb{suffix}", owner, 30, flavor="l4")),
+        (4.2, "pod", replica(f"b{suffix}", node="node-2", ready=False, delay=5)),
+        (9.2, "pod", replica(f"b{suffix}", node="node-2", delay=5)),
+        (9.3, "deployment", deployment("gemma", 2, 2)),
+    )
+
+
+def test_second_replica_preempts_the_run() -> None:
+    forecast = outcome(scaled_up(), compression=60)
+    assert forecast.evictions == (
+        Eviction("llm/job/finetune", "lq", 20, "Preempted", "InClusterQueue", "llm/deployment/gemma", "l4", 3),
+    )
+    assert forecast.starts == (Start("llm/deployment/gemma", "lq", 30, "l4", 4, 2),)
+    (wait,) = forecast.waits
+    assert (wait.workload, wait.text, wait.before) == ("llm/job/finetune", "2 more GPUs in flavor l4", False)
+    assert forecast.ends == ()
+    assert forecast.interruptions == (), "Kueue's eviction is no other interruption"
+
+
+def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:
+    forecast = outcome(scaled_up(), compression=60)
+    (lane,) = [lane for lane in forecast.lanes if lane.group == "server"]
+    # The pod is held back for 5 s, from 4.2 s to 9.2 s: 5 minutes on Google Cloud.
+    assert lane == Lane("server", "llm/gemma", ((0, "1 of 1"), (2, "1 of 2"), (304, "2 of 2")))
+    assert outcome(scaled_up()).lanes[-1].steps[-1] == (9, "2 of 2")
+
+
+def test_a_server_that_grows_loses_no_replica() -> None:
+    (server,) = outcome(scaled_up(), compression=60).servers
+    assert server == Server("llm/gemma", "lq", 1, 2, 1, 2, 1, 0)
+
+
+def test_random_names_change_nothing() -> None:
+    assert outcome(scaled_up("x9z")) == outcome(scaled_up("1"))
+    assert outcome(scaled_up("x9z")).written() == outcome(scaled_up("1")).written()
+
+
+def test_accelerators_in_use_are_counted_before_and_after() -> None:
+    (accelerators,) = outcome(scaled_up(), horizon=3600).accelerators
+    assert (accelerators.accelerator, accelerators.capacity, accelerators.nodes_before) == ("nvidia-l4", "onDemand", 2)
+    assert (accelerators.used_before, accelerators.used_after) == (4, 4)
+    assert (accelerators.node_hours_before, accelerators.node_hours_after) == (2.0, 2.0)
+
+
+def test_states_of_a_run_are_a_lane() -> None:
+    (lane,) = [lane for lane in outcome(scaled_up()).lanes if lane.group == "workload"]
+    assert lane == Lane("workload", "llm/job/finetune", ((0, "running"), (3, "evicted")))
+
+
+def test_evicted_and_admitted_again_is_both() -> None:
+    again = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (3, "workload", evicted("wj", JOB, "other", "unknown")),
+        (13, "workload", workload("wj", JOB, 20, flavor="spot")),
+    )
+    forecast = outcome(again)
+    assert [(entry.workload, entry.preemptor) for entry in forecast.evictions] == [("llm/job/finetune", "")]
+    assert forecast.starts == (Start("llm/job/finetune", "lq", 20, "spot", 13, 10),)
+    assert forecast.waits == ()
+
+
+def test_an_eviction_from_before_the_change_is_no_result_of_it() -> None:
+    waits = timeline((-1, "workload", evicted("wj", JOB, "x", "y")), (5, "workload", evicted("wj", JOB, "x", "y")))
+    forecast = outcome(waits)
+    assert forecast.evictions == ()
+    assert [(wait.workload, wait.before) for wait in forecast.waits] == [("llm/job/finetune", True)]
+
+
+def test_replicas_of_a_server_are_counted_together() -> None:
+    evicts = timeline(
+        (-1, "workload", workload("wa", POD_A, 10, flavor="l4")),
+        (-1, "workload", workload("wb", POD_B, 10, flavor="l4")),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "pod", replica("b", node="node-1")),
+        (1, "workload", waiting("wj", JOB, 20)),
+        (3, "workload", evicted("wa", POD_A, "wj", "job-uid", 10)),
+        (4, "workload", evicted("wb", POD_B, "wj", "job-uid", 10)),
+        (5, "workload", evicted("wa", POD_A, "wj", "job-uid", 10), "gone"),
+        (5, "workload", evicted("wb", POD_B, "wj", "job-uid", 10), "gone"),
+    )
+    (eviction,) = outcome(evicts).evictions
+    assert (eviction.workload, eviction.preemptor, eviction.count) == ("llm/deployment/gemma", "llm/job/finetune", 2)
+    assert eviction.seconds == 3
+    assert outcome(evicts).ends == (), "their server creates evicted replicas again"
+
+
+def test_a_finished_run_and_a_deleted_one_end() -> None:
+    other = owned("Job", "old", "old-uid")
+    ends = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-1, "workload", workload("wo", other, 20, flavor="l4")),
+        (3, "workload", workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished"))),
+        (4, "workload", workload("wo", other, 20, flavor="l4"), "gone"),
+    )
+    assert outcome(ends).ends == (End("llm/job/finetune", "Succeeded", 3), End("llm/job/old", "Deleted", 4))
+
+
+def test_a_replaced_workload_of_the_same_job_does_not_end() -> None:
+    replaced = timeline(
+        (-1, "workload", workload("w1", JOB, 20, flavor="l4")),
+        (3, "workload", workload("w1", JOB, 20, flavor="l4"), "gone"),
+        (3, "workload", waiting("w2", JOB, 20)),
+    )
+    assert outcome(replaced).ends == ()
+
+
+def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
+    rollout = timeline(
+        (-1, "deployment", deployment("gemma", 3, 3)),
+        (-1, "pod", replica("a", node="node-1")),
+        (1, "pod", replica("a", node="node-1", deleted=True)),
+        (1, "deployment", deployment("gemma", 3, 2)),
+        (2, "pod", replica("b", template="new", node="node-1", ready=False, delay=6)),
+        (8, "pod", replica("b", template="new", node="node-1", delay=6)),
+        (8, "deployment", deployment("gemma", 3, 3)),
+    )
+    forecast = outcome(rollout, compression=60)
+    (server,) = forecast.servers
+    assert (server.fewest, server.below) == (2, 361)
+    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1),)
+
+
+def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
+    drained = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-1, "node", node("1")),
+        (-1, "pod", pod("j1", JOB, node="node-1")),
+        (2, "node", node("1", closed=True)),
+        (3, "pod", pod("j1", JOB, node="node-1"), "gone"),
+        (4, "node", node("1", closed=True), "gone"),
+        (5, "node", node("2", ready=False, delay=3)),
+        (8, "node", node("2", delay=3)),
+    )
+    forecast = outcome(drained, compression=60)
+    assert forecast.interruptions == (Interruption("llm/job/finetune", "node pool l4", 1, 3),)
+    (pool,) = forecast.nodes
+    assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
+
+
+def test_an_idle_node_stays_for_the_time_that_gke_waits() -> None:
+    idle = timeline(
+        (-1, "node", node("1")),
+        (-1, "pod", pod("j1", JOB, node="node-1")),
+        (2, "pod", pod("j1", JOB, node="node-1", deleted=True)),
+        (3, "pod", pod("j1", JOB, node="node-1", deleted=True), "gone"),
+        (13.5, "node", node("1"), "gone"),
+        ended=14,
+    )
+    forecast = outcome(idle, compression=60, horizon=3600, durations=[Duration("nodeIdle", "", 600, "docs")])
+    (accelerators,) = forecast.accelerators
+    assert 600 <= accelerators.node_hours_after * 3600 <= 610
+
+
+def test_nodes_of_spot_pools_are_named_by_their_capacity() -> None:
+    (pool,) = outcome(timeline((1, "node", node("1", pool="cheap", spot=True)))).nodes
+    assert (pool.pool, pool.capacity, pool.came, pool.after) == ("cheap", "spot", 1, 1)
+
+
+def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() -> None:
+    event = {
+        "metadata": {"uid": "e", "name": "e", "namespace": "llm"},
+        "involvedObject": {"uid": "a"},
+        "reason": "NotTriggerScaleUp",
+        "message": "pod didn't trigger scale-up: l4: max node group size reached (3)",
+    }
+    waits = timeline((1, "pod", replica("a", unschedulable=True)), (2, "event", event))
+    (wait,) = outcome(waits).waits
+    assert (wait.workload, wait.reason, wait.text) == (
+        "llm/deployment/gemma",
+        "NoNode",
+        "a node: l4: max node group size reached (3)",
+    )
+
+
+def test_a_smaller_server_is_not_interrupted() -> None:
+    smaller = timeline(
+        (-1, "deployment", deployment("gemma", 2, 2)),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
+        (1, "pod", replica("a", node="node-1", deleted=True)),
+        (1, "deployment", deployment("gemma", 1, 1)),
+        (2, "workload", workload("wa", POD_A, 30, flavor="l4"), "gone"),
+    )
+    forecast = outcome(smaller)
+    assert forecast.interruptions == ()
+    assert forecast.ends == (End("llm/deployment/gemma", "Deleted", 2),)
+    assert [(server.wanted_after, server.below) for server in forecast.servers] == [(1, 0)]
+
+
+# ------------------------------------------------------------------------------------------------------------- words
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (UNUSED, "2 more GPUs in flavor l4"),
+        (
+            "couldn't assign flavors to pod set main: insufficient quota for google.com/tpu in flavor v5e, previously "
+            "considered podsets requests (0) + current podset request (32) > maximum capacity (16)",
+            "32 TPU chips in flavor v5e, which never has more than 16",
+        ),
+        (
+            "couldn't assign flavors to pod set main: insufficient unused quota for memory in flavor l4, 64Gi more "
+            "needed",
+            "64Gi more memory in flavor l4",
+        ),
+        ("LocalQueue lq doesn't exist", "LocalQueue lq doesn't exist"),
+    ],
+)
+def test_reasons_of_kueue_are_put_into_plain_words(message: str, words: str) -> None:
+    assert plain(message) == words
+
+
+def test_an_eviction_is_explained_in_plain_words() -> None:
+    text = why_evicted("Preempted", "InCohortReclamation", "llm/deployment/gemma")
+    assert text == "preempted by llm/deployment/gemma: the cohort takes back the quota that it borrows"
+    assert why_evicted("PodsReadyTimeout", "", "") == "its pods were not ready in time"
+
+
+# -------------------------------------------------------------------------------------------------------------- file
+def test_a_forecast_is_written_and_read_without_loss(tmp_path: Path) -> None:
+    durations = [Duration("nodeReady", "spot", 240, "assumption")]
+    forecast = outcome(scaled_up(), "prod", "replicas", 60, durations=durations, notes=["a note"])
+    (tmp_path / "out.json").write_text(forecast.written())
+    assert read(tmp_path / "out.json") == forecast
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("no", "not JSON"),
+        ("[]", "no version"),
+        ('{"version": 2}', "its version is 2, and this program reads version 1"),
+        ('{"version": 1, "stack": "s"}', "does not have the form"),
+        ('{"version": 1, "evictions": [{"who": 1}]}', "Eviction has no who"),
+    ],
+)
+def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:
+    with pytest.raises(BadForecast, match=cause):
+        parse(text)
+
+
+# -------------------------------------------------------------------------------------------------------- comparison
+def test_equal_outcomes_compare_as_forecast() -> None:
+    lines = compare(outcome(scaled_up("1")), outcome(scaled_up("2"), compression=60))
+    assert [(line.name, line.verdict) for line in lines] == [
+        ("llm/deployment/gemma", AS_FORECAST),
+        ("llm/job/finetune", AS_FORECAST),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "verdict"),
+    [
+        ({"evictions": ()}, "llm/job/finetune", "otherwise"),
+        ({"starts": ()}, "llm/deployment/gemma", "not seen"),
+        ({"starts": (Start("llm/deployment/gemma", "lq", 30, "spot"),)}, "llm/deployment/gemma", "otherwise"),
+        ({"starts": (Start("llm/deployment/gemma", "lq", 30, "l4", count=2),)}, "llm/deployment/gemma", "otherwise"),
+        (
+            {"evictions": (Eviction("llm/job/finetune", "lq", 20, "Preempted", preemptor="llm/job/x", flavor="l4"),)},
+            "llm/job/finetune",
+            "otherwise",
+        ),
+        ({"ends": (End("llm/job/new", "Deleted"),)}, "llm/job/new", "not forecast"),
+        ({"nodes": (Nodes("l4", "spot", "g2-standard-24", came=2, after=2),)}, "pool l4 (spot)", "not forecast"),
+    ],
+)
+def test_each_difference_is_found(changed: dict[str, tuple[object, ...]], name: str, verdict: str) -> None:
+    forecast: Forecast = outcome(scaled_up())
+    happened = replace(forecast, **changed)  # type: ignore[arg-type]
+    assert [(line.name, line.verdict) for line in differences(forecast, happened)] == [(name, verdict)]
+
+
+def test_times_are_not_compared() -> None:
+    forecast = outcome(scaled_up())
+    later = replace(forecast, starts=tuple(replace(start, seconds=99, waited=98) for start in forecast.starts))
+    assert differences(forecast, later) == []
+
+
+def test_facts_name_workload_outcome_preemptor_and_flavor() -> None:
+    assert set(facts(outcome(scaled_up()))) == {
+        Fact("llm/job/finetune", "evicted", "llm/deployment/gemma", "l4"),
+        Fact("llm/job/finetune", "waits"),
+        Fact("llm/deployment/gemma", "starts", "", "l4"),
+    }

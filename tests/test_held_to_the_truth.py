@@ -1,0 +1,178 @@
+"""Random changes are valid and repeatable, and a comparison finds every planted wrong prediction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from forecast.comparison import differences as compare
+from forecast.model import Eviction, Forecast, Nodes, Start, Wait
+from tests.rehearsal.fates import Fate
+from tests.rehearsal.seeds import generate, random_case
+from tests.rehearsal.stack import configuration, problems
+from tests.rehearsal.verdicts import Outcome, Verdict, differences, judge, report
+
+SEEDS = 100
+CASE = random_case(0)
+
+
+# ---------------------------------------------------------------------------------------------------------- the changes
+def test_a_seed_always_gives_the_same_world_and_change() -> None:
+    assert [generate(seed) for seed in range(3)] == [generate(seed) for seed in range(3)]
+
+
+def test_the_seeds_have_different_changes_of_every_kind() -> None:
+    cases = [random_case(seed) for seed in range(SEEDS)]
+    assert len({(case.world.queues["clusterQueues"].__repr__(), case.text) for case in cases}) == SEEDS
+    assert all(case.world != case.changed for case in cases)
+    kinds = (
+        "quota",
+        "borrowingLimit",
+        "lendingLimit",
+        "withinClusterQueue",
+        "reclaimWithinCohort",
+        "FIFO",
+        "priority class",
+        "change their order",
+        "the cohort",
+        "new run",
+        "new server",
+        "is removed",
+        "replicas become",
+        "GPUs become",
+        "pool",
+    )
+    assert [kind for kind in kinds if not any(kind in case.text for case in cases)] == []
+
+
+def test_the_worlds_of_several_seeds_are_one_valid_configuration() -> None:
+    cases = [random_case(seed) for seed in range(5)]
+    worlds = [(case.namespace, case.world) for case in cases]
+    assert problems(worlds) == ""
+    assert problems([(case.namespace, case.changed) for case in cases]) == ""
+    queues = configuration(worlds)["gke-ai:queues"]["clusterQueues"]
+    assert len({queue["name"] for queue in queues}) == sum(len(world.queues["clusterQueues"]) for _, world in worlds)
+
+
+def test_a_world_that_the_rules_refuse_is_found() -> None:
+    world = replace(CASE.world, queues={**CASE.world.queues, "flavors": []})
+    assert "gke-ai:queues" in problems([("seed-0", world)])
+
+
+# -------------------------------------------------------------------------------------------------- planted predictions
+TRUE = Forecast(
+    stack="test",
+    change="queues",
+    settled=True,
+    seconds=10,
+    horizon=1800,
+    evictions=(Eviction("team/job/a", "q", 10, "Preempted", "InClusterQueue", "team/job/z", "l4"),),
+    starts=(Start("team/job/z", "q", 30, "l4"), Start("team/deployment/gemma", "q", 30, "l4", count=2)),
+    waits=(Wait("team/job/a", "q", 10, "Pending", "2 more GPUs"),),
+    nodes=(Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, before=1, came=2, went=0, after=3),),
+)
+
+
+def with_first(forecast: Forecast, part: str, **changes: object) -> Forecast:
+    """The forecast with changes in the first entry of a part."""
+    first, *others = getattr(forecast, part)
+    parts: dict[str, Any] = {part: (replace(first, **changes), *others)}
+    return replace(forecast, **parts)
+
+
+PLANTED: dict[str, tuple[Callable[[Forecast], Forecast], str]] = {
+    "an eviction is missing": (lambda forecast: replace(forecast, evictions=()), "team/job/a"),
+    "an eviction is invented": (
+        lambda forecast: replace(
+            forecast, evictions=(*forecast.evictions, Eviction("team/job/b", "q", 10, "Preempted"))
+        ),
+        "team/job/b",
+    ),
+    "the preemptor is another": (
+        lambda forecast: with_first(forecast, "evictions", preemptor="team/job/y"),
+        "team/job/a",
+    ),
+    "no preemptor is named": (lambda forecast: with_first(forecast, "evictions", preemptor=""), "team/job/a"),
+    "the flavor is another": (lambda forecast: with_first(forecast, "starts", flavor="spot"), "team/job/z"),
+    "a start is missing": (lambda forecast: replace(forecast, starts=forecast.starts[1:]), "team/job/z"),
+    "one replica too few starts": (
+        lambda forecast: replace(forecast, starts=(forecast.starts[0], replace(forecast.starts[1], count=1))),
+        "team/deployment/gemma",
+    ),
+    "a wait is missing": (lambda forecast: replace(forecast, waits=()), "team/job/a"),
+    "a node too many comes": (lambda forecast: with_first(forecast, "nodes", came=3, after=4), "pool l4"),
+    "the nodes have another capacity mode": (
+        lambda forecast: with_first(forecast, "nodes", capacity="spot"),
+        "pool l4",
+    ),
+    "the nodes have another machine": (
+        lambda forecast: with_first(forecast, "nodes", machine="g2-standard-48"),
+        "pool l4",
+    ),
+}
+
+
+def test_a_right_prediction_has_no_difference() -> None:
+    assert compare(TRUE, TRUE) == []
+
+
+@pytest.mark.parametrize(("plant", "where"), PLANTED.values(), ids=PLANTED)
+def test_a_planted_wrong_prediction_is_found(plant: Callable[[Forecast], Forecast], where: str) -> None:
+    for lines in (compare(plant(TRUE), TRUE), compare(TRUE, plant(TRUE))):
+        assert lines
+        assert all(line.name.startswith(where) for line in lines)
+
+
+def test_times_and_texts_of_a_prediction_do_not_count() -> None:
+    other = with_first(with_first(TRUE, "starts", seconds=9, waited=9), "waits", text="no quota")
+    assert compare(other, TRUE) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- verdicts
+def outcome(*fates: Fate, forecast: Forecast = TRUE) -> Outcome:
+    return Outcome(Counter(), Counter(fates), forecast)
+
+
+RIGHT = outcome(Fate("team/a", "evicted", "team/z"))
+WRONG = outcome(Fate("team/b", "evicted", "team/z"))
+NODES_WRONG = outcome(Fate("team/a", "evicted", "team/z"), forecast=replace(TRUE, nodes=()))
+
+
+def test_the_fates_that_this_test_reads_and_the_forecast_must_both_agree() -> None:
+    assert list(differences(RIGHT, RIGHT)) == []
+    assert len(list(differences(WRONG, RIGHT))) == 2
+    assert len(list(differences(NODES_WRONG, RIGHT))) == 1
+
+
+@pytest.mark.parametrize(
+    ("forecast", "again", "kind"),
+    [
+        (RIGHT, RIGHT, "agrees"),
+        (RIGHT, WRONG, "agrees"),
+        (WRONG, RIGHT, "chance"),
+        (WRONG, WRONG, "differs"),
+        (WRONG, None, "differs"),
+    ],
+)
+def test_only_what_two_forks_decide_differently_is_left_to_chance(
+    forecast: Outcome, again: Outcome | None, kind: str
+) -> None:
+    assert judge(CASE, RIGHT, forecast, again).kind == kind
+
+
+def test_the_report_names_every_prediction_that_was_wrong() -> None:
+    verdicts = [
+        Verdict(CASE, "agrees"),
+        judge(random_case(7), RIGHT, WRONG, WRONG),
+        judge(random_case(8), RIGHT, WRONG, RIGHT),
+    ]
+    text = report(verdicts)
+    assert text.startswith("1 of 3 forecasts agree with what happened, 1 were left to chance by Kueue, 1 differ.")
+    assert "seed 7 differs" in text
+    assert "seed 8 chance" in text
+    assert "only forecast: team/b evicted by team/z" in text
+    assert "seed 0" not in text

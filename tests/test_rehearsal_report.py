@@ -1,0 +1,155 @@
+"""A forecast in words: one sentence, tables, a section of the report, and a picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from forecast.model import (
+    Accelerators,
+    Eviction,
+    Forecast,
+    Interruption,
+    Lane,
+    Nodes,
+    Server,
+    Start,
+    Wait,
+)
+from ops.stack import Stop
+from report import __main__ as command
+from report import rehearsal, rehearsal_picture
+from report.page import SHORTENED, rehearsed
+from report.prices import Prices
+from tests.recorder import ROOT
+
+GEMMA = "serving/deployment/gemma"
+QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
+BUSY = replace(
+    QUIET,
+    compression=60.0,
+    evictions=(
+        Eviction("training/job/a", "gpus", 20, "Preempted", "InCohortReclamation", GEMMA, "l4", 30),
+        Eviction("training/job/b", "gpus", 20, "Preempted", "InClusterQueue", GEMMA, "l4", 31),
+    ),
+    starts=(Start(GEMMA, "gpus", 30, "l4", 40, 4, 2),),
+    waits=(
+        Wait("training/job/a", "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        Wait("training/job/b", "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        Wait("training/job/old", "gpus", 20, "Pending", "1 more GPUs in flavor l4", before=True),
+    ),
+    nodes=(Nodes("cheap", "spot", "g2-standard-12", "nvidia-l4", 1, 0, 4, 0, 4),),
+    servers=(Server("serving/gemma", "gpus", 3, 3, 3, 3, 2, 360),),
+    accelerators=(Accelerators("nvidia-l4", "spot", "g2-standard-12", 1, 0, 4, 0, 4, 0.0, 1.5),),
+    lanes=(
+        Lane("workload", "training/job/a", ((0, "running"), (30, "evicted"))),
+        Lane("server", "serving/gemma", ((0, "3 of 3"), (60, "2 of 3"), (420, "3 of 3"))),
+        Lane("nodes", "cheap", ((0, "0 of 0"), (30, "0 of 4"), (210, "4 of 4"))),
+    ),
+)
+
+
+def test_one_sentence_says_what_merging_does() -> None:
+    assert rehearsal.sentence(BUSY) == (
+        "Merging this evicts 2 runs, keeps 2 of 3 replicas of gemma for 6 minutes and asks for 4 Spot nodes."
+    )
+
+
+def test_a_change_without_effect_says_so() -> None:
+    assert "changes nothing in the queue" in rehearsal.sentence(QUIET)
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        ({"evictions": (Eviction(GEMMA, "gpus", 30, "Preempted", count=2),)}, "evicts 2 replicas"),
+        ({"waits": (Wait("t/job/new", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
+        ({"interruptions": (Interruption("t/job/a", "node pool l4", 4),)}, "restarts 1 run"),
+        ({"nodes": (Nodes("l4", "onDemand", "g2-standard-24", went=2),)}, "gives back 2 nodes"),
+        ({"nodes": (Nodes("l4", "flexStart", "g2-standard-24", came=1, after=1),)}, "asks for 1 flex-start node."),
+    ],
+)
+def test_each_effect_is_in_the_sentence(changed: dict[str, tuple[object, ...]], part: str) -> None:
+    assert part in rehearsal.sentence(replace(QUIET, **changed))  # type: ignore[arg-type]
+
+
+def test_an_unsettled_result_says_so() -> None:
+    unsettled = replace(BUSY, settled=False)
+    assert "had not settled after 10 minutes" in rehearsal.sentence(unsettled)
+    assert "intermediate state" in rehearsal.remarks(unsettled)[0]
+
+
+def test_the_result_says_how_much_time_is_compressed() -> None:
+    (_, time) = rehearsal.remarks(BUSY)
+    assert "60 times as fast" in time
+    assert "at their own speed" in time
+
+
+def test_who_is_evicted_by_whom_and_why_is_in_the_tables() -> None:
+    tables = {title: rows for title, _, rows in rehearsal.tables(BUSY)}
+    assert tables["Evicted"][0][-1] == f"preempted by {GEMMA}: the cohort takes back the quota that it borrows"
+    assert tables["Started"][0][0] == f"{GEMMA} (2 replicas)"
+    assert [row[3] for row in tables["Waiting at the end"]] == ["the change", "the change", "before the change"]
+    assert tables["Nodes"] == [("cheap", "g2-standard-12", "Spot", "0", "4", "0", "4")]
+    assert "Interrupted" not in tables
+
+
+def test_cost_is_that_of_the_price_table() -> None:
+    prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
+    (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, prices) if title == "Accelerators")
+    assert row[-2:] == ("0.0 → 1.5", "0.00 → 2.00")
+    (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, Prices("EUR", "", {})) if title == "Accelerators")
+    assert row[-1] == "no price"
+
+
+def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
+    section = rehearsed(BUSY, None)
+    full, short = "\n".join(section.written(True)), "\n".join(section.written(False))
+    assert "| training/job/a | gpus | 20 | l4 |" in full
+    assert rehearsal.sentence(BUSY) in short
+    assert SHORTENED in short
+    assert "| training/job/a" not in short
+
+
+def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Path) -> None:
+    file, page = tmp_path / "out.json", tmp_path / "page.md"
+    file.write_text(BUSY.written())
+    source = str(ROOT / "tests" / "recorded_reports" / "change.json")
+    words = ["--from", source, "--rehearsal", str(file), "--output", str(page), "--graph", "none"]
+    command.report(command.parser().parse_args(words))
+    title, summary, *_ = [line for line in page.read_text().splitlines() if line]
+    assert title.startswith("# Preview of")
+    assert "**Merging this evicts 2 runs," in summary
+    assert "## In the queue" in page.read_text()
+
+
+def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    file.write_text("{}")
+    with pytest.raises(Stop, match=r"cannot be used: it has no version.*Run make rehearse"):
+        command.report(command.parser().parse_args(["--rehearsal", str(file), "--stack", "none"]))
+
+
+def test_names_from_a_cluster_cannot_break_the_page() -> None:
+    hostile = replace(QUIET, notes=("a | b <script> @team",))
+    assert "<script>" not in "\n".join(rehearsed(hostile, None).written(True))
+
+
+def test_the_picture_has_a_lane_for_each_run_server_and_pool() -> None:
+    picture = rehearsal_picture.drawn(BUSY)
+    ElementTree.fromstring(picture)
+    for text in ("training/job/a", "serving/gemma", "cheap", "2 of 3", "Ready nodes", "evicted"):
+        assert text in picture
+
+
+def test_a_picture_without_lanes_is_still_a_picture() -> None:
+    ElementTree.fromstring(rehearsal_picture.drawn(QUIET))
+
+
+def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
+    lanes = tuple(Lane("workload", f"t/job/{number}", ((0, "waiting"),)) for number in range(40))
+    assert "16 more are not shown." in rehearsal_picture.drawn(replace(QUIET, lanes=lanes))

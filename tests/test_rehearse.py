@@ -1,0 +1,210 @@
+"""The parts of a rehearsal that need no cluster: configurations, delays, the engine's output, the copy of a base."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from catalog.capacity import MODES
+from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
+from emulator import delay
+from ops.stack import ROOT, Stop
+from rehearse import command, configurations, delays, prepared
+from rehearse.engine import Update
+from rehearse.scratch import Scratch
+from settings.calibration import Calibration, Duration, Step
+
+
+def written(path: Path, **config: object) -> Path:
+    """A configuration file."""
+    path.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in config.items()}}))
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------- configurations
+def test_base_of_another_file_is_the_stack_file_of_the_working_tree(tmp_path: Path) -> None:
+    changed = written(tmp_path / "changed.yaml", serving=[])
+    assert configurations.base("prod", None, changed, tmp_path) == ROOT / "Pulumi.prod.yaml"
+
+
+def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(configurations, "ROOT", tmp_path)
+    file = written(tmp_path / "Pulumi.prod.yaml", size=1)
+    git("init", "--initial-branch=main")
+    git("add", ".")
+    git("commit", "--message=base")
+    git("switch", "--create=change")
+    written(file, size=2)
+    git("commit", "--all", "--message=change")
+    written(file, size=3)  # not committed
+    base = configurations.base("prod", None, configurations.changed("prod", None), tmp_path / "folder")
+    assert yaml.safe_load(base.read_text()) == {"config": {"gke-ai:size": 1}}
+    assert configurations.differing_keys(base, file) == ["size"]
+
+
+def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop, match=r"CONFIG=changed\.yaml"):
+        configurations.changed("none", None)
+    with pytest.raises(Stop, match=r"BASE=Pulumi\.prod\.yaml"):
+        configurations.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
+    monkeypatch.setattr(configurations, "ROOT", tmp_path)
+    with pytest.raises(Stop, match="BASE=FILE"):
+        configurations.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
+
+
+def test_invalid_yaml_is_refused_before_an_emulator_starts(tmp_path: Path) -> None:
+    file = tmp_path / "changed.yaml"
+    file.write_text("config: [")
+    with pytest.raises(Stop, match="is not valid YAML"):
+        configurations.changed("prod", file)
+
+
+def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "Pulumi.prod.yaml"
+    secret = {"secure": "v1:abc"}
+    source.write_text(
+        yaml.safe_dump(
+            {"secretsprovider": "gcpkms://x", "encryptedkey": "y", "config": {"gke-ai:hfToken": secret, "gke-ai:a": 1}}
+        )
+    )
+    monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
+    copy = Scratch(tmp_path / "scratch").prepare("base", source)
+    assert yaml.safe_load(copy.read_text()) == {"config": {"gke-ai:a": 1}}
+
+
+def test_what_a_configuration_expects_is_created_in_the_scratch_emulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    missing = ['{"missing": {"what": "no cluster", "command": "emulator/run existing create ai"}}', '{"missing": null}']
+
+    def run(_: Scratch, *words: str) -> str:
+        commands.append(words)
+        return missing.pop(0) if words[0] == "ready" else ""
+
+    monkeypatch.setattr(Scratch, "run", run)
+    Scratch(tmp_path / "scratch").prepare("base", written(tmp_path / "c.yaml"))
+    assert commands[1] == ("existing", "create", "ai")
+
+
+# ----------------------------------------------------------------------------------------------------------- delays
+def test_every_capacity_mode_has_a_duration_with_a_source() -> None:
+    assert NODE_READY.keys() == MODES.keys()
+    for duration in (*NODE_READY.values(), CONTAINER_START, MODEL_LOAD):
+        assert duration.source.startswith(("https://", "assumption: "))
+
+
+def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> None:
+    stated = delays.arguments(delays.durations(Calibration()), 60)
+    assert "node/spot=3" in stated
+    assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2):g}" in stated
+    assert delays.longest(stated) == 10  # an idle node stays for ten minutes
+    assert all(delay._is_key(key.partition("=")[0]) for key in stated)
+
+
+def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
+    def measured(step: Step, of: str, seconds: int) -> Duration:
+        day = datetime.date(2026, 11, 20)
+        return Duration(
+            step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
+        )
+
+    calibration = Calibration(
+        durations=[
+            measured("modelLoad", "llm/gemma", 360),
+            measured("nodeReady", "g2-standard-24", 90),
+            measured("clusterReady", "c", 600),
+        ]
+    )
+    stated = delays.durations(calibration)
+    assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
+    assert not [entry for entry in stated if entry.step == "clusterReady"]
+    arguments = delays.arguments(stated, 60)
+    assert "server/llm/gemma=10" in arguments  # 240 s of the catalog, 360 s measured
+    assert "node/g2-standard-24=1.5" in arguments
+
+
+# ----------------------------------------------------------------------------------------------------------- engine
+OUTPUT = """\
+Updating (prod):
+@ updating....
+ ~  kubernetes:apps/v1:Deployment serving/gemma updating (0s) [diff: ~spec]
+ +  gcp:container:NodePool l4 creating (0s)
+ +  gcp:container:NodePool l4 created (3s)
+"""
+FAILURE = """\
+Diagnostics:
+  pulumi:pulumi:Stack (gke-ai-prod):
+    error: gke-ai:serving[0].gpus: 3 GPUs do not fit.
+
+Resources:
+    3 unchanged
+"""
+
+
+def update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> Update:
+    """An update that has printed something."""
+    monkeypatch.setattr(Scratch, "start", lambda *_: None)
+    (tmp_path / "change.yaml").touch()
+    running = Update(Scratch(tmp_path), "prod", tmp_path / "change.yaml")
+    (tmp_path / "change.log").write_text(output)
+    return running
+
+
+def test_the_resource_that_pulumi_waits_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert update(tmp_path, monkeypatch, OUTPUT).waits_for() == "Deployment serving/gemma"
+
+
+def test_the_reason_of_a_failure_is_shown_without_the_display_of_pulumi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = update(tmp_path, monkeypatch, OUTPUT + FAILURE).errors()
+    assert "3 GPUs do not fit" in errors
+    assert "unchanged" not in errors
+    assert "updating" not in errors
+
+
+def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert update(tmp_path, monkeypatch, "gcp:project is missing\n").errors() == "gcp:project is missing"
+
+
+# -------------------------------------------------------------------------------------------------------- kept bases
+def test_a_kept_base_belongs_to_its_stack_and_configuration(tmp_path: Path) -> None:
+    one, other = written(tmp_path / "one.yaml", size=1), written(tmp_path / "other.yaml", size=2)
+    assert prepared.key("prod", one) == prepared.key("prod", one)
+    assert len({prepared.key("prod", one), prepared.key("dev", one), prepared.key("prod", other)}) == 3
+
+
+# ---------------------------------------------------------------------------------------------------------- command
+def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
+    file = written(tmp_path / "same.yaml", size=1)
+    options = command.parser().parse_args(["--stack", "prod", "--config", str(file), "--base", str(file)])
+    assert command.rehearse(options) is None
+
+
+def test_empty_variables_of_make_are_not_stated() -> None:
+    options = command.parser().parse_args(["--config", "", "--base", "", "--snapshot", "", "--json", ""])
+    assert (options.config, options.base, options.snapshot, options.json) == (None, None, None, None)
+
+
+def test_a_rehearsal_outside_the_emulator_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GKE_AI_STATE", raising=False)
+    monkeypatch.setattr("sys.argv", ["rehearse"])
+    with pytest.raises(Stop, match="make rehearse STACK=prod"):
+        command.main()
+
+
+def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match="cannot be read"):
+        command._read_snapshot(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(Stop, match=r"bad\.json"):
+        command._read_snapshot(tmp_path / "bad.json")

@@ -1,0 +1,144 @@
+"""Builds timelines of clusters for tests, object by object, in the words of Kueue 0.18."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forecast.clock import DELAY
+from forecast.timeline import Observation, Timeline
+
+Item = dict[str, Any]
+LONG_BEFORE = "2026-11-22T09:00:00Z"
+UNUSED = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor l4, 2 more needed"
+)
+
+
+def conditions(**stated: tuple[str, str, str]) -> list[Item]:
+    """Conditions by type: status (`True` or `False`), reason and message."""
+    return [
+        {"type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": LONG_BEFORE}
+        for name, (status, reason, message) in stated.items()
+    ]
+
+
+ADMITTED = ("True", "Admitted", "The workload is admitted")
+RESERVED = ("True", "QuotaReserved", "Quota reserved in ClusterQueue cluster-queue")
+
+
+def owned(kind: str, name: str, uid: str) -> list[Item]:
+    """The owner reference of a controller."""
+    return [{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": True}]
+
+
+def workload(uid: str, owner: list[Item], priority: int = 0, flavor: str = "", **stated: tuple[str, str, str]) -> Item:
+    """A Workload. With a flavor it is admitted."""
+    status: Item = {"conditions": conditions(**stated)}
+    if flavor:
+        status["conditions"] += conditions(QuotaReserved=RESERVED, Admitted=ADMITTED)
+        status["admission"] = {
+            "clusterQueue": "cluster-queue",
+            "podSetAssignments": [{"name": "main", "flavors": {"cpu": flavor, "nvidia.com/gpu": flavor}}],
+        }
+    metadata = {"name": f"workload-{uid}", "namespace": "llm", "uid": uid, "ownerReferences": owner}
+    return {"metadata": metadata, "spec": {"queueName": "lq", "priority": priority}, "status": status}
+
+
+def waiting(uid: str, owner: list[Item], priority: int = 0) -> Item:
+    """A Workload that waits for quota."""
+    return workload(uid, owner, priority, QuotaReserved=("False", "Pending", UNUSED))
+
+
+def evicted(uid: str, owner: list[Item], preemptor: str, job: str, priority: int = 20) -> Item:
+    """A Workload that another one preempts in its cluster queue."""
+    message = (
+        f"Preempted to accommodate a workload (UID: {preemptor}, JobUID: {job}) due to prioritization in the "
+        "ClusterQueue; preemptor path: /cluster-queue; preemptee path: /cluster-queue"
+    )
+    return workload(
+        uid,
+        owner,
+        priority,
+        Evicted=("True", "Preempted", message),
+        Preempted=("True", "InClusterQueue", message),
+        QuotaReserved=("False", "Pending", UNUSED),
+        Admitted=("False", "NoReservation", "The workload has no reservation"),
+    )
+
+
+def pod(uid: str, owner: list[Item], node: str = "", gpus: int = 2, delay: float = 0, **more: Any) -> Item:
+    """A pod with GPUs: without a node it waits, with one it runs. `more` are labels, deleted and ready."""
+    ready = more.pop("ready", bool(node))
+    metadata: Item = {"name": f"pod-{uid}", "namespace": "llm", "uid": uid, "ownerReferences": owner}
+    metadata["labels"] = {"kueue.x-k8s.io/queue-name": "lq", **more.pop("labels", {})}
+    metadata["annotations"] = {DELAY: f"{delay}s"} if delay else {}
+    if more.pop("deleted", False):
+        metadata["deletionTimestamp"] = LONG_BEFORE
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    status: Item = {"phase": "Running" if ready else "Pending"}
+    status["conditions"] = conditions(Ready=("True" if ready else "False", "Ready", ""))
+    if more.pop("unschedulable", False):
+        status["conditions"] += conditions(PodScheduled=("False", "Unschedulable", "0/3 nodes are available"))
+    return {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}, "status": status}
+
+
+def node(
+    uid: str, pool: str = "l4", ready: bool = True, delay: float = 0, closed: bool = False, spot: bool = False
+) -> Item:
+    """A g2-standard-24 node with two L4 GPUs."""
+    labels = {
+        "cloud.google.com/gke-nodepool": pool,
+        "cloud.google.com/gke-accelerator": "nvidia-l4",
+        "cloud.google.com/gke-provisioning": "spot" if spot else "standard",
+        "node.kubernetes.io/instance-type": "g2-standard-24",
+    }
+    labels |= {"cloud.google.com/gke-spot": "true"} if spot else {}
+    metadata = {
+        "name": f"node-{uid}",
+        "uid": uid,
+        "labels": labels,
+        "annotations": {DELAY: f"{delay}s"} if delay else {},
+    }
+    status = {
+        "allocatable": {"nvidia.com/gpu": "2"},
+        "conditions": conditions(Ready=("True" if ready else "False", "KubeletReady", "")),
+    }
+    return {"metadata": metadata, "spec": {"unschedulable": True} if closed else {}, "status": status}
+
+
+def deployment(name: str, wanted: int, ready: int) -> Item:
+    """A server in a queue."""
+    template = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}, "spec": {"containers": []}}
+    metadata = {"name": name, "namespace": "llm", "uid": f"deployment-{name}"}
+    return {
+        "metadata": metadata,
+        "spec": {"replicas": wanted, "template": template},
+        "status": {"readyReplicas": ready},
+    }
+
+
+def replica(uid: str, server: str = "gemma", template: str = "abc", **more: Any) -> Item:
+    """A pod of a server."""
+    owner = owned("ReplicaSet", f"{server}-{template}", f"replicas-{server}-{template}")
+    return pod(uid, owner, labels={"pod-template-hash": template}, **more)
+
+
+KINDS = {
+    "workload": "Workload",
+    "pod": "Pod",
+    "node": "Node",
+    "deployment": "Deployment",
+    "job": "Job",
+    "event": "Event",
+}
+
+
+def timeline(
+    *observed: tuple[float, str, Item] | tuple[float, str, Item, str], ended: float = 100, settled: bool = True
+) -> Timeline:
+    """A timeline of (second, kind, object), with `gone` for a deletion."""
+    observations = tuple(
+        Observation(float(entry[0]), KINDS[entry[1]], entry[2], len(entry) == 4)
+        for entry in sorted(observed, key=lambda entry: entry[0])
+    )
+    return Timeline(observations, 5.0, ended, settled)
