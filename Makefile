@@ -11,7 +11,7 @@ EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.em
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 2 --dist worksteal --no-header -q
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
-	rehearse report resources settings tests
+	programs rehearse report resources settings tests
 
 .PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need

@@ -5,11 +5,11 @@ It is the same in every environment. Only the configuration, and the cloud behin
 
 from __future__ import annotations
 
-import pulumi
-
 from composition.cluster import Apis, create_cluster
-from composition.configuration import load
+from composition.configuration import Secrets, load
 from composition.exports import export
+from composition.gateway import create_gateway
+from composition.model_cache import create_downloads
 from composition.pools import create_buckets, create_compute_classes, create_pools
 from composition.prerequisites import Prerequisites
 from composition.queues import create_kueue, create_namespaces, create_tenants
@@ -18,7 +18,7 @@ from composition.servers import create_autoscaling, create_monitoring, create_se
 from settings import Settings
 
 
-def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> None:
+def build(stack: Settings, project: str, secrets: Secrets) -> None:
     """Create every component of the stack. Each one waits for those that it gets as arguments."""
     apis = Apis(stack, project)
     cluster = create_cluster(stack, project, apis)
@@ -28,16 +28,18 @@ def build(stack: Settings, project: str, token: pulumi.Output[str] | None) -> No
     classes = create_compute_classes(stack, cluster)
 
     kueue = create_kueue(stack, cluster)
-    namespaces = create_namespaces(stack, project, token, cluster, apis, kueue, buckets)
+    namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets)
     tenants = create_tenants(stack, cluster, namespaces)
 
-    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants)
+    downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)
+    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants, downloads)
     servers = create_servers(stack, cluster, prerequisites)
     create_autoscaling(stack, project, cluster, namespaces, servers)
+    gateway = create_gateway(stack, cluster, apis, prerequisites, servers)
     monitoring = create_monitoring(stack, project, cluster, kueue, servers)
     runs = create_runs(stack, cluster, prerequisites)
 
-    export(stack, project, cluster, buckets, namespaces, servers, runs, monitoring)
+    export(stack, project, cluster, buckets, namespaces, servers, runs, gateway, monitoring)
 
 
 build(*load())

@@ -16,6 +16,8 @@ LOGGING = "logging.googleapis.com"
 MONITORING = "monitoring.googleapis.com"
 STORAGE = "storage.googleapis.com"
 SECRET_MANAGER = "secretmanager.googleapis.com"
+NETWORK_SERVICES = "networkservices.googleapis.com"
+CERTIFICATE_MANAGER = "certificatemanager.googleapis.com"
 
 # Each API that a stack may need, with the reason.
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -34,6 +36,10 @@ REASONS: Mapping[str, str] = MappingProxyType(
         STORAGE: "buckets",
         # https://cloud.google.com/secret-manager/docs/configuring-secret-manager
         SECRET_MANAGER: "the Hugging Face token in Secret Manager",
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/deploy-gke-inference-gateway
+        NETWORK_SERVICES: "the endpoint pickers of the gateway",
+        # https://cloud.google.com/certificate-manager/docs/overview
+        CERTIFICATE_MANAGER: "the certificate of the gateway",
     }
 )
 

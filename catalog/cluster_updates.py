@@ -18,6 +18,14 @@ def enable_workload_identity(cluster: str, location: str, project: str) -> str:
     return f"{update(cluster, location, project)} --workload-pool={pool_name(project)}"
 
 
+def enable_gateway_api(cluster: str, location: str, project: str) -> str:
+    """Returns the command that enables the Gateway API.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways#enable-gateway
+    """
+    return f"{update(cluster, location, project)} --gateway-api=standard"
+
+
 def enable_bucket_volumes(cluster: str, location: str, project: str) -> str:
     """Returns the command that enables the Cloud Storage FUSE CSI driver.
 

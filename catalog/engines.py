@@ -2,7 +2,7 @@
 
 Sources:
 - tgi: https://huggingface.co/docs/text-generation-inference/reference/api_reference (health, metrics, completions)
-- vllm: https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html
+- vllm, vllm-tpu: https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html
 - jetstream: https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream, and for its HTTP front
   https://github.com/GoogleCloudPlatform/ai-on-gke, tutorials-and-examples/inference-servers/jetstream/http-server
 """
@@ -15,9 +15,14 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from catalog.model_memory import MARGIN
+from catalog.nodes import NVIDIA_GPU
+from catalog.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
+from catalog.tpus import GOOGLE_TPU
 
 # Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
+# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
+HTTP_PORT, METRICS_PORT = "http", "metrics"
 # Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
@@ -86,13 +91,21 @@ class Engine:
         request_path: Path of a request.
         form: Form of a request: `completions` is OpenAI's, `generate` is that of JetStream.
         burst: Number of concurrent requests that the smoke check sends.
+        endpoint_picker: Whether the endpoint picker of a gateway can read its metrics.
+        api_key_variable: Variable with the API key that it requires from clients. Default: it can require none.
         names: Names by which the engine takes keys of every server: flags (with dashes) or environment variables.
         aliases: Other names by which it takes a key, without dashes.
         quantize: Names of its quantization methods. Default: it has none.
         quantize_of_own_images: Whether other images than the pinned one may have further methods.
+        accelerator: Kind of accelerator that it runs on, as a Kubernetes resource.
+        tpus: TPU versions that the pinned image supports. Default: every version.
+        legacy: What ended its development, and when. Default: it is developed.
         newest_kernels: Highest compute capability that the image has kernels for. Default: that of every GPU type.
         memory: How it uses accelerator memory. Default: unknown, so models are not checked.
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
+        series: Series of Prometheus by which an autoscaler can scale it, by the names of the metrics in `autoscaling`.
+        limits: How many requests a replica takes. Default: unknown, so targets are not compared with it.
+        metrics_off: Flag (without dashes) that turns its metrics off.
     """
 
     name: str
@@ -104,13 +117,31 @@ class Engine:
     form: Literal["completions", "generate"]
     burst: int
     metrics_port: int | None = None
+    endpoint_picker: bool = False
+    api_key_variable: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     quantize: tuple[str, ...] = ()
     quantize_of_own_images: bool = False
+    accelerator: str = NVIDIA_GPU
+    tpus: tuple[str, ...] = ()
+    legacy: str = ""
     newest_kernels: tuple[int, int] | None = None
     memory: MemoryUse | None = None
     charts: tuple[tuple[str, str, str], ...] = ()
+    series: Mapping[str, str] = field(default_factory=dict)
+    limits: RequestLimits = NO_LIMITS
+    metrics_off: str = ""
+
+    @property
+    def metrics_port_name(self) -> str:
+        """Name of the container port with its metrics."""
+        return HTTP_PORT if self.metrics_port is None else METRICS_PORT
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can send an answer token by token, with the key `stream` of OpenAI's API."""
+        return self.form == "completions"
 
     @property
     def image_name(self) -> str:
@@ -130,6 +161,37 @@ class Engine:
         return text
 
 
+# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/async_llm.py
+VLLM_METRICS_OFF = "disable-log-stats"
+# On GPUs and TPUs. Since 0.9, `kv_cache_usage_perc` replaces `gpu_cache_usage_perc`, a fraction too despite its name.
+# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
+VLLM_SERIES: Mapping[str, str] = MappingProxyType(
+    {
+        "queuedRequests": "vllm:num_requests_waiting",
+        "runningRequests": "vllm:num_requests_running",
+        "kvCacheUsage": "vllm:kv_cache_usage_perc",
+    }
+)
+# The engine to use on each kind of accelerator.
+CURRENT: Mapping[str, str] = MappingProxyType({NVIDIA_GPU: "vllm", GOOGLE_TPU: "vllm-tpu"})
+# Flags and variables of vLLM that change its memory: https://docs.vllm.ai/en/stable/cli/serve.html
+_VLLM_MEMORY = (
+    *("pipeline-parallel-size", "pp", "decode-context-parallel-size", "dcp", "cpu-offload-gb", "dtype", "config"),
+    *("hf-overrides", "rope-scaling", "load-format", "num-gpu-blocks-override", "kv-cache-memory-bytes"),
+    *("speculative-config", "enable-lora"),
+)
+
+
+def _vllm_charts(title: str) -> tuple[tuple[str, str, str], ...]:
+    """https://docs.vllm.ai/en/stable/usage/metrics.html"""
+    return (
+        (f"{title}: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
+        (f"{title}: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
+        (f"{title}: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
+        (f"{title}: tokens generated", "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))", "1/s"),
+    )
+
+
 ENGINES: Mapping[str, Engine] = MappingProxyType(
     {
         engine.name: engine
@@ -145,6 +207,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # https://github.com/huggingface/text-generation-inference/pull/3344
+                legacy="in maintenance mode since 2025-12-11",
                 # https://huggingface.co/docs/text-generation-inference/reference/launcher
                 names={
                     "gpus": "NUM_SHARD",
@@ -180,6 +244,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
                     ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
                 ),
+                # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
+                series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
+                limits=TGI_LIMITS,
             ),
             Engine(
                 name="vllm",
@@ -194,6 +261,10 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 request_path="/v1/completions",
                 form="completions",
                 burst=4,
+                # https://gateway-api-inference-extension.sigs.k8s.io/implementations/model-servers/
+                endpoint_picker=True,
+                # https://docs.vllm.ai/en/stable/configuration/env_vars.html
+                api_key_variable="VLLM_API_KEY",
                 # https://docs.vllm.ai/en/stable/cli/serve.html
                 names={
                     "port": "--port",
@@ -210,36 +281,63 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     *("compressed-tensors", "bitsandbytes", "hqq", "experts_int8", "ipex", "quark", "moe_wna16"),
                     *("torchao", "auto-round", "rtn", "inc", "mxfp4", "petit_nvfp4"),
                 ),
-                # https://docs.vllm.ai/en/stable/cli/serve.html
                 memory=MemoryUse(
                     utilization=0.9,
-                    changed_by=(
-                        *("pipeline-parallel-size", "pp", "decode-context-parallel-size", "dcp", "cpu-offload-gb"),
-                        *("dtype", "config", "hf-overrides", "rope-scaling", "load-format", "num-gpu-blocks-override"),
-                        *("kv-cache-memory-bytes", "speculative-config", "enable-lora"),
-                    ),
+                    changed_by=_VLLM_MEMORY,
                     utilization_flag="gpu-memory-utilization",
                     kv_cache_flag="kv-cache-dtype",
                 ),
-                # https://docs.vllm.ai/en/stable/usage/metrics.html
-                charts=(
-                    ("vLLM: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
-                    ("vLLM: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
-                    ("vLLM: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
-                    (
-                        "vLLM: tokens generated",
-                        "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))",
-                        "1/s",
-                    ),
+                charts=_vllm_charts("vLLM"),
+                series=VLLM_SERIES,
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_LIMITS,
+            ),
+            Engine(
+                name="vllm-tpu",
+                title="vLLM on TPUs",
+                # A release of https://github.com/vllm-project/tpu-inference, whose docker/Dockerfile builds the image.
+                # The digest is the one under which a public repository pins this tag; it was never compared with the
+                # registry.
+                image="vllm/vllm-tpu:v0.27.0@sha256:d6748bc7b1b020ab6411506d4bf30f8bfabb5db2b8505328f26d1a545b479df8",
+                accelerator=GOOGLE_TPU,
+                # v5p is experimental: https://docs.vllm.ai/projects/tpu/en/latest/getting_started/tpu_setup/
+                tpus=("v5e", "v6e", "tpu7x"),
+                health_path="/health",
+                metrics_path="/metrics",
+                request_path="/v1/completions",
+                form="completions",
+                burst=4,
+                # As vLLM on GPUs, whose API server and metrics it has.
+                endpoint_picker=True,
+                api_key_variable="VLLM_API_KEY",
+                # https://docs.vllm.ai/en/stable/cli/serve.html
+                names={"port": "--port", "max_model_len": "--max-model-len"},
+                aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
+                # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
+                # https://github.com/vllm-project/tpu-inference/blob/v0.27.0/tpu_inference/worker/tpu_worker.py
+                # Its default is that of vLLM: https://github.com/vllm-project/vllm/blob/v0.30.0/vllm/config/cache.py
+                memory=MemoryUse(
+                    utilization=0.92,
+                    margin=0,
+                    changed_by=(*_VLLM_MEMORY, "additional-config", "data-parallel-size", "dp", "quantization", "q"),
+                    utilization_flag="gpu-memory-utilization",
+                    kv_cache_flag="kv-cache-dtype",
                 ),
+                charts=_vllm_charts("vLLM on TPUs"),
+                series=VLLM_SERIES,
+                metrics_off=VLLM_METRICS_OFF,
+                limits=VLLM_TPU_LIMITS,
             ),
             Engine(
                 name="jetstream",
                 title="JetStream",
-                # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
+                # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
                 image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
                 # The only path of the HTTP front; it answers before the model is loaded.
                 health_path="/",
+                accelerator=GOOGLE_TPU,
+                # https://github.com/AI-Hypercomputer/JetStream/pull/278
+                legacy="archived since 2026-02-01",
                 metrics_port=JETSTREAM_METRICS_PORT,
                 metrics_path="/",
                 request_path="/generate",
@@ -264,6 +362,13 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                         "10^2.%",
                     ),
                 ),
+                # `memory_used` is of the TPU device plugin. A backlog before the prefill is not all that waits: after
+                # it, requests wait for a slot. https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics
+                series={
+                    "prefillBacklog": "jetstream_prefill_backlog_size",
+                    "slotsUsed": "jetstream_slots_used_percentage",
+                    "tpuMemory": "memory_used",
+                },
             ),
         )
     }

@@ -10,6 +10,7 @@ FLEX_START, FLEX_START_TPU = "flex-start", "flex-start on TPUs"
 COMPUTE_CLASS, COMPUTE_CLASS_FLEX_START = "ComputeClass", "flex-start in a ComputeClass"
 COMPUTE_CLASS_POOLS = "node pools that a ComputeClass creates"
 TPU7X, TPU7X_AUTOPILOT = "tpu7x", "tpu7x on Autopilot"
+INFERENCE_POOL = "InferencePool"
 SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
 
 MINIMUM: Mapping[str, str] = MappingProxyType(
@@ -25,6 +26,8 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
         # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
         TPU7X: "1.34.0-gke.2201000",
         TPU7X_AUTOPILOT: "1.34.1-gke.3084001",
+        # GKE installs its CRD since this version: https://llm-d.ai/docs/resources/gateway/gke
+        INFERENCE_POOL: "1.34.0-gke.1626000",
         # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
         SECRET_SYNC: "1.34.0-gke.0",
         # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics

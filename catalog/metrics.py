@@ -1,4 +1,4 @@
-"""Metrics that scale a JetStream server: their names in each adapter, their ranges, and the arithmetic of the HPA.
+"""Metrics that scale a server: their names in each adapter, their ranges, and the arithmetic of the HPA.
 
 For every metric but one, the HorizontalPodAutoscaler compares the average over the replicas with the target:
 replicas = ceil(ready replicas × average ÷ target). Nothing changes while average ÷ target is within 10 % of 1. The
@@ -7,6 +7,7 @@ it, the same formula holds with the sum over a replica's chips.
 
 Sources: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details,
 https://cloud.google.com/kubernetes-engine/docs/best-practices/machine-learning/inference/autoscaling-tpu (metrics),
+https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-vllm-tpu (names of vLLM through Stackdriver's adapter),
 https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa (names through each adapter)
 """
 
@@ -16,10 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from types import MappingProxyType
+
+from catalog.engines import ENGINES
 
 STACKDRIVER, PROMETHEUS = "stackdriver", "prometheus"
 TPU_MEMORY = "tpuMemory"
+# Metrics that count requests, with the state of those requests.
+WHOLE_REQUESTS = {"prefillBacklog": "waiting", "queuedRequests": "waiting", "runningRequests": "running"}
 # Label of the device plugin's metrics for the namespace of the pod with the chips; `namespace` is that of the plugin.
 POD_NAMESPACE = "exported_namespace"
 
@@ -36,29 +40,38 @@ MIN_MEMORY = Fraction(1, 100)
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its series in Prometheus, and the name of its average in prometheus-adapter."""
+    """A metric of an engine: its name in an autoscaler of this program, and its series in Prometheus."""
 
+    key: str
     series: str
-    average: str
-    of_server: bool
+
+    @property
+    def of_server(self) -> bool:
+        """Whether the server itself has the metric. The TPU device plugin has that of the TPU memory."""
+        return self.key != TPU_MEMORY
+
+    @property
+    def average(self) -> str:
+        """Name of its average in prometheus-adapter."""
+        if self.key == TPU_MEMORY:
+            return "memory_used_percentage"
+        # A name without colons, as vLLM's own rules for the adapter have it:
+        # https://github.com/vllm-project/production-stack/blob/main/observability/prom-adapter.yaml
+        return self.series.replace(":", "_")
 
     def name(self, adapter: str) -> str:
         """Returns the name of the metric in an autoscaler."""
         return self.average if adapter == PROMETHEUS else f"prometheus.googleapis.com|{self.series}|gauge"
 
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
-    {
-        "prefillBacklog": Metric("jetstream_prefill_backlog_size", "jetstream_prefill_backlog_size", True),
-        "slotsUsed": Metric("jetstream_slots_used_percentage", "jetstream_slots_used_percentage", True),
-        TPU_MEMORY: Metric("memory_used", "memory_used_percentage", False),
-    }
-)
+def metrics_of(engine: str) -> Mapping[str, Metric]:
+    """Returns the metrics by which an engine's servers can be scaled, by name."""
+    return {key: Metric(key, series) for key, series in ENGINES[engine].series.items()}
 
 
 def query(metric: str, cluster: str) -> str:
     """Returns the query of prometheus-adapter. The adapter replaces LabelMatchers by the namespace and selector of the
-    autoscaler."""
+    autoscaler, and Series by the series."""
 
     def average(series: str) -> str:
         return f'avg({series}{{<<.LabelMatchers>>,cluster="{cluster}"}})'
@@ -81,12 +94,21 @@ class Range:
     max: Fraction | None
 
 
-def range_of(metric: str, adapter: str, slots: int | None, memory: int | None) -> Range:
-    """Returns the range of a metric on a server with these decoding slots and bytes of TPU memory, if known."""
-    if metric == "prefillBacklog":
-        return Range(Fraction(1), None)  # whole requests
+def range_of(metric: str, adapter: str, slots: int | None, memory: int | None, waiting: int | None = None) -> Range:
+    """Returns the range of a metric on one replica.
+
+    Args:
+        slots: Requests that the replica runs at once, if known: the decoding slots of JetStream.
+        memory: Bytes of TPU memory, if known.
+        waiting: Requests that can wait at once, if limited.
+    """
+    if metric in WHOLE_REQUESTS:
+        limit = slots if metric == "runningRequests" else waiting
+        return Range(Fraction(1), Fraction(limit) if limit else None)
     if metric == "slotsUsed":
         return Range(Fraction(1, slots) if slots else None, Fraction(1))
+    if metric == "kvCacheUsage":
+        return Range(None, Fraction(1))  # the share of one request depends on its length
     if not in_bytes(metric, adapter):
         return Range(MIN_MEMORY, Fraction(1))
     return Range(MIN_MEMORY * memory, Fraction(memory)) if memory else Range(None, None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 KUEUE = "kueue-system"
 JOBSET = "jobset-system"
 STACKDRIVER_ADAPTER = "custom-metrics"
+# Of the Jobs that fill buckets with models. No pod of a user is there, so nobody else can write as they do.
+MODEL_CACHE = "model-cache"
 # Collectors of Managed Service for Prometheus, on Standard and on Autopilot:
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
 METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
@@ -16,4 +18,4 @@ _PREFIXES = ("kube-", "gke-", "gmp-")
 
 def is_system(namespace: str) -> bool:
     """Whether a namespace belongs to Kubernetes, GKE or a controller, so that workloads do not belong there."""
-    return namespace in (KUEUE, JOBSET, STACKDRIVER_ADAPTER) or namespace.startswith(_PREFIXES)
+    return namespace in (KUEUE, JOBSET, STACKDRIVER_ADAPTER, MODEL_CACHE) or namespace.startswith(_PREFIXES)

@@ -31,6 +31,7 @@ class TpuVersion:
     - `memory_gib` is the high-bandwidth memory of one chip.
     - `flex_start_zones` has the zones of Dynamic Workload Scheduler; empty if Google names no zones.
     - `workload_policy` is whether a multi-host slice needs a workload policy for its topology. Otherwise GKE places it.
+    - `devices_per_chip` is the number of devices that JAX sees on a chip. They share its memory evenly.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TpuVersion:
     memory_gib: int
     flex_start_zones: tuple[str, ...]
     workload_policy: bool = False
+    devices_per_chip: int = 1
 
 
 VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
@@ -50,7 +52,8 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
             TpuVersion("v6e", "tpu-v6e-slice", 32, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
             # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
             # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
-            TpuVersion("tpu7x", "tpu7x", 192, (), workload_policy=True),
+            # Two devices per chip: https://docs.cloud.google.com/tpu/docs/tpu7x#system-architecture
+            TpuVersion("tpu7x", "tpu7x", 192, (), workload_policy=True, devices_per_chip=2),
         )
     }
 )
@@ -80,6 +83,11 @@ class Slice:
     def chips(self) -> int:
         """Chips of the whole slice."""
         return self.chips_per_host * self.hosts
+
+    @property
+    def devices(self) -> int:
+        """Devices that JAX sees on the whole slice."""
+        return self.chips * VERSIONS[self.version].devices_per_chip
 
     @property
     def multi_host(self) -> bool:

@@ -22,6 +22,15 @@ POD_MONITORING_API = "monitoring.googleapis.com/v1"
 SECRET_PROVIDER_CLASS_API = "secrets-store.csi.x-k8s.io/v1"
 SECRET_SYNC_API = "secret-sync.gke.io/v1"
 
+# Gateway API and InferencePool, whose CRDs GKE installs. HealthCheckPolicy and GCPBackendPolicy are GKE's own.
+# https://cloud.google.com/kubernetes-engine/docs/how-to/deploy-gke-inference-gateway
+GATEWAY_API = "gateway.networking.k8s.io/v1"
+INFERENCE_POOL_API = "inference.networking.k8s.io/v1"
+GATEWAY_POLICY_API = "networking.gke.io/v1"
+# The format of its configuration: https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/apix/config/v1alpha1
+ENDPOINT_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+ENDPOINT_PICKER_CONFIG_API = "inference.networking.x-k8s.io/v1alpha1"
+
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference
 FINE_TUNE_IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"
 # JAX 0.9.0 Revision 1 of https://docs.cloud.google.com/ai-hypercomputer/docs/images#jax-ai-images (there is no 0.6.2)
@@ -34,7 +43,7 @@ JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
 COMPUTE_CLASS_API = "cloud.google.com/v1"
-# https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream: archived in 2026
+# https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
 JETSTREAM_HTTP_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"
 # https://github.com/GoogleCloudPlatform/k8s-stackdriver, custom-metrics-stackdriver-adapter/deploy/production
 STACKDRIVER_ADAPTER_IMAGE = "gcr.io/gke-release/custom-metrics-stackdriver-adapter:v0.16.9-gke.0"

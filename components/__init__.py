@@ -19,40 +19,49 @@ from components.cluster_queue import NodeFlavor
 from components.compute_class import ComputeClass
 from components.finetune import FinetuneJob
 from components.gpu_pool import GpuNodePool
+from components.inference_gateway import GatewayRoute, InferenceGateway
+from components.inference_pool import InferencePool
 from components.jetstream import JetStreamServer
-from components.jetstream_autoscaling import JetStreamAutoscaling
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
+from components.model_download import ModelDownload
 from components.monitoring import SystemMonitoring
 from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
 from components.network import ClusterNetwork
 from components.node_account import NodeAccount
+from components.server_autoscaling import JetStreamAutoscaling, ServerAutoscaling
 from components.tenant import Tenant
 from components.tgi import TgiServer
 from components.tpu_batch import TpuBatchJob
 from components.tpu_pool import FlexStartTpuPool, TpuNodePool
 from components.training_job import TrainingJob
 from components.vllm import VllmServer
+from components.vllm_tpu import VllmTpuServer
 
 __all__ = [
     "ClusterNetwork",
     "ComputeClass",
     "FinetuneJob",
     "FlexStartTpuPool",
+    "GatewayRoute",
     "GkeCluster",
     "GpuNodePool",
+    "InferenceGateway",
+    "InferencePool",
     "JetStreamAutoscaling",
     "JetStreamServer",
     "KueueStack",
     "MetricsAdapter",
     "ModelBucket",
+    "ModelDownload",
     "MultisliceJob",
     "NamespaceQueue",
     "NodeAccount",
     "NodeFlavor",
     "ProjectApis",
     "SecretManager",
+    "ServerAutoscaling",
     "SystemMonitoring",
     "Tenant",
     "TgiServer",
@@ -60,6 +69,7 @@ __all__ = [
     "TpuNodePool",
     "TrainingJob",
     "VllmServer",
+    "VllmTpuServer",
     "WorkloadNamespace",
 ]
 

@@ -4,6 +4,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
+from catalog.gateways import GATEWAY_API_CHANNEL
 from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
 from catalog.zones import is_zone, region_of
@@ -112,6 +113,7 @@ class GkeCluster(Component):
         secret_sync: bool = False,
         workload_identity: bool = False,
         bucket_volumes: bool = False,
+        gateway_api: bool = False,
         registry_reader: bool = False,
     ) -> None:
         """Create the cluster, or look up the existing one.
@@ -126,13 +128,20 @@ class GkeCluster(Component):
             secret_sync: Sync secrets of Secret Manager into the cluster. Needs GKE 1.34 or newer.
             workload_identity: The stack uses Workload Identity, which an existing cluster must have.
             bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
+            gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
             registry_reader: Let the created node account pull images from the project's own Artifact Registry.
         """
         super().__init__(name, opts)
         cluster = args
         self._project = project
         self._features = ClusterFeatures(
-            network_policy, managed_prometheus, security_group, secret_sync, workload_identity, bucket_volumes
+            network_policy,
+            managed_prometheus,
+            security_group,
+            secret_sync,
+            workload_identity,
+            bucket_volumes,
+            gateway_api,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
@@ -219,6 +228,7 @@ class GkeCluster(Component):
                 pulumi.ResourceOptions(parent=self),
                 project=project,
                 region=region_of(cluster.location),
+                proxy_subnetwork=features.gateway_api,
             )
             network, subnetwork = cluster_network.network, cluster_network.subnetwork
             pods, services = PODS_RANGE, SERVICES_RANGE
@@ -258,6 +268,8 @@ class GkeCluster(Component):
             workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
             addons_config=None if autopilot else addons(calico),
             monitoring_config=None if autopilot else monitoring(features.managed_prometheus),
+            # Stays on if it is omitted later: then it only serves kinds that nobody uses.
+            gateway_api_config={"channel": GATEWAY_API_CHANNEL} if features.gateway_api and not autopilot else None,
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # deletion_protection acts only once everything in the cluster is deleted. This acts before.

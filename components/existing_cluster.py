@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity, update
+from catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity, update
+from catalog.gateways import GATEWAY_API_CHANNEL
 from components.base import look_up
 from settings.model import Cluster
 
@@ -20,6 +21,7 @@ class ClusterFeatures:
     secret_sync: bool
     workload_identity: bool
     bucket_volumes: bool
+    gateway_api: bool
 
 
 def look_up_cluster(
@@ -48,6 +50,11 @@ def look_up_cluster(
         raise pulumi.RunError(
             f"Cluster {cluster.name} has no Cloud Storage FUSE driver. Pods of runs with a volume would wait "
             f"for it forever. Run: {enable_bucket_volumes(*where)}"
+        )
+    if features.gateway_api and not serves_gateways(existing):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not have the Gateway API. Its API server would refuse the gateway. Remove "
+            f"gke-ai:gateway, or run: {enable_gateway_api(*where)}"
         )
     if features.managed_prometheus and not collects(existing):
         raise pulumi.RunError(
@@ -117,3 +124,9 @@ def collects(existing: "gcp.container.GetClusterResult") -> bool:
     return existing.enable_autopilot or any(
         prometheus.enabled for config in existing.monitoring_configs for prometheus in config.managed_prometheuses
     )
+
+
+def serves_gateways(existing: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster has the Gateway API. Autopilot has it unless someone turned it off."""
+    channels = [config.channel for config in existing.gateway_api_configs or []]
+    return GATEWAY_API_CHANNEL in channels or (existing.enable_autopilot and not any(channels))

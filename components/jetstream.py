@@ -5,16 +5,25 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_HTTP_REQUEST, MAXTEXT_SETTINGS
+from catalog.engines import (
+    HTTP_PORT,
+    JETSTREAM_GRPC_PORT,
+    JETSTREAM_HTTP_PORT,
+    JETSTREAM_HTTP_REQUEST,
+    MAXTEXT_SETTINGS,
+    METRICS_PORT,
+)
 from catalog.tpus import GOOGLE_TPU
 from catalog.versions import JETSTREAM_HTTP_IMAGE
-from components.server import HTTP_PORT, METRICS_PORT, ModelServer, add_probes, engine_of, scratch_mount
+from components.server import ModelServer, add_probes, engine_of, scratch_mount
 from components.workload import resources, variables
 from settings.model import JetStream
 
 
 class JetStreamServer(ModelServer[JetStream]):
     """A Deployment of JetStream and its Service, with one single-host TPU slice per replica. See `ModelServer`.
+
+    Legacy: JetStream is archived since 2026-02-01. Use `VllmTpuServer` instead.
 
     A pod has two containers: the model server, which speaks gRPC, and an HTTP server in front of it. `model` is
     MaxText's name of a model, such as `gemma-7b`. The pod reads the checkpoint as its service account, which needs a

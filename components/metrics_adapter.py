@@ -1,5 +1,7 @@
 """The metrics adapter, which serves metrics of Cloud Monitoring to the HorizontalPodAutoscaler."""
 
+from collections.abc import Sequence
+
 import pulumi
 import pulumi_kubernetes as k8s
 
@@ -18,7 +20,7 @@ class MetricsAdapter(Component):
 
     `stackdriver` installs the Custom Metrics Stackdriver Adapter, which reads with its workload identity. `prometheus`
     installs a frontend that answers Prometheus queries from Cloud Monitoring, and prometheus-adapter with a rule for
-    each metric of a JetStream server. The frontend reads as its own Google service account, which the component
+    each metric of `engines`. The frontend reads as its own Google service account, which the component
     creates and binds. Every query selects the cluster and the namespace of the autoscaler.
 
     A cluster has only one adapter, because each registers the same APIs.
@@ -44,6 +46,7 @@ class MetricsAdapter(Component):
         cluster: str,
         workload_pool: pulumi.Input[str],
         tpu_metrics: bool = False,
+        engines: Sequence[str] = ("jetstream",),
     ) -> None:
         """Install the adapter.
 
@@ -53,6 +56,7 @@ class MetricsAdapter(Component):
             cluster: Name of the cluster, which selects the metrics.
             workload_pool: The project's workload identity pool, an output of the cluster. Grants wait for it.
             tpu_metrics: Also collect the metrics of the TPU device plugin.
+            engines: Engines of the servers to scale. Only `prometheus` has rules for each metric. Default: JetStream.
         """
         super().__init__(name, opts)
         if adapter not in (STACKDRIVER, PROMETHEUS):
@@ -60,7 +64,7 @@ class MetricsAdapter(Component):
         hooks = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: explain", explain)])
         parts = AdapterParts(self, hooks, project, cluster, workload_pool)
 
-        api = stackdriver_adapter(parts) if adapter == STACKDRIVER else prometheus_adapter(parts)
+        api = stackdriver_adapter(parts) if adapter == STACKDRIVER else prometheus_adapter(parts, engines)
         if tpu_metrics:
             collect_tpu_metrics(parts)
         self.external_api = api.metadata.name.apply(lambda registered: registered or EXTERNAL_METRICS)

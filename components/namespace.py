@@ -8,6 +8,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
+from catalog.gateways import API_KEY, API_KEY_SECRET
 from catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 from catalog.workload_identity import SECRET_ACCESSOR, principal
 from components.base import Component, look_up
@@ -77,6 +78,7 @@ class WorkloadNamespace(Component):
         token: pulumi.Input[str] | None = None,
         token_from: SecretManager | None = None,
         token_secrets: Sequence[TokenSecret] = (),
+        api_key: pulumi.Input[str] | None = None,
         service_accounts: Sequence[str] = (),
         local_queues: Sequence[NamespaceQueue] = (),
     ) -> None:
@@ -88,6 +90,7 @@ class WorkloadNamespace(Component):
             token: The Hugging Face token, a Pulumi secret.
             token_from: Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster.
             token_secrets: Kubernetes Secrets to create with the token, each with its key.
+            api_key: API key of the gateway's clients, a Pulumi secret. The Secret `gateway-api-key` holds it.
             service_accounts: Service accounts to create. `default` always exists.
             local_queues: Local queues to create.
         """
@@ -117,6 +120,14 @@ class WorkloadNamespace(Component):
                 metadata={"name": secret, "namespace": namespace},
                 type="Opaque",
                 string_data=dict.fromkeys(keys, pulumi.Output.secret(token if token is not None else "")),
+                opts=inside,
+            )
+        if api_key is not None:
+            k8s.core.v1.Secret(
+                f"{namespace}/{API_KEY_SECRET}",
+                metadata={"name": API_KEY_SECRET, "namespace": namespace},
+                type="Opaque",
+                string_data={API_KEY: pulumi.Output.secret(api_key)},
                 opts=inside,
             )
         for account in service_accounts:

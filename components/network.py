@@ -3,6 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
+from catalog.gateways import PROXY_PURPOSE, PROXY_ROLE
 from components.base import Component
 from settings.model import Vpc
 
@@ -17,6 +18,8 @@ class ClusterNetwork(Component):
     without external addresses reach Google's APIs and registries. They reach the rest of the Internet (models on
     Hugging Face, images of ghcr.io, Docker Hub and Kueue) through Cloud NAT.
 
+    With `proxy_subnetwork`, a second subnetwork has the addresses of the proxies of regional load balancers.
+
     A range lives as long as its cluster. A changed range replaces subnetwork and cluster, because Google removes no
     range from a cluster that uses it. The component creates no firewall rules: GKE creates those of its nodes, and the
     control plane of a new cluster reaches webhooks through Konnectivity, on any port.
@@ -27,7 +30,8 @@ class ClusterNetwork(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips,
     https://cloud.google.com/vpc/docs/subnets#manually_created_subnet_ip_ranges,
     https://cloud.google.com/vpc/docs/private-google-access, https://cloud.google.com/nat/docs/gke-example,
-    https://cloud.google.com/kubernetes-engine/docs/concepts/firewall-rules
+    https://cloud.google.com/kubernetes-engine/docs/concepts/firewall-rules,
+    https://cloud.google.com/load-balancing/docs/proxy-only-subnets
     """
 
     network: pulumi.Output[str]
@@ -36,7 +40,14 @@ class ClusterNetwork(Component):
     """`projects/…/regions/…/subnetworks/…`"""
 
     def __init__(
-        self, name: str, args: Vpc, opts: pulumi.ResourceOptions | None = None, *, project: str, region: str
+        self,
+        name: str,
+        args: Vpc,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        region: str,
+        proxy_subnetwork: bool = False,
     ) -> None:
         """Create the network.
 
@@ -44,6 +55,7 @@ class ClusterNetwork(Component):
             name: Name of the component, and of the network unless its section has one.
             project: Id of the Google Cloud project.
             region: Region of the cluster.
+            proxy_subnetwork: Create the proxy-only subnetwork that gateways need.
         """
         super().__init__(name, opts)
         network_name = args.name or name
@@ -75,6 +87,23 @@ class ClusterNetwork(Component):
                 replace_on_changes=["ipCidrRange", "secondaryIpRanges"],
             ),
         )
+        if proxy_subnetwork:
+            gcp.compute.Subnetwork(
+                f"{network_name}-proxies",
+                name=f"{network_name}-proxies",
+                project=project,
+                region=region,
+                network=network.id,
+                ip_cidr_range=args.proxy_cidr,
+                purpose=PROXY_PURPOSE,
+                role=PROXY_ROLE,
+                opts=pulumi.ResourceOptions(
+                    parent=self,
+                    delete_before_replace=True,  # a network has one in each region
+                    # The provider would change it in place, which Google refuses while a gateway uses it.
+                    replace_on_changes=["ipCidrRange"],
+                ),
+            )
         if args.nat:
             router = gcp.compute.Router(
                 network_name,

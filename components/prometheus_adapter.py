@@ -1,6 +1,7 @@
 """prometheus-adapter, with a frontend that answers Prometheus queries from Cloud Monitoring."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -8,7 +9,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.metrics import METRICS, POD_NAMESPACE, TPU_MEMORY, query
+from catalog.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
 from catalog.nodes import ARCH, OS
 from catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE
 from catalog.workload_identity import pool_name
@@ -28,8 +29,8 @@ ADAPTER_PORT = 6443
 RELIST, MAX_AGE = "15s", "5m"
 
 
-def prometheus_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIService":
-    """Create the frontend and prometheus-adapter. Returns the API of external metrics."""
+def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apiregistration.v1.APIService":
+    """Create the frontend, and prometheus-adapter for these engines. Returns the API of external metrics."""
     _frontend(parts)
     labels = {
         "app.kubernetes.io/component": "metrics",
@@ -55,7 +56,7 @@ def prometheus_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServic
             resources=["namespaces", "pods", "services", "configmaps"],
         ),
     ]
-    configuration = yaml.safe_dump({"externalRules": external_rules(parts.cluster)}, sort_keys=False)
+    configuration = yaml.safe_dump({"externalRules": external_rules(parts.cluster, engines)}, sort_keys=False)
     rules = k8s.core.v1.ConfigMap(
         PROMETHEUS_NAME, metadata=metadata, data={"config.yaml": configuration}, opts=parts.inside()
     )
@@ -239,20 +240,21 @@ def frontend_url() -> str:
     return f"http://{FRONTEND_SERVICE}.{PROMETHEUS_NAMESPACE}.svc:{FRONTEND_PORT}/"
 
 
-def external_rules(cluster: str) -> list[dict[str, Any]]:
-    """prometheus-adapter's rules: each metric of METRICS, averaged over the autoscaler's namespace.
+def external_rules(cluster: str, engines: Sequence[str]) -> list[dict[str, Any]]:
+    """prometheus-adapter's rules: each metric of the engines, averaged over the series that an autoscaler selects.
 
     The adapter adds the autoscaler's namespace to the query, under the namespace label of `resources`: the server's
-    metrics have `namespace`, those of its TPUs `exported_namespace`.
+    metrics have `namespace`, those of its TPUs `exported_namespace`. Engines can share metrics.
     """
+    metrics = {metric.average: metric for engine in engines for metric in metrics_of(engine).values()}
     return [
         {
             "seriesQuery": metric.series,
             "resources": {"overrides": {POD_NAMESPACE: {"resource": "namespace"}}}
-            if name == TPU_MEMORY
+            if metric.key == TPU_MEMORY
             else {"template": "<<.Resource>>"},
             "name": {"matches": "", "as": metric.average},
-            "metricsQuery": query(name, cluster),
+            "metricsQuery": query(metric.key, cluster),
         }
-        for name, metric in METRICS.items()
+        for metric in metrics.values()
     ]

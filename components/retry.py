@@ -70,6 +70,13 @@ ALL_LATE = (
         usual=0,
         fault="does not serve this kind",
     ),
+    Late(
+        "GKE",
+        ('kind "InferencePool"', 'kind "Gateway"', 'kind "HTTPRoute"', 'kind "HealthCheckPolicy"', "GCPBackendPolicy"),
+        "gke-ai:gateway needs GKE 1.34.0-gke.1626000 or newer and the Gateway API, which a cluster gets within minutes "
+        "after it is turned on: upgrade the cluster, or wait",
+        fault="does not serve this kind",
+    ),
     # The Service of JobSet's webhook. Kueue has a webhook for JobSets too.
     Late(
         "JobSet",

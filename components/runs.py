@@ -19,7 +19,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Multislice, Run, TpuBatch
+from settings.model import FuseVolume, Multislice, Run, TpuBatch, Workload
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -197,11 +197,16 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
 
 
-def fuse_annotations(run: Run) -> dict[str, str]:
+def fuse_annotations(workload: Workload) -> dict[str, str]:
     """Annotations that add the FUSE sidecar to a pod that mounts a bucket. A limit is also the request."""
-    if run.sidecar is None:
+    if workload.sidecar is None:
         return {}
-    limits = {"memory-limit": run.sidecar.memory, "cpu-limit": run.sidecar.cpu}
+    sidecar = workload.sidecar
+    limits = {
+        "memory-limit": sidecar.memory,
+        "cpu-limit": sidecar.cpu,
+        "ephemeral-storage-limit": sidecar.ephemeral_storage,
+    }
     return {fuse.VOLUMES: "true", **{f"{fuse.PREFIX}{limit}": amount for limit, amount in limits.items() if amount}}
 
 

@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import ENGINES, Engine
+from catalog import fuse
+from catalog.engines import ENGINES, HTTP_PORT, Engine
+from catalog.gateways import API_KEY, API_KEY_SECRET
+from catalog.model_cache import MOUNT_PATH
 from catalog.versions import POD_MONITORING_API
 from components.base import Component, section_of
 from components.readiness import first_replica
 from components.retry import kueue_hook
+from components.runs import fuse_annotations
 from components.workload import (
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
@@ -27,9 +31,7 @@ PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
 FORCE = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
-SCRATCH_VOLUME = "ephemeral-volume"
-# Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
-HTTP_PORT, METRICS_PORT = "http", "metrics"
+SCRATCH_VOLUME, CACHE_VOLUME = "ephemeral-volume", "models"
 
 S_co = TypeVar("S_co", bound=Server, covariant=True)
 
@@ -47,6 +49,9 @@ class ModelServer(Component, Generic[S_co]):
 
     Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
     Deployment omits its replicas, and the autoscaler owns them.
+
+    A change of the engine updates the Deployment and the Service in place, because the components of all engines are
+    aliases of each other. So the servers of a program need different names.
 
     Refused: RunError if no replica is ready in time.
 
@@ -72,6 +77,7 @@ class ModelServer(Component, Generic[S_co]):
         node_selector: Mapping[str, str] | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         autoscaled: bool = False,
+        api_key: bool = False,
     ) -> None:
         """Create the server.
 
@@ -79,12 +85,19 @@ class ModelServer(Component, Generic[S_co]):
             node_selector: Labels of the nodes to run on.
             kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
             autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+            api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
         """
-        super().__init__(name, opts)
+        super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
         server = self.server = args
         namespace, service = server.namespace, service_name(server)
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
+        containers = self.containers()
+        if api_key:
+            variables: Any = containers[0].get("env", [])
+            containers[0]["env"] = [*variables, api_key_variable(server)]
+        if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
+            containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "selector": {"match_labels": selector},
@@ -93,8 +106,8 @@ class ModelServer(Component, Generic[S_co]):
                 "rolling_update": {"max_surge": int(server.surge), "max_unavailable": int(not server.surge)},
             },
             "template": {
-                "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}},
-                "spec": pod(server, self.containers(), node_selector or {}, self.service_links),
+                "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}, **cache_metadata(server)},
+                "spec": pod(server, containers, node_selector or {}, self.service_links),
             },
         }
         if not autoscaled:
@@ -132,7 +145,6 @@ class ModelServer(Component, Generic[S_co]):
             )
         if server.pod_monitoring:
             engine = engine_of(server)
-            port = HTTP_PORT if engine.metrics_port is None else METRICS_PORT
             k8s.apiextensions.CustomResource(
                 f"{namespace}/{server.name}",
                 api_version=POD_MONITORING_API,
@@ -140,7 +152,13 @@ class ModelServer(Component, Generic[S_co]):
                 metadata={"name": server.name, "namespace": namespace},
                 spec={
                     "selector": {"matchLabels": selector},
-                    "endpoints": [{"port": port, "path": engine.metrics_path, "interval": MONITORING_INTERVAL}],
+                    "endpoints": [
+                        {
+                            "port": engine.metrics_port_name,
+                            "path": engine.metrics_path,
+                            "interval": MONITORING_INTERVAL,
+                        }
+                    ],
                 },
                 opts=inside,
             )
@@ -158,6 +176,23 @@ class ModelServer(Component, Generic[S_co]):
         return [{"protocol": "TCP", "port": self.server.port, "target_port": self.server.port}]
 
 
+def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
+    """The types of the other engines. The type of a component is part of the identity of its Deployment.
+
+    https://www.pulumi.com/docs/iac/concepts/resources/options/aliases/
+    """
+    others = [component for component in ModelServer.__subclasses__() if component is not type(server)]
+    return [pulumi.Alias(type_=f"gke-ai:index:{component.__name__}") for component in others]
+
+
+def api_key_variable(server: Server) -> Any:
+    """The variable with the API key that the engine requires from clients. ValueError if it can require none."""
+    variable = engine_of(server).api_key_variable
+    if not variable:
+        raise ValueError(f"server {server.name}: {engine_of(server).title} cannot require an API key")
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
+
+
 def component_of(server: Server) -> type[ModelServer[Server]]:
     """The component of a server's engine: the one whose section is of the server's type."""
     return next(component for component in ModelServer.__subclasses__() if section_of(component) is type(server))
@@ -172,15 +207,20 @@ def gpu_container(
     server: GpuServer, variables: dict[str, str], *token_variables: str
 ) -> "k8s.core.v1.ContainerArgsDict":
     """The container of a server on GPUs, with the token and shared memory for its shards."""
+    return container_of(server, server.gpus, variables, *token_variables)
+
+
+def container_of(
+    server: Server, accelerators: int, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
+    """The only container of a server, with its accelerators, the token and shared memory."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
-        "resources": resources(server, server.gpus),
-        "env": environment(server, variables, token_variables),
-        "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server)],
+        "resources": resources(server, accelerators, server.accelerator_resource),
+        "env": environment(server, {**variables, **server.cache_variables}, token_variables),
+        "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
     }
-    if server.pod_monitoring:
-        container["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
     if server.probes:
         add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
     return container
@@ -218,6 +258,7 @@ def pod(
     volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if server.shares_memory else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))
+    volumes += cache_volumes(server)
     if volumes:
         spec["volumes"] = volumes
     if server.priority_class:
@@ -234,6 +275,32 @@ def pod(
 def scratch_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
     """The mount of the server's scratch volume, if it has one."""
     return [{"name": SCRATCH_VOLUME, "mount_path": server.scratch.mount_path}] if server.scratch else []
+
+
+def cache_metadata(server: Server) -> "k8s.meta.v1.ObjectMetaArgsDict":
+    """Annotations of pods that read the model from a mounted bucket. Empty for others."""
+    annotations = fuse_annotations(server)
+    return {"annotations": annotations} if annotations else {}
+
+
+def cache_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
+    """The mount of the bucket with the model, if the pods mount it."""
+    return [{"name": CACHE_VOLUME, "mount_path": MOUNT_PATH, "read_only": True}] if server.bucket_mounts else []
+
+
+def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
+    """The bucket with the model, and its file cache if that is in memory."""
+    cache = server.model_cache
+    if cache is None or not cache.how.mounts:
+        return []
+    attributes = {"bucketName": cache.bucket, "mountOptions": server.cache_mount_options}
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [
+        {"name": CACHE_VOLUME, "csi": {"driver": fuse.DRIVER, "read_only": True, "volume_attributes": attributes}}
+    ]
+    if cache.file_cache_medium == "memory":
+        size = f"{server.file_cache_gib}Gi"
+        volumes.append({"name": fuse.CACHE_VOLUME, "empty_dir": {"medium": "Memory", "size_limit": size}})
+    return volumes
 
 
 def scratch_volume(scratch: ScratchVolume) -> "k8s.core.v1.VolumeArgsDict":

@@ -13,6 +13,8 @@ TOKEN_VARIABLES = ("HUGGING_FACE_HUB_TOKEN", "HF_TOKEN")
 class TgiServer(ModelServer[Tgi]):
     """A Deployment of Text Generation Inference and its Service. See `ModelServer`.
 
+    Legacy: TGI is in maintenance mode since 2025-12-11. Use `VllmServer` instead.
+
     `model` is a model id on Hugging Face. `quantize` is TGI's `--quantize`, such as `bitsandbytes-nf4`.
 
     Refused: RunError if no replica is ready in time.

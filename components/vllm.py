@@ -13,7 +13,8 @@ LIBRARY_PATH, DRIVER_LIBRARIES = "LD_LIBRARY_PATH", "/usr/local/nvidia/lib64:/us
 class VllmServer(ModelServer[Vllm]):
     """A Deployment of vLLM with its OpenAI-compatible API, and its Service. See `ModelServer`.
 
-    `model` is a model id on Hugging Face. `quantize` is vLLM's `--quantization`, such as `awq_marlin`.
+    `model` is a model id on Hugging Face, and the name of the model for clients. `quantize` is vLLM's `--quantization`,
+    such as `awq_marlin`.
 
     Refused: RunError if no replica is ready in time.
 
@@ -28,5 +29,5 @@ class VllmServer(ModelServer[Vllm]):
         paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
         container = gpu_container(server, paths, "HF_TOKEN")
         container["command"] = ["vllm", "serve"]
-        container["args"] = [server.model, *server.flags, *server.arguments]
+        container["args"] = [server.model_location, *server.flags, *server.arguments]
         return [container]

@@ -35,11 +35,12 @@ def create_cluster(stack: Settings, project: str, apis: Apis) -> GkeCluster:
         security_group=tenancy.security_group(stack),
         secret_sync=stack.hf_token_secret is not None,
         workload_identity=plan.uses_workload_identity(stack),
-        bucket_volumes=bool(plan.bucket_mounts(stack)),
+        bucket_volumes=bool(plan.bucket_mounts(stack) or plan.downloads(stack)),
+        gateway_api=stack.gateway is not None,
         registry_reader=plan.reads_registry(stack, project),
     )
 
 
-def in_cluster(cluster: GkeCluster, *after: pulumi.Resource) -> ResourceOptions:
+def in_cluster(cluster: GkeCluster, *after: pulumi.Input[pulumi.Resource]) -> ResourceOptions:
     """Options of a component in the cluster that waits for `after`."""
     return ResourceOptions(providers={"kubernetes": cluster.provider}, depends_on=list(after))

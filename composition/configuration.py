@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, Settings, model_memory
+from settings import BadConfiguration, Problem, Settings, cold_start, model_memory, warnings
 
 
-def load() -> tuple[Settings, str, pulumi.Output[str] | None]:
-    """The settings, the project and the token of the stack. Raises RunError with everything that is wrong."""
+@dataclass(frozen=True)
+class Secrets:
+    """Secrets of the stack, which are no part of its settings."""
+
+    token: pulumi.Output[str] | None
+    """Hugging Face token."""
+    api_key: pulumi.Output[str] | None
+    """API key that the servers behind the gateway require."""
+
+
+def load() -> tuple[Settings, str, Secrets]:
+    """The settings, the project and the secrets of the stack. Raises RunError with everything that is wrong."""
     google = pulumi.Config("gcp")
     project = google.get("project") or ""
-    token = hugging_face_token()
+    secrets = Secrets(secret("hfToken", "HF_TOKEN"), secret("gatewayApiKey", "GATEWAY_API_KEY"))
     try:
         stack = settings.load(
             configuration(),
             project,
-            token_given=token is not None,
+            token_given=secrets.token is not None,
+            api_key_given=secrets.api_key is not None,
             region=google.get("region") or "",
-            token_problems=token_problems(),
+            token_problems=[
+                *problems(settings.token_problems, "hfToken", "HF_TOKEN"),
+                *problems(settings.api_key_problems, "gatewayApiKey", "GATEWAY_API_KEY"),
+            ],
         )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
-    for warning in model_memory.unchecked(stack):
-        pulumi.log.warn(str(warning))
-    return stack, project, token
+    for warning in [*map(str, model_memory.unchecked(stack)), *warnings.legacy_engines(stack)]:
+        pulumi.log.warn(warning)
+    for estimate in cold_start.estimates(stack):
+        pulumi.log.info(str(estimate))
+    return stack, project, secrets
 
 
 def configuration() -> dict[str, object]:
@@ -46,16 +64,15 @@ def parsed(text: str) -> object:
         return text
 
 
-def hugging_face_token() -> pulumi.Output[str] | None:
-    """The token as a secret: `gke-ai:hfToken` of the stack, or else the variable HF_TOKEN."""
-    if configured := pulumi.Config().get_secret("hfToken"):
+def secret(key: str, variable: str) -> pulumi.Output[str] | None:
+    """A secret: the key of the stack, or else the environment variable."""
+    if configured := pulumi.Config().get_secret(key):
         return configured
-    variable = os.environ.get("HF_TOKEN", "").strip()
-    return pulumi.Output.secret(variable) if variable else None
+    value = os.environ.get(variable, "").strip()
+    return pulumi.Output.secret(value) if value else None
 
 
-def token_problems() -> list[Problem]:
-    """What is wrong with the token, or with the place where it is set."""
-    key = f"{pulumi.get_project()}:hfToken"
-    encrypted = pulumi.runtime.is_config_secret(key)
-    return list(settings.token_problems(pulumi.Config().get("hfToken"), encrypted, os.environ.get("HF_TOKEN")))
+def problems(check: Callable[..., Iterable[Problem]], key: str, variable: str) -> list[Problem]:
+    """What is wrong with a secret, or with the place where it is set."""
+    encrypted = pulumi.runtime.is_config_secret(f"{pulumi.get_project()}:{key}")
+    return list(check(pulumi.Config().get(key), encrypted, os.environ.get(variable)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulumi
 
-from components import GkeCluster, ModelBucket, SystemMonitoring, WorkloadNamespace
+from components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
 from components.identity import project_number
 from components.server import ModelServer
 from composition.outputs import ComponentOutputs, outputs
@@ -20,6 +20,7 @@ def export(
     namespaces: dict[str, WorkloadNamespace],
     servers: list[ModelServer[model.Server]],
     runs: list[RunComponent],
+    gateway: InferenceGateway | None,
     monitoring: SystemMonitoring | None,
 ) -> None:
     """Export the outputs of the components under the keys of the contract."""
@@ -38,6 +39,8 @@ def export(
         job_names=[run.job_name for run in runs],
         buckets=[(bucket.bucket_name, bucket.url) for bucket in buckets.values()],
         dashboards=monitoring.dashboard_ids if monitoring else [],
+        gateway_address=gateway.address if gateway else "",
+        gateway_url=gateway.url if gateway else "",
     )
     for name, value in outputs(stack, project, component_outputs).items():
         pulumi.export(name, value)

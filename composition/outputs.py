@@ -37,6 +37,8 @@ class ComponentOutputs:
     buckets: Sequence[tuple[pulumi.Input[str], pulumi.Input[str]]] = ()
     """Name and URL of each bucket."""
     dashboards: pulumi.Input[Sequence[str]] = ()
+    gateway_address: pulumi.Input[str] = ""
+    gateway_url: pulumi.Input[str] = ""
 
 
 def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
         "tenants": tenants(stack),
         "computeClasses": [compute_class.name for compute_class in stack.compute_classes],
         "autoscalers": autoscalers(stack),
+        "gateways": gateways(stack, components),
         "dashboards": components.dashboards,
     }
 
@@ -198,4 +201,31 @@ def autoscalers(stack: Settings) -> list[dict[str, Any]]:
         }
         for autoscaler in stack.autoscaling
         if (deployment := scaling.scaled(autoscaler, stack))
+    ]
+
+
+def gateways(stack: Settings, components: ComponentOutputs) -> list[dict[str, Any]]:
+    """The gateway with its routes, if the stack has one."""
+    gateway = stack.gateway
+    if gateway is None:
+        return []
+    return [
+        {
+            "name": gateway.name,
+            "namespace": plan.gateway_namespace(stack),
+            "address": components.gateway_address,
+            "url": components.gateway_url,
+            "public": gateway.public,
+            "apiKey": gateway.api_key,
+            "routes": [
+                {
+                    "name": route.name,
+                    "namespace": plan.route_namespace(route, stack),
+                    "host": route.host or "",
+                    "model": plan.route_servers(route, stack)[0].served_model,
+                    "servers": [{"server": routed.server, "weight": routed.weight} for routed in route.servers],
+                }
+                for route in gateway.routes
+            ],
+        }
     ]

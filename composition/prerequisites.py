@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components import ComputeClass, Tenant, WorkloadNamespace
+from components import ComputeClass, ModelDownload, Tenant, WorkloadNamespace
 from components.base import Component
 from settings import Settings, model, plan
 
@@ -20,12 +20,17 @@ class Prerequisites:
     classes: dict[str, ComputeClass]
     namespaces: dict[str, WorkloadNamespace]
     tenants: dict[str, Tenant]
+    downloads: dict[plan.Download, ModelDownload]
 
-    def of(self, workload: model.Workload) -> list[pulumi.Resource]:
-        """What a workload waits for: its namespace, its tenant and its nodes."""
+    def of(self, workload: model.Workload) -> list[pulumi.Input[pulumi.Resource]]:
+        """What a workload waits for: its namespace, its tenant, its nodes and its model."""
         # A deleted pool drains its pods for up to an hour, so Pulumi deletes it after its workloads.
-        nodes: list[pulumi.Resource] = [self.pools[pool.name] for pool in plan.pools_of(workload, self.stack)]
+        nodes: list[pulumi.Input[pulumi.Resource]] = [
+            self.pools[pool.name] for pool in plan.pools_of(workload, self.stack)
+        ]
         if workload.named_class is not None:
             nodes.append(self.classes[workload.named_class])
         tenants = [self.tenants[workload.namespace]] if workload.namespace in self.tenants else []
-        return [self.namespaces[workload.namespace], *tenants, *nodes]
+        download = plan.download_of(workload, self.stack) if isinstance(workload, model.Server) else None
+        models = [self.downloads[download].complete] if download else []
+        return [self.namespaces[workload.namespace], *tenants, *nodes, *models]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pulumi
 from pulumi import ResourceOptions
 
 from catalog.apis import SECRET_MANAGER
@@ -17,6 +16,7 @@ from components import (
     WorkloadNamespace,
 )
 from composition.cluster import Apis, in_cluster
+from composition.configuration import Secrets
 from settings import Settings, model, plan, tenancy
 
 
@@ -55,7 +55,7 @@ def with_quotas(queue: model.ClusterQueue, stack: Settings) -> model.ClusterQueu
 def create_namespaces(
     stack: Settings,
     project: str,
-    token: pulumi.Output[str] | None,
+    secrets: Secrets,
     cluster: GkeCluster,
     apis: Apis,
     kueue: KueueStack | None,
@@ -72,10 +72,7 @@ def create_namespaces(
         ]
         return in_cluster(cluster, *([kueue] if kueue else []), *apis.enabled(SECRET_MANAGER), *granted)
 
-    return {
-        name: create_namespace(name, stack, None if token_from else token, token_from, options(name))
-        for name in plan.namespaces(stack)
-    }
+    return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in plan.namespaces(stack)}
 
 
 def secret_manager(stack: Settings, project: str, cluster: GkeCluster) -> SecretManager | None:
@@ -90,7 +87,7 @@ def secret_manager(stack: Settings, project: str, cluster: GkeCluster) -> Secret
 def create_namespace(
     name: str,
     stack: Settings,
-    token: pulumi.Output[str] | None,
+    secrets: Secrets,
     token_from: SecretManager | None,
     opts: ResourceOptions,
 ) -> WorkloadNamespace:
@@ -98,6 +95,7 @@ def create_namespace(
     workloads = [workload for workload in plan.workloads(stack) if workload.namespace == name]
     local_queues = stack.queues.local_queues if stack.queues else []
     tenant = tenancy.tenant_of(name, stack)
+    requires_key = any(plan.requires_api_key(server, stack) for server in stack.serving if server.namespace == name)
     # A tenant creates its own.
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
     return WorkloadNamespace(
@@ -105,8 +103,9 @@ def create_namespace(
         opts,
         namespace=name,
         labels=pod_security(tenant) if tenant else None,
-        token=token,
+        token=None if token_from else secrets.token,
         token_from=token_from,
+        api_key=secrets.api_key if requires_key else None,
         token_secrets=[workload.token for workload in workloads if workload.token],
         service_accounts=sorted({workload.service_account for workload in workloads} - existing),
         local_queues=[

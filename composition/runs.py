@@ -23,7 +23,10 @@ def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisit
     latest: dict[object, RunComponent] = {}
     for run, queue in zip(runs, queues, strict=True):
         line = queue.name if queue else type(run)
-        before: list[pulumi.Resource] = [*prerequisites.of(run), *([latest[line]] if line in latest else [])]
+        before: list[pulumi.Input[pulumi.Resource]] = [
+            *prerequisites.of(run),
+            *([latest[line]] if line in latest else []),
+        ]
         last_in_queue = queue is not None and last_runs[queue.name] is run
         latest[line] = create_run(run, stack, cluster, in_cluster(cluster, *before), last_in_queue)
         components.append(latest[line])

@@ -6,11 +6,12 @@ import pulumi
 
 from components import (
     GkeCluster,
-    JetStreamAutoscaling,
     JetStreamServer,
     KueueStack,
     MetricsAdapter,
+    ServerAutoscaling,
     SystemMonitoring,
+    VllmTpuServer,
     WorkloadNamespace,
 )
 from components.server import ModelServer, component_of
@@ -35,6 +36,7 @@ def create_server(
     """The component of a server's engine, with the nodes that the server runs on."""
     name, node_selector = f"{server.namespace}/{server.name}", plan.node_selector(server, stack)
     autoscaled = plan.autoscaler_of(server, stack) is not None
+    kubeconfig = cluster.kubeconfig if plan.awaits_replica(server, stack) else None
     if isinstance(server, model.JetStream):
         return JetStreamServer(
             name,
@@ -42,11 +44,29 @@ def create_server(
             opts,
             chips=plan.accelerators(server, stack)[1],
             node_selector=node_selector,
-            kubeconfig=cluster.kubeconfig,
+            kubeconfig=kubeconfig,
             autoscaled=autoscaled,
         )
+    if isinstance(server, model.VllmTpu):
+        return VllmTpuServer(
+            name,
+            server,
+            opts,
+            chips=plan.accelerators(server, stack)[1],
+            devices=server.shards(stack.pools),
+            node_selector=node_selector,
+            kubeconfig=kubeconfig,
+            autoscaled=autoscaled,
+            api_key=plan.requires_api_key(server, stack),
+        )
     return component_of(server)(
-        name, server, opts, node_selector=node_selector, kubeconfig=cluster.kubeconfig, autoscaled=autoscaled
+        name,
+        server,
+        opts,
+        node_selector=node_selector,
+        kubeconfig=kubeconfig,
+        autoscaled=autoscaled,
+        api_key=plan.requires_api_key(server, stack),
     )
 
 
@@ -69,13 +89,14 @@ def create_autoscaling(
         cluster=stack.cluster.name,
         workload_pool=cluster.workload_pool,
         tpu_metrics=scaling.reads_tpu_metrics(stack),
+        engines=scaling.scaled_engines(stack),
     )
     for autoscaler in stack.autoscaling:
         targets = [
             server for section, server in zip(stack.serving, servers, strict=True) if section.name == autoscaler.server
         ]
         target = scaling.server_of(autoscaler, stack)
-        JetStreamAutoscaling(
+        ServerAutoscaling(
             autoscaler.name,
             autoscaler.model_copy(update={"deployment": scaling.scaled(autoscaler, stack)}),
             in_cluster(cluster, adapter, *targets),

@@ -61,7 +61,7 @@ def _type(annotation: Any) -> str:
     """The type of a value in plain words."""
     inner = get_args(annotation)
     if not inner:
-        return {str: "text", int: "whole number"}[annotation]
+        return {str: "text", int: "whole number", bool: "true or false"}[annotation]
     if annotation == dict[str, str]:
         return "mapping of texts"
     return "list of texts" if inner[0] is str else f"list of {inner[0].__name__}"

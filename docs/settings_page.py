@@ -102,7 +102,7 @@ def _as_yaml(value: object) -> str:
 
 def _section(section: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
     keys = own_keys(section)
-    parents = [base for base in section.__bases__ if issubclass(base, Section) and own_keys(base)]
+    parents = list(dict.fromkeys(_parents(section)))
     schema = plain(section.model_json_schema(by_alias=True))
     lines = [f"\n## {_title(section)}\n", _doc(section)]
     if parents:
@@ -127,6 +127,16 @@ def _section(section: type[Section], examples: Mapping[tuple[str, str], str]) ->
         ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _parents(section: type[Section]) -> Iterator[type[Section]]:
+    """The nearest classes above with keys of their own."""
+    for base in section.__bases__:
+        if issubclass(base, Section):
+            if own_keys(base):
+                yield base
+            else:
+                yield from _parents(base)
 
 
 def _doc(section: type[Section]) -> str:

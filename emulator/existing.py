@@ -8,7 +8,8 @@
 
 A standard cluster has Workload Identity, the regular channel and a default pool of one e2-standard-4 node per zone.
 With --secret-sync, a cluster of either mode synchronizes secrets of Secret Manager. With --dataplane-v2, it enforces
-NetworkPolicies. A network's subnetwork has the ranges `pods` and `services`.
+NetworkPolicies. With --gateway-api, it runs GKE's Gateway controller. A network's subnetwork has the ranges `pods` and
+`services`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
     parser.add_argument("--project", default=DEFAULTS["gcp:project"])
     parser.add_argument("--secret-sync", action="store_true", help="synchronize secrets of Secret Manager")
+    parser.add_argument("--gateway-api", action="store_true", help="run GKE's Gateway controller, as Autopilot does")
     parser.add_argument("--dataplane-v2", action="store_true", help="enforce NetworkPolicies, as Autopilot always does")
     options = parser.parse_args()
     try:
@@ -75,6 +77,8 @@ def _cluster(options: argparse.Namespace) -> None:
     inputs = _inputs(options.name, options.mode, options.location, options.project)
     if options.dataplane_v2:
         inputs["datapathProvider"] = "ADVANCED_DATAPATH"
+    if options.gateway_api:
+        inputs["gatewayApiConfig"] = {"channel": "CHANNEL_STANDARD"}
     if options.secret_sync:
         inputs["secretSyncConfig"] = {"enabled": True}
     if options.command == "delete":
@@ -136,6 +140,8 @@ def _missing_cluster(config: Mapping[str, Any]) -> str | None:
     options = ["--mode", cluster.get("existingMode", "standard"), "--location", location]
     if config.get("gke-ai:hfTokenSecret"):
         options.append("--secret-sync")
+    if config.get("gke-ai:gateway") and cluster.get("existingMode", "standard") == "standard":
+        options.append("--gateway-api")
     if config.get("gke-ai:tenants") and cluster.get("existingMode", "standard") == "standard":
         options.append("--dataplane-v2")
     return _command("create", str(name), str(project), *map(str, options))

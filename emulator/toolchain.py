@@ -212,6 +212,14 @@ TOOLS = (
         {"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
         seconds=95,
     ),
+    # The endpoint picker of the Gateway API Inference Extension: https://gateway-api-inference-extension.sigs.k8s.io
+    Tool(
+        "endpoint-picker",
+        Module("endpoint-picker"),
+        "sigs.k8s.io/gateway-api-inference-extension",
+        {"epp": "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"},
+        seconds=120,
+    ),
     # Runs programs in YAML, which use the components as a package. `emulator/bin` has it under the engine's name.
     Tool(
         "pulumi-yaml",

@@ -20,7 +20,7 @@ from pulumi import RunError
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
-VERSION = "1.2"
+VERSION = "1.3"
 
 
 def parsed(version: str) -> tuple[int, int]:
@@ -205,9 +205,38 @@ class Autoscaler(Item):
     name: str = since("1.0", "name of the HorizontalPodAutoscaler")
     namespace: str = since("1.0", "namespace of the autoscaler")
     server: str = since("1.0", "Deployment that it scales")
-    metrics: list[str] = since("1.0", "metrics that it scales by: `prefillBacklog`, `slotsUsed`, `tpuMemory`")
+    metrics: list[str] = since("1.0", "metrics that it scales by, as `autoscaling` names them")
     min_replicas: int = since("1.0", "minimum number of replicas")
     max_replicas: int = since("1.0", "maximum number of replicas")
+
+
+class RoutedServer(Item):
+    """A server behind a route."""
+
+    server: str = since("1.3", "name of the server")
+    weight: int = since("1.3", "its share of the requests, relative to the weights of the route's other servers")
+
+
+class Route(Item):
+    """A route of a gateway."""
+
+    name: str = since("1.3", "name of the HTTPRoute")
+    namespace: str = since("1.3", "namespace of the HTTPRoute and of its servers")
+    host: str = since("1.3", "host name of the requests; empty for all others")
+    model: str = since("1.3", "model to name in requests")
+    servers: list[RoutedServer] = since("1.3", "servers that answer")
+
+
+class Gateway(Item):
+    """The gateway, through which clients reach servers."""
+
+    name: str = since("1.3", "name of the Gateway")
+    namespace: str = since("1.3", "namespace of the Gateway")
+    address: str = since("1.3", "IP address of its load balancer")
+    url: str = since("1.3", "`https://…` or `http://…` with its address; its API begins at `/v1`")
+    public: bool = since("1.3", "whether the address is on the Internet")
+    api_key: bool = since("1.3", "whether clients need an API key")
+    routes: list[Route] = since("1.3", "its routes")
 
 
 class Contract(Item):
@@ -238,4 +267,5 @@ class Contract(Item):
         "1.0", "compute classes that a pod can select by the label `cloud.google.com/compute-class`"
     )
     autoscalers: list[Autoscaler] = since("1.0", "autoscalers of servers with their metrics")
+    gateways: list[Gateway] = since("1.3", "the gateway, if the stack has one")
     dashboards: list[str] = since("1.1", "ids of the dashboards in Cloud Monitoring")

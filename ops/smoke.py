@@ -1,17 +1,16 @@
 """`make smoke STACK=…`: sends requests to every server of a stack, as its users do, and prints pass or fail.
 
 Requests go through the API server to the Service (https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/).
-No port must be open; the user needs only the permission to `create services/proxy`.
+No port must be open; the user needs only the permission to `create services/proxy`. Servers that require an API key are
+checked through their gateway, with the key in the variable GATEWAY_API_KEY.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
@@ -22,53 +21,26 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from catalog.engines import ENGINES, Engine
+from catalog.engines import ENGINES
 from ops import status
+from ops.answers import Reply, Server, send_burst
+from ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, run
 from ops.terminal import new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-PROMPT = "Name the largest planet of the solar system, and say in one sentence what it is made of."
-MAX_TOKENS = 64
-ANSWER_SECONDS = 300  # a burst waits in the engine's queue, and a large model answers slowly
-MAX_CHARACTERS = 160  # of a response that is shown in an error
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server, as the outputs of the stack name it."""
-
-    name: str
-    namespace: str
-    service: str
-    port: int
-    engine: Engine
-    model: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The result of one request: an answer, or a problem with its remedy."""
-
-    seconds: float
-    text: str = ""
-    tokens: int | None = None
-    problem: str = ""
-    remedy: str = ""
-
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a server's check. With a `problem`, no request was sent."""
+    """The result of a server's check: the replies to a burst that took `seconds`. With a `problem`, none was sent."""
 
     server: str
     engine: str = ""
     replies: list[Reply] = field(default_factory=list)
+    seconds: float = 0
+    streams: bool = True
     problem: str = ""
     remedy: str = ""
 
@@ -78,20 +50,26 @@ class Result:
         return [reply for reply in self.replies if reply.problem]
 
     @property
+    def good(self) -> list[Reply]:
+        """Requests with an answer."""
+        return [reply for reply in self.replies if not reply.problem]
+
+    @property
     def passed(self) -> bool:
         """Whether the server answered every request."""
         return bool(self.replies) and not self.failed
 
 
 def main() -> None:
-    """Sends requests to each server of the stack through the API server, and prints latencies, errors, and pass or
-    fail."""
+    """Sends requests to each server of the stack through the API server, and prints latencies, times of tokens,
+    throughput, errors, and pass or fail."""
     sys.exit(smoke(arguments(main.__doc__ or "")))
 
 
 def smoke(stack: Stack) -> int:
     """Checks every server of `stack`. Returns the exit code."""
-    servers = stack.outputs().get("servers") or []
+    outputs = stack.outputs()
+    servers = outputs.get("servers") or []
     if not servers:
         print(f"{stack.name} has no servers: nothing to check.")
         return 0
@@ -99,9 +77,15 @@ def smoke(stack: Stack) -> int:
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     console = new_console()
-    results = [check(api, stack, output, console) for output in servers]
+    results = [check(api, stack, output, console) for output in servers if not requires_key(output, outputs)]
+    results += [check_route(route, stack, console) for route in keyed_routes(outputs)]
     console.print()
     console.print(table(results))
+    if any(result.good for result in results):
+        console.print()
+        console.print(measures(results))
+    for line in without_stream(results):
+        console.print(escape(line), soft_wrap=True)
     for line in failures(results):
         console.print(escape(line), soft_wrap=True)
     return 0 if all(result.passed for result in results) else 1
@@ -119,8 +103,21 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
     if obstacle := unready(api, stack, server):
         problem, remedy = obstacle
         return Result(name, engine.title, problem=problem, remedy=remedy)
+    began = time.perf_counter()
     with counting(console, name, engine.burst) as answered:
-        return Result(name, engine.title, send_burst(api, server, answered))
+        replies = send_burst(api, server, answered)
+    return Result(name, engine.title, replies, time.perf_counter() - began, engine.streams)
+
+
+def check_route(route: KeyedRoute, stack: Stack, console: Console) -> Result:
+    """Sends the burst of its engine through a route whose servers require an API key."""
+    key = api_key()
+    if not key:
+        problem = "its servers require an API key, and none is set"
+        return Result(str(route), route.engine.title, problem=problem, remedy=with_key(stack.next("smoke"), stack.name))
+    with counting(console, str(route), route.engine.burst) as answered:
+        replies, seconds = route.send(key, answered)
+    return Result(str(route), route.engine.title, replies, seconds, route.engine.streams)
 
 
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:
@@ -151,93 +148,6 @@ def why_unready(pods: list[Object]) -> str:
     return "its containers run and do not answer yet: the model may still be loading" if pods else "it has no pods"
 
 
-def send_burst(
-    api: ApiClient, server: Server, answered: Callable[[], None], seconds: float = ANSWER_SECONDS
-) -> list[Reply]:
-    """Sends all requests of the burst at once, and calls `answered` at the end of each."""
-    path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
-    request = api.param_serialize(
-        "POST",
-        f"{path}{server.engine.request_path}",
-        header_params={"Content-Type": "application/json", "Accept": "application/json"},
-        body=server.engine.body(server.model, PROMPT, MAX_TOKENS),
-        auth_settings=["BearerToken"],
-    )
-    count = server.engine.burst
-    with ThreadPoolExecutor(count) as threads:
-        waiting = [threads.submit(reply, api, request, server, seconds) for _ in range(count)]
-        replies = []
-        for done in as_completed(waiting):
-            replies.append(done.result())
-            answered()
-    return replies
-
-
-def reply(api: ApiClient, request: tuple[Any, ...], server: Server, seconds: float) -> Reply:
-    """Sends one request. Never retries, because a retry would hide what users see."""
-    from urllib3.exceptions import HTTPError, TimeoutError
-
-    call: Callable[..., Any] = api.call_api
-    logs = f"{kubectl()} -n {server.namespace} logs deployment/{server.name} --all-containers --tail=50"
-    began = time.perf_counter()
-    try:
-        response = call(*request, _request_timeout=seconds)
-        body = response.read().decode(errors="replace")
-    except TimeoutError:
-        return Reply(time.perf_counter() - began, problem=f"no answer within {seconds:g} s", remedy=logs)
-    except HTTPError as error:
-        problem = f"the connection to the cluster failed ({type(error).__name__})"
-        return Reply(time.perf_counter() - began, problem=problem, remedy="check the network path to the cluster")
-    took = time.perf_counter() - began
-    if response.status != 200:
-        problem = f"HTTP {response.status}: {shortened(message_in(body), api)}"
-        return Reply(took, problem=problem, remedy=remedy(response.status, server, logs))
-    try:
-        answer = json.loads(body)
-        text = server.engine.text(answer)
-    except (ValueError, KeyError, IndexError, TypeError):
-        problem = f"this is not an answer of {server.engine.title}: {shortened(body, api)}"
-        return Reply(took, problem=problem, remedy=logs)
-    if not text.strip():
-        return Reply(took, problem="the answer has no text", remedy=logs)
-    return Reply(took, text, (answer.get("usage") or {}).get("completion_tokens"))
-
-
-def remedy(status_code: int, server: Server, logs: str) -> str:
-    """Returns the remedy for an HTTP error."""
-    match status_code:
-        case 401 | 403:
-            return f"get the permission to create services/proxy in namespace {server.namespace}, then try again"
-        case 404:
-            return f"compare with {kubectl()} -n {server.namespace} get service {server.service} -o yaml; {logs}"
-        case 429:
-            return "the server accepts no more requests at once: add replicas or an autoscaler"
-        case 502 | 503 | 504:
-            return f"no pod behind the Service answers; {logs}"
-    return logs
-
-
-def message_in(body: str) -> str:
-    """Returns the message of an error: of Kubernetes (`message`), TGI and vLLM (`error`) or JetStream (`detail`)."""
-    try:
-        content = json.loads(body)
-    except ValueError:
-        return body
-    for key in ("message", "error", "detail"):
-        if isinstance(content, dict) and content.get(key):
-            return message_in(json.dumps(content[key])) if isinstance(content[key], dict) else str(content[key])
-    return body
-
-
-def shortened(text: str, api: ApiClient) -> str:
-    """Returns a response as one short line, without the credential of the request."""
-    for value in api.configuration.api_key.values():
-        for secret in filter(None, (value, value.removeprefix("Bearer "))):
-            text = text.replace(secret, "***")
-    text = " ".join(text.split()) or "empty response"
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
-
-
 @contextmanager
 def counting(console: Console, name: str, total: int) -> Iterator[Callable[[], None]]:
     """Shows how many requests have ended: a bar on a terminal, a line per quarter in a log."""
@@ -259,9 +169,10 @@ def counting(console: Console, name: str, total: int) -> Iterator[Callable[[], N
         yield answered
 
 
-def percentile(seconds: list[float], percent: int) -> str:
-    """Formats a percentile of latencies (nearest rank)."""
-    return f"{sorted(seconds)[ceil(len(seconds) * percent / 100) - 1]:.2f} s" if seconds else "–"
+def percentile(seconds: Iterable[float | None], percent: int, digits: int = 2) -> str:
+    """Formats a percentile of the known times (nearest rank)."""
+    known = sorted(time for time in seconds if time is not None)
+    return f"{known[ceil(len(known) * percent / 100) - 1]:.{digits}f} s" if known else "–"
 
 
 def amount(replies: list[Reply]) -> str:
@@ -274,22 +185,51 @@ def amount(replies: list[Reply]) -> str:
 
 def table(results: list[Result]) -> Table:
     """Returns a table with a row per server."""
-    shown = Table(title="Servers", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in ("server", "engine", "requests", "errors", "p50", "p90", "p99", "answered", "result"):
-        shown.add_column(column, no_wrap=True)
+    shown = new_table("Servers", "server", "engine", "requests", "errors", "answered", "result")
     for result in results:
-        good = [reply for reply in result.replies if not reply.problem]
-        times = [reply.seconds for reply in good]
         shown.add_row(
             result.server,
             result.engine or "–",
             str(len(result.replies)),
             str(len(result.failed)),
-            *(percentile(times, percent) for percent in (50, 90, 99)),
-            amount(good) if good else "–",
+            amount(result.good) if result.good else "–",
             "pass" if result.passed else "fail",
         )
     return shown
+
+
+def measures(results: list[Result]) -> Table:
+    """Returns a table of times (median and maximum) and throughput, with a row per server that answered."""
+    columns = ("answer p50", "max", "first token p50", "max", "per token p50", "max", "tokens/s", "requests/s")
+    shown = new_table("Times and throughput", "server", *columns)
+    for result in results:
+        if good := result.good:
+            answer, first = [reply.seconds for reply in good], [reply.first_token for reply in good]
+            per_token = [reply.per_token for reply in good]
+            counts = [reply.tokens for reply in good]
+            shown.add_row(
+                result.server,
+                *(percentile(answer, percent) for percent in (50, 100)),
+                *(percentile(first, percent) for percent in (50, 100)),
+                *(percentile(per_token, percent, 4) for percent in (50, 100)),
+                "–" if None in counts else f"{sum(filter(None, counts)) / result.seconds:.1f}",
+                f"{len(good) / result.seconds:.1f}",
+            )
+    return shown
+
+
+def new_table(title: str, *columns: str) -> Table:
+    """Returns a table without rows."""
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column, no_wrap=True)
+    return shown
+
+
+def without_stream(results: list[Result]) -> Iterator[str]:
+    """Yields why times of tokens are missing."""
+    for engine in dict.fromkeys(result.engine for result in results if result.good and not result.streams):
+        yield f"{engine} sends each answer in one piece: its tokens have no times and no count."
 
 
 def failures(results: list[Result]) -> Iterator[str]:

@@ -14,12 +14,14 @@ from rich.text import Text
 from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
-from catalog.versions import JOBSET_API, KUEUE_API
+from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from ops.downloads import download_rows
+from ops.gateways import gateway_rows
 from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
 from resources.pools import node_bounds
-from resources.types import HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from resources.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from resources.workloads import ACCELERATORS, accelerator_requests
 
 if TYPE_CHECKING:
@@ -43,9 +45,12 @@ class Snapshot:
     workloads: list[Object] = field(default_factory=list)
     jobsets: list[Object] = field(default_factory=list)
     autoscalers: list[Object] = field(default_factory=list)
+    gateways: list[Object] = field(default_factory=list)
+    routes: list[Object] = field(default_factory=list)
     events: list[Object] = field(default_factory=list)
     pools: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    jobs: list[Object] = field(default_factory=list)
 
 
 def main() -> None:
@@ -81,8 +86,11 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers")
         if HORIZONTAL_POD_AUTOSCALER in has
         else [],
+        gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
+        routes=list_objects(api, f"/apis/{GATEWAY_API}/httproutes") if GATEWAY in has else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
+        jobs=jobs,
         runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
 
@@ -95,11 +103,17 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
         table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
+        table("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
         table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
         table(
             "Autoscalers",
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
             autoscaler_rows(snapshot),
+        ),
+        table(
+            "Gateways",
+            ("gateway", "address", "host", "share of requests", "why"),
+            gateway_rows(snapshot.gateways, snapshot.routes),
         ),
         table("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]

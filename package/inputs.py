@@ -28,6 +28,7 @@ from settings.problems import nearest
 
 # Keyword arguments that the package calls otherwise: in Python, `name` is the name of the component.
 INPUT_NAMES = {
+    "InferencePool": {"pool": "name"},
     "NodeAccount": {"account_id": "name"},
     "WorkloadNamespace": {"namespace": "name"},
 }

@@ -30,6 +30,7 @@ REQUIRED = {
     "GkeCluster": {"name"},
     "JetStreamAutoscaling": {"deployment"},
     "ModelBucket": {"location"},
+    "ServerAutoscaling": {"deployment"},
     "TokenSecretArgs": {"name", "key"},
 }
 SIMPLE_TYPES = {

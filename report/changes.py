@@ -113,7 +113,8 @@ class Change:
 class Plan:
     """Resources before and after by URN, the changes between them, and errors of the preview.
 
-    `warnings` has the warnings of the program, `unchecked` what the program could not check.
+    `warnings` has the warnings of the program, `unchecked` what the program could not check, and
+    `cold_starts` how long new replicas take to read their models.
     """
 
     stack: str
@@ -123,6 +124,7 @@ class Plan:
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
+    cold_starts: tuple[str, ...] = ()
 
     def component_of(self, resource: Resource) -> Resource | None:
         """Returns the outermost component that a resource is, or is part of."""
@@ -172,8 +174,17 @@ def plan(preview: Preview) -> Plan:
     reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
     warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
     unchecked = sorted({event["unchecked"] for event in preview.events if "unchecked" in event})
-    errors = list(dict.fromkeys(reported))
-    return Plan(preview.stack, before, after, tuple(changes), tuple(errors), tuple(warnings), tuple(unchecked))
+    cold_starts = sorted({event["coldStart"] for event in preview.events if "coldStart" in event})
+    return Plan(
+        preview.stack,
+        before,
+        after,
+        tuple(changes),
+        tuple(dict.fromkeys(reported)),
+        tuple(warnings),
+        tuple(unchecked),
+        tuple(cold_starts),
+    )
 
 
 def resource(state: State) -> Resource:

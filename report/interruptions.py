@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.namespaces import MODEL_CACHE
 from catalog.nodes import RECORDED_NODES
 from report.capacity import pod_of, pools_of
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
@@ -199,6 +200,10 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
 def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
     """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
     name = change.resource.name
+    if mapping(change.resource.inputs, "metadata").get("namespace") == MODEL_CACHE:
+        if change.operation in (DELETE, REPLACE):
+            yield Interruption(NOTE, f"Download {name} ends. What it has stored in its bucket stays there.")
+        return
     newer = [
         created.resource.name
         for created in plan.of(CREATE)

@@ -68,6 +68,7 @@ def page(plan: Plan, verdict: Verdict, options: Options) -> str:
         accelerators(plan, options.prices),
         *([] if forbidden else judged),
         not_checked(plan),
+        cold_starts(plan),
         *changed(plan),
         picture(plan, options.picture),
     ]
@@ -145,6 +146,13 @@ def failed(plan: Plan) -> Section:
 def not_checked(plan: Plan) -> Section:
     """Lists what the program could not check, such as a model that the catalog does not have."""
     return Section("Not checked", ["\n".join(f"- {text(line)}" for line in plan.unchecked)] if plan.unchecked else [])
+
+
+def cold_starts(plan: Plan) -> Section:
+    """Lists how long new replicas take to read their models."""
+    return Section(
+        "Cold starts", ["\n".join(f"- {text(line)}" for line in plan.cold_starts)] if plan.cold_starts else []
+    )
 
 
 def interrupted(plan: Plan) -> Section:

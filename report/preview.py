@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ops.stack import Stack, Stop
+from settings.cold_start import COLD_START
 from settings.model_memory import NOT_CHECKED
 
 State = Mapping[str, Any]
@@ -113,7 +114,7 @@ def masked(value: Any) -> Any:
 
 
 def of_interest(event: State) -> dict[str, Any] | None:
-    """Returns a policy result, an error, a warning of this program, or a replacement; else None."""
+    """Returns a policy result, an error, a message of this program, or a replacement; else None."""
     for event_type, keys in POLICY_EVENTS.items():
         if event_type in event:
             return {event_type: {key: event[event_type][key] for key in keys if event[event_type].get(key)}}
@@ -122,6 +123,8 @@ def of_interest(event: State) -> dict[str, Any] | None:
         return {"error": str(diagnostic["message"])}
     if diagnostic.get("severity") == "warning" and NOT_CHECKED in diagnostic["message"]:
         return {"unchecked": diagnostic["message"].partition(NOT_CHECKED)[2].strip()}
+    if COLD_START in diagnostic.get("message", ""):
+        return {"coldStart": diagnostic["message"].partition(COLD_START)[2].strip()}
     if diagnostic.get("severity") == "warning" and diagnostic["message"].startswith(WARNING):
         return {"warning": diagnostic["message"]}
     metadata = (event.get("resourcePreEvent") or {}).get("metadata") or {}

@@ -11,13 +11,14 @@ from settings.plan import token_workloads
 from settings.problems import BadConfiguration, Problem
 from settings.reading import PREFIX, read
 from settings.rules import check
+from settings.rules.api_key import api_key_problems, missing_api_key
 from settings.rules.provider import project_problems, region_problems
 from settings.rules.token import token_problems
 
-__all__ = ["BadConfiguration", "Problem", "Settings", "load", "token_problems"]
+__all__ = ["BadConfiguration", "Problem", "Settings", "api_key_problems", "load", "token_problems"]
 
-# Keys outside the settings. The program reads the token as a Pulumi secret instead.
-_NOT_SECTIONS = ("hfToken",)
+# Keys outside the settings. The program reads them as Pulumi secrets instead.
+_NOT_SECTIONS = ("hfToken", "gatewayApiKey")
 
 
 def load(
@@ -26,6 +27,7 @@ def load(
     token_given: bool = True,
     region: str = "",
     token_problems: Iterable[Problem] = (),
+    api_key_given: bool = True,
 ) -> Settings:
     """Parses and checks the configuration of a stack.
 
@@ -36,7 +38,8 @@ def load(
         project: The id of the Google Cloud project. It replaces `{project}` in any text.
         token_given: Whether a Hugging Face token is set. The token itself is never passed to this package.
         region: The provider's default region.
-        token_problems: Problems of the token (`settings.rules.token`).
+        token_problems: Problems of the token (`settings.rules.token`) and of the API key (`settings.rules.api_key`).
+        api_key_given: Whether an API key of the gateway is set.
     """
     wrong_project = list(project_problems(project))
     # Without a valid project, check names with a substitute.
@@ -48,6 +51,7 @@ def load(
     problems += token_problems
     problems += _calibrate(settings)
     problems += _token_problems(settings, "hfToken" in values, token_given)
+    problems += missing_api_key(settings, "gatewayApiKey" in values, api_key_given)
     problems += check(settings)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]

@@ -21,8 +21,9 @@ from settings.model import AnyServer, Server, Settings
 NOT_CHECKED = "Not checked: "
 
 # Memory of each accelerator in GiB, by the name of its node label.
-_MEMORY_GIB = {gpu.name: gpu.memory_gib for gpu in GPU_TYPES.values()}
-_MEMORY_GIB |= {version.accelerator: version.memory_gib for version in VERSIONS.values()}
+_MEMORY_GIB: dict[str, float] = {gpu.name: gpu.memory_gib for gpu in GPU_TYPES.values()}
+# The devices of a TPU chip share its memory.
+_MEMORY_GIB |= {version.accelerator: version.memory_gib / version.devices_per_chip for version in VERSIONS.values()}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog.dashboards import MonitoredServer
-from catalog.metrics import METRICS
+from catalog.metrics import TPU_MEMORY
 from settings.model import Server, Settings
 from settings.plan import autoscaler_of, namespaces, tpu_workloads, workloads
 from settings.scaling import scaled
@@ -17,7 +17,7 @@ def servers(settings: Settings) -> list[MonitoredServer]:
         if server.replicas
     ]
     others = [
-        MonitoredServer(target.namespace, target.name, "jetstream")
+        MonitoredServer(target.namespace, target.name, target.engine)
         for autoscaler in settings.autoscaling
         if autoscaler.deployment is not None and (target := scaled(autoscaler, settings))
     ]
@@ -27,7 +27,7 @@ def servers(settings: Settings) -> list[MonitoredServer]:
 def _collected(server: Server, settings: Settings) -> bool:
     """Whether the server's own metrics are collected: by a PodMonitoring, or for its autoscaler."""
     autoscaler = autoscaler_of(server, settings)
-    by_them = autoscaler is not None and any(METRICS[metric.metric].of_server for metric in autoscaler.metrics)
+    by_them = autoscaler is not None and any(metric.metric != TPU_MEMORY for metric in autoscaler.metrics)
     return server.pod_monitoring or by_them
 
 

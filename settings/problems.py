@@ -51,11 +51,14 @@ class BadConfiguration(Exception):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Suggests the closest known name, or else lists all; empty if there is no known name."""
     names = sorted(set(known))
-    folded = {name.lower().replace("_", "").replace("-", ""): name for name in names}
+    return closest(name, names) or (f"Write one of: {', '.join(names)}" if names else "")
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Suggests the closest known name; empty if none is close."""
+    folded = {name.lower().replace("_", "").replace("-", ""): name for name in sorted(set(known))}
     close = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), folded, n=1)
-    if close:
-        return f"Did you mean {folded[close[0]]}?"
-    return f"Write one of: {', '.join(names)}" if names else ""
+    return f"Did you mean {folded[close[0]]}?" if close else ""
 
 
 def sentence(text: str) -> str:

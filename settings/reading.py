@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from settings.model import Queues, Section, Settings, Unparsed
-from settings.problems import Problem, nearest
+from settings.problems import Problem, closest, nearest
 
 PREFIX = "gke-ai:"
 
@@ -250,7 +250,18 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
 def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
     if new_key := model.renamed_keys.get(key):
         return Problem(path, f"{key} was renamed. It would have no effect", f"Write {new_key} instead")
-    return Problem(path, f"{key} is not a key of {model.noun}. It would have no effect", nearest(key, _keys(model)))
+    cause = f"{key} is not a key of {model.noun}. It would have no effect"
+    for other in _alternatives(model):
+        if key in _keys(other) and not closest(key, _keys(model)):
+            tag, values = _discriminator([other])
+            return Problem(path, cause, f"Remove it, or set {tag}: {next(iter(values))}, which has this key")
+    return Problem(path, cause, nearest(key, _keys(model)))
+
+
+def _alternatives(model: type[Section]) -> list[type[Section]]:
+    """The other sections that an item of the same list can be."""
+    unions = [section_types(field.annotation) for field in Settings.model_fields.values()]
+    return [other for union in unions if model in union for other in union if other is not model]
 
 
 def _keys(model: type[Section]) -> list[str]:

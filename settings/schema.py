@@ -16,18 +16,19 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def schema() -> dict[str, Any]:
     """The schema of `Pulumi.STACK.yaml` and of the files in `examples/`.
 
-    Keys of other programs and providers (`gcp:project`) are not checked. Keys of this program must be known. The token
+    Keys of other programs and providers (`gcp:project`) are not checked. Keys of this program must be known. Secrets
     must be encrypted, as `pulumi config set --secret` writes it.
     """
     sections = plain(Settings.model_json_schema(by_alias=True))
     keys = {f"{PREFIX}{key}": value for key, value in sections["properties"].items()}
-    keys[f"{PREFIX}hfToken"] = {
-        "description": "Hugging Face token, as `pulumi config set --secret gke-ai:hfToken` writes it",
-        "type": "object",
-        "properties": {"secure": {"type": "string"}},
-        "required": ["secure"],
-        "additionalProperties": False,
-    }
+    for key, title in (("hfToken", "Hugging Face token"), ("gatewayApiKey", "API key of the gateway's clients")):
+        keys[f"{PREFIX}{key}"] = {
+            "description": f"{title}, as `pulumi config set --secret {PREFIX}{key}` writes it",
+            "type": "object",
+            "properties": {"secure": {"type": "string"}},
+            "required": ["secure"],
+            "additionalProperties": False,
+        }
     return {
         "$schema": DIALECT,
         "title": "Configuration of a stack",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from settings.model import Bucket, Grant, Settings, Tenant
-from settings.plan import workloads
+from settings.plan import cache_grants, gateway_servers, picker_name, workloads
 
 
 def tenant_of(namespace: str, settings: Settings) -> Tenant | None:
@@ -27,12 +27,23 @@ def priority_classes(tenant: Tenant, settings: Settings) -> list[str]:
 def service_accounts(tenant: Tenant, settings: Settings) -> list[str]:
     """Service accounts that the tenant's pods may run as. The deployer is not among them, as it can create pods."""
     inside = [workload.service_account for workload in workloads(settings) if workload.namespace == tenant.name]
-    return list(dict.fromkeys([tenant.service_account, "default", *inside]))
+    pickers = [picker_name(server.name) for server in gateway_servers(settings) if server.namespace == tenant.name]
+    return list(dict.fromkeys([tenant.service_account, "default", *inside, *pickers]))
 
 
 def grants(bucket: Bucket, settings: Settings) -> list[Grant]:
-    """Roles on the bucket: those in its section, and one for each tenant that uses it."""
-    return [*bucket.grants, *(grant(tenant) for tenant in settings.tenants if bucket.name in tenant.buckets)]
+    """Roles on the bucket: those in its section, and of tenants that use it, models that it holds and their servers.
+
+    A service account that has a role already gets no other one for its models.
+    """
+    stated = [*bucket.grants, *(grant(tenant) for tenant in settings.tenants if bucket.name in tenant.buckets)]
+    accounts = {(grantee.namespace, grantee.service_account) for grantee in stated}
+    of_models = {
+        (grantee.namespace, grantee.service_account, grantee.role): grantee
+        for grantee in cache_grants(bucket.name, settings)
+        if (grantee.namespace, grantee.service_account) not in accounts
+    }
+    return [*stated, *of_models.values()]
 
 
 def grant(tenant: Tenant) -> Grant:

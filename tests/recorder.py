@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "my-project"
 TOKEN = "hf_canary"
 PROJECT_NUMBER = "123456789012"
+GATEWAY_ADDRESS, GATEWAY_KEY = "10.0.0.5", "0123456789abcdef0123456789abcdef"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Registration:
     hooked: bool
     replace_on_changes: tuple[str, ...] = ()
     replacement_trigger: Any = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def object_name(self) -> str:
@@ -121,6 +123,7 @@ class Monitor(mocks.MockMonitor):
                 hooked=bool(request.hooks.on_error),
                 replace_on_changes=tuple(request.replaceOnChanges),
                 replacement_trigger=trigger(request),
+                aliases=tuple(alias.spec.type for alias in request.aliases),
             )
         return response
 
@@ -170,6 +173,7 @@ class Cloud(mocks.Mocks):
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
                 "workloadIdentityConfigs": [{"workloadPool": self.workload_pool}],
                 "addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": self.fuse}]}],
+                "gatewayApiConfigs": [{"channel": "CHANNEL_STANDARD"}],
                 "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
                 "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [self.by_name]}],
             }, []
@@ -180,6 +184,11 @@ class Cloud(mocks.Mocks):
 
 async def ready_at_once(*_: object) -> None:
     """Replaces the wait for a cluster, which doesn't exist."""
+
+
+async def programmed_at_once(*_: object) -> str:
+    """Replaces the wait for a load balancer."""
+    return GATEWAY_ADDRESS
 
 
 def record(
@@ -195,7 +204,9 @@ def record(
 
     monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
     monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
+    monkeypatch.setattr("components.model_download.wait_for", ready_at_once)
     monkeypatch.setattr("components.draining.drain", ready_at_once)
+    monkeypatch.setattr("components.gateway_address.wait_for_address", programmed_at_once)
     # An engine calls hooks. Pulumi's mocks don't support them.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
     monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)
@@ -257,6 +268,7 @@ def run_program(
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
     pulumi.runtime.set_all_config(config, list(secret_keys))
     monkeypatch.setenv("HF_TOKEN", token or "")
+    monkeypatch.setenv("GATEWAY_API_KEY", GATEWAY_KEY)
     return record(lambda: runpy.run_path(str(ROOT), run_name="__main__"), preview, monkeypatch, control_plane)
 
 

@@ -17,6 +17,7 @@ PRODUCT = (
     "ops",
     "package",
     "policy",
+    "programs",
     "rehearse",
     "report",
     "resources",

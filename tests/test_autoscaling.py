@@ -1,4 +1,4 @@
-"""Autoscaling of a JetStream server: the HPA's arithmetic, metric names in each adapter, objects and their order."""
+"""Autoscaling of a server: the HPA's arithmetic, metric names in each adapter, objects and their order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pulumi
 import pytest
 import yaml
 
-from catalog.metrics import METRICS, TOLERANCE, in_bytes, query, range_of, replicas
+from catalog.engines import ENGINES
+from catalog.metrics import TOLERANCE, in_bytes, metrics_of, query, range_of, replicas
 from catalog.quantities import GI
-from components import JetStreamAutoscaling, MetricsAdapter
+from components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from components.metrics_adapter import explain
 from settings import model
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
-from tests.test_bad_autoscaling import existing, good, scaler, server
+from tests.test_bad_autoscaling import existing, good, scaler, server, tgi, tpu, vllm
 from tests.test_bad_configuration import problems_of
 
 ADAPTER: dict[str, Any] = {
@@ -123,7 +124,7 @@ def test_tolerance_is_ten_percent() -> None:
 # --- the adapter ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", sorted({name for engine in ENGINES for name in metrics_of(engine)}))
 def test_every_query_selects_by_cluster_and_by_what_the_adapter_adds(name: str) -> None:
     text = query(name, "c")
     assert text.count("avg(") == text.count('{<<.LabelMatchers>>,cluster="c"}') == (2 if name == "tpuMemory" else 1)
@@ -243,6 +244,85 @@ def test_metric_has_the_name_and_the_target_of_its_adapter(
     assert written[source]["target"] == {"type": key[0].upper() + key[1:], key: amount}
 
 
+SERIES = {
+    ("vllm", "queuedRequests"): "vllm:num_requests_waiting",
+    ("vllm", "runningRequests"): "vllm:num_requests_running",
+    ("vllm", "kvCacheUsage"): "vllm:kv_cache_usage_perc",
+    ("vllm-tpu", "queuedRequests"): "vllm:num_requests_waiting",
+    ("vllm-tpu", "runningRequests"): "vllm:num_requests_running",
+    ("vllm-tpu", "kvCacheUsage"): "vllm:kv_cache_usage_perc",
+    ("tgi", "queuedRequests"): "tgi_queue_size",
+    ("tgi", "runningRequests"): "tgi_batch_current_size",
+}
+
+
+@pytest.mark.parametrize(("engine", "metric"), SERIES)
+def test_each_metric_of_an_engine_is_one_of_its_pods_through_stackdriver(
+    build: Build, engine: str, metric: str
+) -> None:
+    deployment = {"name": "gemma", "app": "gemma", "namespace": "llm", "engine": engine, "metrics_port": "http"}
+    scaled = {"deployment": deployment, "metrics": [{"metric": metric, "target": "0.8"}]}
+    built = build(ServerAutoscaling, AUTOSCALER, **scaled)
+    assert built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"] == [
+        {
+            "type": "Pods",
+            "pods": {
+                "metric": {"name": f"prometheus.googleapis.com|{SERIES[engine, metric]}|gauge"},
+                "target": {"type": "AverageValue", "averageValue": "800m"},
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize(("engine", "metric"), SERIES)
+def test_each_metric_of_an_engine_is_that_of_its_podmonitoring_through_prometheus(
+    build: Build, engine: str, metric: str
+) -> None:
+    deployment = {"name": "gemma", "app": "gemma", "namespace": "llm", "engine": engine, "metrics_port": "http"}
+    scaled = {"deployment": deployment, "metrics": [{"metric": metric, "target": "5"}], "adapter": "prometheus"}
+    name = SERIES[engine, metric].replace(":", "_")
+    for monitored, job in ((False, "gemma-autoscaling"), (True, "gemma")):
+        built = build(ServerAutoscaling, AUTOSCALER, **scaled, monitored=monitored)
+        assert [monitoring.object_name for monitoring in built.all("PodMonitoring")] == ([] if monitored else [job])
+        (written,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
+        assert written["external"] == {
+            "metric": {"name": name, "selector": {"matchLabels": {"job": job}}},
+            "target": {"type": "Value", "value": "5"},
+        }
+    rules = yaml.safe_load(
+        build(MetricsAdapter, ADAPTER, adapter="prometheus", engines=["jetstream", engine])
+        .one("ConfigMap")
+        .inputs["data"]["config.yaml"]
+    )["externalRules"]
+    assert {rule["name"]["as"]: rule["seriesQuery"] for rule in rules}[name] == SERIES[engine, metric]
+    assert all(":" not in rule["name"]["as"] for rule in rules)
+
+
+def test_one_queue_means_one_rule_although_engines_share_its_series(build: Build) -> None:
+    built = build(MetricsAdapter, ADAPTER, adapter="prometheus", engines=["vllm", "vllm-tpu"])
+    rules = yaml.safe_load(built.one("ConfigMap").inputs["data"]["config.yaml"])["externalRules"]
+    assert len(rules) == 3
+
+
+def test_metric_or_engine_that_is_not_there_is_refused(build: Build) -> None:
+    deployment = {"name": "gemma", "app": "gemma", "engine": "tgi"}
+    with pytest.raises(ValueError, match="autoscaler hpa: tgi has no metric kvCacheUsage"):
+        build(
+            ServerAutoscaling, AUTOSCALER, deployment=deployment, metrics=[{"metric": "kvCacheUsage", "target": "0.8"}]
+        )
+    with pytest.raises(ValueError, match="autoscaler hpa: unknown engine triton"):
+        build(ServerAutoscaling, AUTOSCALER, deployment={**deployment, "engine": "triton"})
+
+
+def test_type_of_a_component_is_its_class(build: Build) -> None:
+    """Programs in other languages keep the type that they use."""
+    for component in (JetStreamAutoscaling, ServerAutoscaling):
+        built = build(component, AUTOSCALER)
+        assert [r.type for r in built.resources.values() if r.type.startswith("gke-ai:")] == [
+            f"gke-ai:index:{component.__name__}"
+        ]
+
+
 def test_both_windows_are_always_written(build: Build) -> None:
     spec = build(JetStreamAutoscaling, AUTOSCALER).one("HorizontalPodAutoscaler").inputs["spec"]
     assert spec["behavior"] == {
@@ -338,6 +418,60 @@ def test_existing_deployment_is_scaled_and_not_created(monkeypatch: pytest.Monke
     target = built.one("HorizontalPodAutoscaler").inputs["spec"]["scaleTargetRef"]
     assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "maxengine-server"}
     assert built.one("PodMonitoring", "jetstream-podmonitoring").inputs["spec"]["endpoints"][0]["port"] == "metrics"
+
+
+@pytest.mark.parametrize("base", [vllm, tgi, tpu])
+def test_autoscaled_server_names_the_port_that_is_scraped(
+    base: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = program(base(), monkeypatch)
+    spec = built.one("PodMonitoring", "gemma-autoscaling").inputs["spec"]
+    assert spec["selector"] == {"matchLabels": {"app": "gemma"}}
+    assert spec["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "15s"}]
+    assert "pod" in spec["targetLabels"]["metadata"], "the Stackdriver adapter finds a pod's metrics by this label"
+    deployment = built.one("Deployment", "gemma").inputs["spec"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 8000}]
+    assert "replicas" not in deployment
+
+
+def test_servers_of_one_namespace_are_scaled_each_by_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = vllm()
+    values["gpuPools"][0]["nodesPerZone"] = 4
+    values["serving"].append({**values["serving"][0], "name": "second", "podMonitoring": True})
+    metrics = [{"metric": "queuedRequests", "target": 5}]
+    values["autoscaling"] = [
+        scaler(name, adapter="prometheus", maxReplicas=1, metrics=metrics) for name in ("gemma", "second")
+    ]
+    built = program(values, monkeypatch)
+    jobs = [
+        hpa.inputs["spec"]["metrics"][0]["external"]["metric"]["selector"]["matchLabels"]["job"]
+        for hpa in built.all("HorizontalPodAutoscaler")
+    ]
+    assert sorted(jobs) == ["gemma-autoscaling", "second"]
+    assert {monitoring.object_name for monitoring in built.all("PodMonitoring")} == {*jobs}
+
+
+def test_image_of_ones_own_has_no_known_default_but_a_known_limit() -> None:
+    values = vllm()
+    values["serving"][0]["image"] = "vllm/vllm-openai:v0.8.0"
+    values["autoscaling"][0]["metrics"] = [{"metric": "runningRequests", "target": 900}]
+    assert problems_of(values) == []
+    values["serving"][0]["arguments"] = ["--max_num_seqs=900"]
+    (problem,) = problems_of(values)
+    assert "runningRequests is at most 900 on a replica" in problem.cause
+    values["serving"][0]["arguments"] = ["--max-num-seqs=many"]
+    assert problems_of(values) == []
+
+
+@pytest.mark.parametrize("base", [vllm, tgi])
+def test_advised_number_of_requests_is_one_that_works(base: Callable[[], dict[str, Any]]) -> None:
+    values = base()
+    for metric in ("queuedRequests", "runningRequests"):
+        values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": 2000}]
+        for problem in problems_of(values):
+            values["autoscaling"][0]["metrics"][0]["target"] = problem.remedy.split()[-1]
+        assert problems_of(values) == []
 
 
 @pytest.mark.parametrize("example", ["jetstream-autoscaling", "jetstream-autoscaling-prometheus"])

@@ -63,6 +63,32 @@ def existing() -> Configuration:
     }
 
 
+def vllm() -> Configuration:
+    """A vLLM server on two nodes with one L4 each, scaled by its queue through Stackdriver."""
+    return {
+        "cluster": {"name": "serving", "mode": "standard", "location": "us-west4"},
+        "gpuPools": [{"name": "l4", "machineType": "g2-standard-12", "zones": ["us-west4-a"], "nodesPerZone": 2}],
+        "serving": [{"name": "gemma", "engine": "vllm", "model": "google/gemma-2-2b", "pool": "l4"}],
+        "autoscaling": [scaler("gemma", metrics=[{"metric": "queuedRequests", "target": 5}])],
+    }
+
+
+def tgi() -> Configuration:
+    """The same with Text Generation Inference."""
+    values = vllm()
+    values["serving"][0]["engine"] = "tgi"
+    return values
+
+
+def tpu() -> Configuration:
+    """vLLM on two slices of eight chips, scaled by its queue through Prometheus."""
+    values = good()
+    values["serving"] = [{"name": "gemma", "engine": "vllm-tpu", "model": "google/gemma-2-2b", "pool": "v5e"}]
+    metrics = [{"metric": "queuedRequests", "target": 5}]
+    values["autoscaling"] = [scaler("gemma", adapter="prometheus", metrics=metrics)]
+    return values
+
+
 def two() -> Configuration:
     """Two servers in namespaces of their own, each scaled."""
     values = good()
@@ -94,21 +120,149 @@ MISTAKES = [
         "a server that is not there",
         put(f"{SCALER}.server", "jetsteam"),
         "gke-ai:autoscaling[0].server",
-        "JetStream server jetsteam does not exist. Nothing would be scaled",
+        "server jetsteam does not exist. Nothing would be scaled",
         "Did you mean jetstream?",
     ),
     Mistake(
-        "a server of another engine",
+        "a metric of another engine",
+        metrics(("queuedRequests", 10)),
+        "gke-ai:autoscaling[0].metrics[0].metric",
+        "jetstream runs jetstream, which has no metric queuedRequests. Nothing would be scaled by it",
+        "Use one of: prefillBacklog, slotsUsed, tpuMemory",
+    ),
+    Mistake(
+        "a KV cache where the engine does not report it",
+        metrics(("kvCacheUsage", 0.8)),
+        "gke-ai:autoscaling[0].metrics[0].metric",
+        "gemma runs tgi, which has no metric kvCacheUsage",
+        "Use one of: queuedRequests, runningRequests",
+        tgi,
+    ),
+    Mistake(
+        "TPU memory where the engine reserves it at its start",
+        metrics(("tpuMemory", 0.8)),
+        "gke-ai:autoscaling[0].metrics[0].metric",
+        "gemma runs vllm-tpu, which has no metric tpuMemory",
+        "Use one of: queuedRequests, runningRequests, kvCacheUsage",
+        tpu,
+    ),
+    Mistake(
+        "more replicas of vLLM than slices",
+        put(f"{SCALER}.maxReplicas", 3),
+        "gke-ai:autoscaling[0].maxReplicas",
+        "pool v5e has 2 nodes at its maximum, and each replica needs a whole node. 1 of 3 replicas would stay pending",
+        "Write 2",
+        tpu,
+    ),
+    Mistake(
+        "metrics that are turned off",
+        put("serving.0.arguments", ["--disable-log-stats"]),
+        "gke-ai:serving[0].arguments",
+        "--disable-log-stats turns off the metrics that autoscaler gemma-hpa reads. The number of replicas would never",
+        "Remove it, or remove the autoscaler",
+        vllm,
+    ),
+    Mistake(
+        "an engine that is not there",
+        put(f"{SCALER}.deployment.engine", "jetsteam"),
+        "gke-ai:autoscaling[0].deployment.engine",
+        "engine jetsteam is unknown. The names of its metrics would be unknown too",
+        "Did you mean jetstream?",
+        existing,
+    ),
+    Mistake(
+        "more replicas than GPUs",
         both(
-            put("serving.+", {"name": "gemma", "model": "google/gemma-2-2b", "pool": "l4"}),
-            put(
-                "gpuPools", [{"name": "l4", "machineType": "g2-standard-8", "zones": ["us-west4-a"], "nodesPerZone": 1}]
-            ),
-            put(f"{SCALER}.server", "gemma"),
+            put("gpuPools.0.machineType", "g2-standard-24"), put("serving.0.gpus", 2), put(f"{SCALER}.maxReplicas", 3)
         ),
-        "gke-ai:autoscaling[0].server",
-        "gemma runs tgi, which has no JetStream metrics. Nothing would be scaled",
-        "Name a server with engine: jetstream",
+        "gke-ai:autoscaling[0].maxReplicas",
+        "pool l4 has 2 nodes at its maximum, and each replica needs a whole node. 1 of 3 replicas would stay pending",
+        "Write 2, or make the pool larger",
+        vllm,
+    ),
+    Mistake(
+        "more replicas than parts of nodes",
+        both(put("gpuPools.0.machineType", "g2-standard-24"), put(f"{SCALER}.maxReplicas", 5)),
+        "gke-ai:autoscaling[0].maxReplicas",
+        "each replica needs 1 of a node's 2 accelerators. 1 of 5 replicas would stay pending",
+        "Write 4, or make the pool larger",
+        vllm,
+    ),
+    Mistake(
+        "more running requests than vLLM runs at once",
+        metrics(("runningRequests", 256)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "runningRequests is at most 256 on a replica, and 256 ÷ 256 = 1. Scaling out begins above 1.1",
+        "Write 204",
+        vllm,
+    ),
+    Mistake(
+        "more running requests than the server's own limit",
+        both(put("serving.0.arguments", ["--max-num-seqs", "64"]), metrics(("runningRequests", 100))),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "runningRequests is at most 64 on a replica",
+        "Write 51",
+        vllm,
+    ),
+    Mistake(
+        "more running requests than vLLM runs on a large GPU",
+        both(
+            put("gpuPools.0.machineType", "a3-highgpu-1g"),
+            put("gpuPools.0.capacity", {"mode": "spot"}),
+            metrics(("runningRequests", 1000)),
+        ),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "runningRequests is at most 1024 on a replica",
+        "Write 819",
+        vllm,
+    ),
+    Mistake(
+        "a queue that TGI refuses to grow",
+        metrics(("queuedRequests", 128)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "queuedRequests is at most 128 on a replica, and 128 ÷ 128 = 1",
+        "Write 102",
+        tgi,
+    ),
+    Mistake(
+        "a batch that TGI's own limit keeps smaller",
+        both(put("serving.0.env", {"MAX_BATCH_SIZE": "8"}), metrics(("runningRequests", 8))),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "runningRequests is at most 8 on a replica",
+        "Write 6",
+        tgi,
+    ),
+    Mistake(
+        "a queue of less than a request",
+        metrics(("queuedRequests", 0.5)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "queuedRequests counts whole requests, and one waiting request exceeds 0.5",
+        "Write 1 or more",
+        vllm,
+    ),
+    Mistake(
+        "less than a running request",
+        metrics(("runningRequests", 0.5)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "one running request exceeds 0.5. Each request would add a replica",
+        "Write 1 or more",
+        vllm,
+    ),
+    Mistake(
+        "a percentage of the KV cache",
+        metrics(("kvCacheUsage", 80)),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "kvCacheUsage is at most 1 on a replica, and 1 ÷ 80 = 0.0125",
+        "Write 0.8",
+        vllm,
+    ),
+    Mistake(
+        "bytes of the KV cache",
+        metrics(("kvCacheUsage", "10Gi")),
+        "gke-ai:autoscaling[0].metrics[0].target",
+        "with adapter stackdriver, kvCacheUsage is a fraction from 0 to 1, and 10Gi looks like bytes",
+        "for example 0.8",
+        vllm,
     ),
     Mistake(
         "two autoscalers of one server",
@@ -289,7 +443,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("base", [good, existing, two])
+@pytest.mark.parametrize("base", [good, existing, two, vllm, tgi, tpu])
 def test_valid_autoscaling_is_accepted(base: Any) -> None:
     assert problems_of(base()) == []
 

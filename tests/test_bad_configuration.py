@@ -164,7 +164,7 @@ MISTAKES = [
         "a key in snake_case",
         put("serving.0.service_account", "default"),
         "gke-ai:serving[0].service_account",
-        "service_account is not a key of a TGI server. It would have no effect",
+        "service_account is not a key of a vLLM server. It would have no effect",
         "Did you mean serviceAccount?",
     ),
     Mistake(
@@ -185,7 +185,7 @@ MISTAKES = [
         "a required key left out",
         drop("serving.0.model"),
         "gke-ai:serving[0].model",
-        "model is missing, and a TGI server needs it",
+        "model is missing, and a vLLM server needs it",
         "Add it. Model id on Hugging Face.",
     ),
     Mistake(
@@ -1032,7 +1032,7 @@ MISTAKES = [
     ),
     Mistake(
         "a variable that a key already sets",
-        put("serving.0.env", {"NUM_SHARD": "4"}),
+        both(put("serving.0.engine", "tgi"), put("serving.0.env", {"NUM_SHARD": "4"})),
         "gke-ai:serving[0].env.NUM_SHARD",
         "gpus sets NUM_SHARD. The container would have it twice",
         "set gke-ai:serving[0].gpus",
@@ -1102,7 +1102,7 @@ MISTAKES = [
     ),
     Mistake(
         "a port variable that is none",
-        put("serving.0.portVariable", "HTTP-PORT"),
+        both(put("serving.0.engine", "tgi"), put("serving.0.portVariable", "HTTP-PORT")),
         "gke-ai:serving[0].portVariable",
         '"HTTP-PORT" is not a valid name of an environment variable',
         "Use letters, digits and '_'",

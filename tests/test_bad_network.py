@@ -249,7 +249,7 @@ MISTAKES = [
         "private nodes without a way to the registries",
         put("cluster.vpc.nat", False),
         f"{PATH}.vpc.nat",
-        "the stack needs registry.k8s.io (Kueue), ghcr.io (gemma), huggingface.co (gemma)",
+        "the stack needs registry.k8s.io (Kueue), docker.io (gemma), huggingface.co (gemma)",
         "Remove nat: false, or use images in Artifact Registry",
         good,
     ),

@@ -13,10 +13,13 @@ SECOND_CHOICE = f"{CLASS}.priorities.1"
 
 
 def good() -> Configuration:
-    """A compute class with a TGI and a vLLM server on it, and a JetStream server on a pool; nothing is wrong."""
+    """A compute class with servers of TGI and vLLM, and pools with servers of JetStream and vLLM; nothing is wrong."""
     return {
         "cluster": {"name": "llm-cluster", "mode": "standard", "location": "us-west4"},
-        "tpuPools": [{"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 2}],
+        "tpuPools": [
+            {"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 2},
+            {"name": "v6e", "version": "v6e", "topology": "2x2", "zones": ["us-west4-a"], "nodesPerZone": 1},
+        ],
         "computeClasses": [
             {
                 "name": "cheap",
@@ -32,6 +35,7 @@ def good() -> Configuration:
         "serving": [
             {
                 "name": "mixtral",
+                "engine": "tgi",
                 "namespace": "default",
                 "model": "mistralai/Mixtral-8x7B-Instruct-v0.1",
                 "computeClass": "cheap",
@@ -56,6 +60,16 @@ def good() -> Configuration:
                 "pool": "v5e",
                 "replicas": 2,
                 "arguments": {"ici_tensor_parallelism": "8"},
+            },
+            {
+                "name": "chat",
+                "engine": "vllm-tpu",
+                "model": "meta-llama/Llama-3.1-8B-Instruct",
+                "pool": "v6e",
+                "maxModelLen": 4096,
+                "arguments": ["--max-num-seqs=64"],
+                "scratch": {"mountPath": "/tmp"},
+                "xlaCache": "/tmp/xla",
             },
         ],
     }
@@ -296,6 +310,102 @@ MISTAKES = [
         "the server has a queue in namespace default, which is never deleted",
         "Choose a namespace of the stack's own",
     ),
+    # vLLM on TPUs
+    Mistake(
+        "vLLM for GPUs on a pool of TPUs",
+        both(drop("serving.1.computeClass"), drop("serving.1.quantize"), put("serving.1.pool", "v5e")),
+        "gke-ai:serving[1].pool",
+        "pool v5e has TPUs, and vLLM runs on GPUs. The pods would stay pending",
+        "Set engine: vllm-tpu, or name a GPU pool",
+        good,
+    ),
+    Mistake(
+        "a slice for vLLM on GPUs",
+        put("serving.1.tpu", {"version": "v6e", "topology": "2x2"}),
+        "gke-ai:serving[1].tpu",
+        "tpu is not a key of a vLLM server. It would have no effect",
+        "Remove it, or set engine: vllm-tpu, which has this key",
+        good,
+    ),
+    Mistake(
+        "vLLM for TPUs on a pool of GPUs",
+        both(
+            put("gpuPools", [{"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}]),
+            put("serving.3.pool", "l4"),
+        ),
+        "gke-ai:serving[3].pool",
+        "pool l4 has GPUs, and vLLM on TPUs runs on TPUs. The pods would stay pending",
+        "Set engine: vllm, or name a TPU pool",
+        good,
+    ),
+    Mistake(
+        "GPUs for vLLM on TPUs",
+        put("serving.3.gpus", 4),
+        "gke-ai:serving[3].gpus",
+        "gpus is not a key of a vLLM server on TPUs. It would have no effect",
+        "Remove it, or set engine: vllm, which has this key",
+        good,
+    ),
+    Mistake(
+        "a key of the former default engine",
+        put("serving.1.portVariable", "PORT"),
+        "gke-ai:serving[1].portVariable",
+        "portVariable is not a key of a vLLM server. It would have no effect",
+        "Remove it, or set engine: tgi, which has this key",
+        good,
+    ),
+    Mistake(
+        "vLLM on several machines of a slice",
+        both(
+            put("cluster.mode", "existing"),
+            drop("serving.3.pool"),
+            put("serving.3.tpu", {"version": "v6e", "topology": "4x4"}),
+        ),
+        "gke-ai:serving[3].tpu",
+        "a 4x4 slice of ct6e-standard-4t has 4 machines, and this is single-host vLLM on TPUs",
+        "Choose a single-host slice of TPU v6e",
+        good,
+    ),
+    Mistake(
+        "a TPU that vLLM only tries",
+        put("tpuPools.1", {"name": "v6e", "version": "v5p", "topology": "2x2x1", "nodesPerZone": 1}),
+        "gke-ai:serving[3].pool",
+        "vLLM on TPUs does not support TPU v5p yet. The server would fail",
+        "Use v5e, v6e or tpu7x, or an image of your own",
+        good,
+    ),
+    Mistake(
+        "an argument that the slice says",
+        put("serving.3.arguments.+", "--tensor-parallel-size=2"),
+        "gke-ai:serving[3].arguments",
+        "pool sets tensor-parallel-size. The server would get it twice",
+        "Remove it and set gke-ai:serving[3].pool",
+        good,
+    ),
+    Mistake(
+        "compiled programs at a relative path",
+        put("serving.3.xlaCache", "cache"),
+        "gke-ai:serving[3].xlaCache",
+        "cache is not an absolute path of a folder, or uses memory. Programs would not be kept",
+        "Write for example /tmp/xla-cache",
+        good,
+    ),
+    Mistake(
+        "a sequence of no tokens on TPUs",
+        put("serving.3.maxModelLen", 0),
+        "gke-ai:serving[3].maxModelLen",
+        "0 is below the minimum, 1",
+        "Set it to 1 or more",
+        good,
+    ),
+    Mistake(
+        "an address in place of a model",
+        put("serving.3.model", "gs://models/llama"),
+        "gke-ai:serving[3].model",
+        '"gs://models/llama" is not an id on Hugging Face',
+        "Write OWNER/NAME",
+        good,
+    ),
     # JetStream
     Mistake(
         "JetStream on a pool and a slice",
@@ -392,5 +502,5 @@ def test_valid_settings_are_no_mistake(what: str, values: dict[str, Any]) -> Non
 
 def test_jetstream_needs_no_token() -> None:
     values = good()
-    values["serving"] = values["serving"][2:]
+    values["serving"] = values["serving"][2:3]
     assert problems_of(values, token_given=False) == []

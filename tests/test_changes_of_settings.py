@@ -49,6 +49,10 @@ def tpu(**pool: Any) -> Config:
 BARE: Config = {"cluster": {"name": "c", "location": "us-west4"}}
 SHARED = standard(network="shared", subnetwork="ai")
 OWN = standard(vpc={})
+GATEWAY: Config = OWN | {
+    "serving": [{"name": "s", "engine": "vllm", "model": "google/gemma-3-4b-it", "maxModelLen": 4096, "pool": "l4"}],
+    "gateway": {"plainHttp": True, "routes": [{"name": "r", "servers": [{"server": "s"}]}]},
+}
 EXISTING: Config = {"cluster": {"name": "c", "location": "us-west4", "mode": "existing"}}
 # GKE chooses three of its four zones.
 FOUR_ZONES = {"cluster": CLUSTER | {"location": "us-central1"}, "gpuPools": [GPU_POOL]}
@@ -185,6 +189,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "cluster.vpc.podsCidr": (Row(OWN, {"cluster.vpc.podsCidr": "10.64.0.0/14"}, ANOTHER | replace("Subnetwork c")),),
     "cluster.vpc.servicesCidr": (
         Row(OWN, {"cluster.vpc.servicesCidr": "10.12.0.0/20"}, ANOTHER | replace("Subnetwork c")),
+    ),
+    "cluster.vpc.proxyCidr": (
+        Row(GATEWAY, {"cluster.vpc.proxyCidr": "10.12.0.0/23"}, replace("Subnetwork c-proxies")),
     ),
     "cluster.vpc.nat": (
         Row(OWN, {"cluster.vpc.nat": False}, delete("Router c", "RouterNat c"), create("Router c", "RouterNat c")),

@@ -121,7 +121,7 @@ def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.Monkey
         record(lambda: KueueStack("x", **kueue), False, monkeypatch)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("server", [model.Tgi, model.Vllm, model.JetStream])
+@pytest.mark.parametrize("server", [model.Tgi, model.Vllm, model.VllmTpu, model.JetStream])
 def test_component_of_an_engine_is_the_one_with_its_section(server: type[model.Server]) -> None:
     (component,) = (component for component in ModelServer.__subclasses__() if section_of(component) is server)
     assert component.__name__ == f"{server.__name__}Server"
@@ -642,7 +642,7 @@ def failed(*errors: str) -> pulumi.ErrorHookArgs:
 
 # --- the first replica ------------------------------------------------------------------------------------------------
 
-WANTED = model.Tgi(name="s", model="m", queue="lq", ready_timeout_seconds=10)
+WANTED = model.Tgi(engine="tgi", name="s", model="m", queue="lq", ready_timeout_seconds=10)
 
 
 def deployment(available: int = 0, observed: int = 1, revision: str = "1", **status: Any) -> dict[str, Any]:

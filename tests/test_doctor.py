@@ -60,7 +60,8 @@ STACK: dict[str, Any] = {
     "computeClasses": [
         {"name": "spot-first", "priorities": [{"machineType": "g2-standard-24", "capacity": {"mode": "spot"}}]}
     ],
-    "serving": [{"name": "gemma", "model": "google/gemma-2-9b-it", "pool": "l4", "gpus": 2}],
+    "serving": [{"name": "gemma", "engine": "vllm", "model": "google/gemma-2-9b-it", "pool": "l4", "gpus": 2}],
+    "gateway": {"certificate": "llm", "routes": [{"name": "gemma", "servers": [{"server": "gemma"}]}]},
     "monitoring": {"channels": ["projects/my-project/notificationChannels/1234567890"]},
 }
 
@@ -71,7 +72,9 @@ def recorded() -> Answers:
     return answers
 
 
-def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool = True) -> list[Finding]:
+def visit(
+    answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool = True, api_key_given: bool = True
+) -> list[Finding]:
     """The findings where these are the answers; a request that has none is a failure."""
     requests: list[str] = []
 
@@ -86,7 +89,7 @@ def visit(answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool 
         return Answer(answer["code"], answer.get("body"), answer.get("error", ""))
 
     loaded = settings.load(copy.deepcopy(dict(stack)), PROJECT, True)
-    findings = list(Doctor("prod", PROJECT, loaded, token_given, call).examine())
+    findings = list(Doctor("prod", PROJECT, loaded, token_given, call, api_key_given).examine())
     assert len(requests) == len(set(requests)), "a request is made twice"
     return findings
 
@@ -597,10 +600,20 @@ def existing(**more: Any) -> dict[str, Any]:
 CLUSTER = f"{G}container.googleapis.com/v1/projects/my-project/locations/us-central1/clusters/ai"
 
 
+SUBNETWORKS = f"{G}compute.googleapis.com/compute/v1/projects/my-project/regions/us-central1/subnetworks"
+
+
+def proxies(network: str) -> Any:
+    """The answer that a network has a proxy-only subnetwork."""
+    items = [{"purpose": "REGIONAL_MANAGED_PROXY", "network": f"https://www.googleapis.com/{network}"}]
+    return {"code": 200, "body": {"items": items}}
+
+
 def with_cluster(answer: Any, further_api: str = "") -> Answers:
     every = recorded()
     every[CLUSTER] = answer
-    unused = {apis.IAM, apis.STORAGE, apis.SECRET_MANAGER} - {further_api}
+    unused = {apis.IAM, apis.STORAGE, apis.SECRET_MANAGER, apis.NETWORK_SERVICES, apis.CERTIFICATE_MANAGER}
+    unused -= {further_api}
     names = [*apis.BEFOREHAND, *(name for name in apis.REASONS if name not in unused)]
     (key,) = (key for key in every if "services:batchGet" in key)
     query = "&".join(f"names=projects/my-project/services/{name}" for name in names)
@@ -687,6 +700,7 @@ def test_pools_in_an_existing_cluster_take_the_right_to_run_nodes_as_their_accou
 def test_a_configured_network_and_account_must_exist() -> None:
     every = recorded()
     every[f"{G}compute.googleapis.com/compute/v1/projects/host/global/networks/shared"] = NOT_FOUND
+    every[SUBNETWORKS.replace("my-project", "host")] = proxies("projects/host/global/networks/shared")
     account = "nodes@my-project.iam.gserviceaccount.com"
     every[f"{G}iam.googleapis.com/v1/projects/-/serviceAccounts/{account}"] = NOT_FOUND
     cluster = {key: value for key, value in STACK["cluster"].items() if key != "vpc"}
@@ -709,6 +723,7 @@ def on_the_default_network(every: Answers, **cluster: Any) -> dict[str, Any]:
     every[key.replace("&names=projects/my-project/services/iam.googleapis.com", "")] = every[key]
     every[f"{NETWORKS}/default"] = {"code": 200, "body": {"name": "default"}}
     every[DEFAULT_ACCOUNT] = {"code": 200, "body": {}}
+    every[SUBNETWORKS] = proxies("projects/my-project/global/networks/default")
     own = {key: value for key, value in STACK["cluster"].items() if key not in ("vpc", "nodeServiceAccount")}
     return changed(cluster=own | {"privateNodes": False} | cluster)
 
@@ -736,6 +751,50 @@ def test_private_nodes_in_an_existing_network_need_nat() -> None:
     assert finding.subject == "Cloud NAT"
     assert "network default has no Cloud NAT in us-central1, and pods need" in finding.text
     assert "gcloud compute routers nats create" in finding.command
+
+
+def test_a_gateway_in_an_existing_network_needs_a_proxy_only_subnetwork() -> None:
+    every = recorded()
+    stack = on_the_default_network(every)
+    assert not [finding for finding in visit(every, stack) if finding.state == MISSING]
+    every[SUBNETWORKS] = proxies("projects/my-project/global/networks/other")
+    every[SUBNETWORKS]["body"]["items"].append({"purpose": "PRIVATE", "network": f"{NETWORKS}/default"})
+    (finding,) = (finding for finding in visit(every, stack) if finding.state == MISSING)
+    assert finding.subject == "proxy-only subnetwork"
+    assert "network default has no proxy-only subnetwork in us-central1" in finding.text
+    assert finding.command.startswith("gcloud compute networks subnets create proxies --purpose=REGIONAL_MANAGED_PROXY")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "found"),
+    [
+        ({"networkConfig": {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}}}, []),
+        ({"networkConfig": {"gatewayApiConfig": {"channel": "CHANNEL_DISABLED"}}}, ["Gateway API"]),
+        ({}, ["Gateway API"]),
+        ({"autopilot": {"enabled": True}}, []),
+        ({"autopilot": {"enabled": True}, "currentMasterVersion": "1.33.0-gke.1"}, ["GKE version"]),
+    ],
+)
+def test_an_existing_cluster_needs_the_gateway_api(cluster: dict[str, Any], found: list[str]) -> None:
+    answer = {"code": 200, "body": {"currentMasterVersion": "1.34.1-gke.1829001", **cluster}}
+    every = with_cluster(answer, apis.NETWORK_SERVICES)
+    every[SUBNETWORKS] = proxies("projects/my-project/global/networks/default")
+    server = {"name": "s", "engine": "vllm", "model": "google/gemma-3-4b-it", "maxModelLen": 4096}
+    route = {"name": "r", "servers": [{"server": "s"}]}
+    stack = {
+        "cluster": {**existing()["cluster"], "existingMode": "autopilot"},
+        "serving": [{**server, "accelerator": "nvidia-l4"}],
+        "gateway": {"plainHttp": True, "routes": [route]},
+    }
+    assert [finding.subject for finding in visit(every, stack) if finding.state == MISSING] == found
+
+
+def test_a_missing_api_key_is_a_finding() -> None:
+    stack = changed(gateway={**STACK["gateway"], "apiKey": True})
+    every = recorded()
+    assert {finding.state for finding in visit(every, stack)} == {GOOD}
+    (missing,) = (finding for finding in visit(every, stack, api_key_given=False) if finding.state == MISSING)
+    assert missing.command.endswith("pulumi config set --stack prod --secret gke-ai:gatewayApiKey")
 
 
 def test_a_compute_class_without_quota_is_advice() -> None:

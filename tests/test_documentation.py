@@ -13,7 +13,8 @@ import yaml
 from docs import repository
 from docs.__main__ import FOLDER, PAGES
 from docs.repository import ROOT
-from docs.settings_page import CONFIGURATIONS, sections
+from docs.settings_page import CONFIGURATIONS, page, sections
+from settings.model import Settings
 from settings.reading import PREFIX, read
 from settings.schema import schema
 from tests.recorder import run_program
@@ -38,6 +39,25 @@ def test_generated_page_is_up_to_date(name: str) -> None:
 
 def test_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_each_section_of_the_page_leads_to_all_its_keys() -> None:
+    parts = {
+        part.partition("\n")[0]: (
+            set(re.findall(r"^\| `(?:gke-ai:)?(\w+)` \|", part, re.M)),
+            re.findall(r"\]\(#(\w+)\)", "".join(re.findall(r"^Also takes the keys of .*", part, re.M))),
+        )
+        for part in page().split("\n## ")[1:]
+    }
+    by_anchor = {title.lower(): title for title in parts}
+
+    def keys(title: str) -> set[str]:
+        own, parents = parts[title]
+        return own.union(*(keys(by_anchor[parent]) for parent in parents))
+
+    for section in sections():
+        if section is not Settings:
+            assert keys(section.__name__) == {field.alias for field in section.model_fields.values()}, section
 
 
 def test_every_key_has_a_description_and_an_example() -> None:
@@ -154,7 +174,7 @@ def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
     content = yaml.safe_load(block)
     validator.validate(content)
     record = run_program(content["config"], True, monkeypatch)
-    for component in ("GkeCluster", "ModelBucket", "KueueStack", "TgiServer", "FinetuneJob"):
+    for component in ("GkeCluster", "ModelBucket", "KueueStack", "VllmServer", "FinetuneJob"):
         assert len(record.all(component)) == 1, component
     assert record.one("Cluster").inputs["enableAutopilot"]
     assert {grant.inputs["role"] for grant in record.all("BucketIAMMember")} == {"roles/storage.objectUser"}

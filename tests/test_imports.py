@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "package": {"catalog", "components", "settings"},
     "resources": {"catalog"},
     "policy": {"catalog", "resources", "settings"},
+    # Programs of pods: the standard library only.
+    "programs": set[str](),
     "forecast": {"catalog"},
     "ops": {"catalog", "forecast", "resources", "settings"},
     "rehearse": {"catalog", "forecast", "ops", "report", "settings"},

@@ -188,8 +188,8 @@ def test_accelerators_divide_the_heads(name: str, split_kv_heads: bool, counts: 
 
 
 def one_server(**server: Any) -> Configuration:
-    """An Autopilot cluster with one server."""
-    return {"cluster": {"mode": "autopilot"}, "serving": [{"name": "s", "model": LLAMA, **server}]}
+    """An Autopilot cluster with one server, of TGI unless stated."""
+    return {"cluster": {"mode": "autopilot"}, "serving": [{"name": "s", "engine": "tgi", "model": LLAMA, **server}]}
 
 
 def vllm(**server: Any) -> Configuration:
@@ -203,6 +203,22 @@ def jetstream(**server: Any) -> Configuration:
         "cluster": {"mode": "standard", "location": "us-west4"},
         "tpuPools": [pool],
         "serving": [{"name": "s", "engine": "jetstream", **values}],
+    }
+
+
+def on_tpus(version: str = "v6e", topology: str = "1x1", **server: Any) -> Configuration:
+    """An Autopilot cluster with a vLLM server on a TPU slice."""
+    return {
+        "cluster": {"mode": "autopilot"},
+        "serving": [
+            {
+                "name": "s",
+                "engine": "vllm-tpu",
+                "model": LLAMA,
+                "tpu": {"version": version, "topology": topology},
+                **server,
+            }
+        ],
     }
 
 
@@ -471,6 +487,36 @@ MISTAKES = [
 ]
 
 
+MISTAKES += [
+    # 0.92 of 32 GiB is 29.4 GiB. Weights of 15.0 GiB leave 14.5 GiB, or 118,000 tokens of 128 KiB.
+    Mistake(
+        "the full context of Llama 3.1 8B on one v6e chip",
+        put("serving.0.name", "s"),
+        "gke-ai:serving[0].maxModelLen",
+        "needs 31.0 GiB on each tpu-v6e-slice (weights 15.0, KV cache of one sequence of 131,072 tokens 16.0), and "
+        "29.4 GiB can be used",
+        "Set maxModelLen to 117,760 or less, or use a 2x2 slice",
+        on_tpus,
+    ),
+    Mistake(
+        "Llama 3.1 8B on one v5e chip",
+        both(put("serving.0.tpu", {"version": "v5e", "topology": "1x1"}), put("serving.0.maxModelLen", 4096)),
+        "gke-ai:serving[0].tpu",
+        "needs 15.5 GiB on each tpu-v5-lite-podslice",
+        "Use a 2x2 slice",
+        on_tpus,
+    ),
+    Mistake(
+        "28 heads on 8 devices",
+        both(put("serving.0.model", "Qwen/Qwen2.5-7B-Instruct"), put("serving.0.tpu.topology", "2x4")),
+        "gke-ai:serving[0].tpu",
+        "8 devices of a slice cannot share the 28 attention heads and 4 key-value heads",
+        "Choose a slice with one of these numbers: 1, 2, 4",
+        on_tpus,
+    ),
+]
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
 def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
     is_reported_alone(mistake, mistake.base())
@@ -505,6 +551,9 @@ H100 = {"accelerator": "nvidia-h100-80gb"}
             one_server(accelerator="nvidia-b200", gpus=8, image="registry.example/tgi:1"),
         ),
         ("vLLM on a newer GPU", vllm(accelerator="nvidia-b200", gpus=8)),
+        ("the full context on four v6e chips", on_tpus(topology="2x2")),
+        ("405B with 8 bits on four tpu7x chips", on_tpus("tpu7x", "2x2x1", model=f"{LARGEST}-FP8", maxModelLen=65_536)),
+        ("a KV cache of 8 bits on a v6e chip", on_tpus(arguments=["--kv-cache-dtype=fp8"])),
         ("a model that nobody knows", vllm(**L4, model="acme/unknown")),
     ],
 )
@@ -568,6 +617,7 @@ UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the m
         ),
         (one_server(**L4, env={"QUANTIZE": "awq"}), "gke-ai:serving[0].env.QUANTIZE: QUANTIZE changes"),
         (jetstream(arguments={"quantization": "int8"}), "gke-ai:serving[0].arguments: quantization changes"),
+        (on_tpus(arguments=["--additional-config={}"]), "--additional-config changes how much memory the model needs"),
         (jetstream(model="olmo3-7b"), "the catalog does not have the model olmo3-7b"),
     ],
 )
@@ -583,6 +633,15 @@ def test_engine_whose_use_of_memory_is_unknown_is_not_checked(monkeypatch: pytes
     found = load_of(Vllm(name="s", engine="vllm", model=LLAMA), load({}, PROJECT))
     assert isinstance(found, Unchecked)
     assert found.reason == "the memory needs of vllm are unknown"
+
+
+def test_devices_of_a_chip_share_its_memory() -> None:
+    settings = load(on_tpus("tpu7x", "2x2x1"), PROJECT)
+    (server,) = settings.serving
+    (place,) = model_memory.places(server, settings)
+    loaded = load_of(server, settings)
+    assert isinstance(loaded, Load)
+    assert (loaded.shards, place.memory) == (8, 96 * GI)
 
 
 def test_known_and_described_models_are_not_listed() -> None:

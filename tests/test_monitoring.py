@@ -462,7 +462,7 @@ def test_two_servers_of_one_name_are_monitored_separately() -> None:
     servers = monitored_servers(
         "Pulumi.dev.yaml", serving=[server, {**alone, "namespace": "trial", "podMonitoring": True}]
     )
-    assert servers == [MonitoredServer("llm", "gemma"), MonitoredServer("trial", "gemma", "tgi")]
+    assert servers == [MonitoredServer("llm", "gemma"), MonitoredServer("trial", "gemma", "vllm")]
 
 
 def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:

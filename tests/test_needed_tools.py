@@ -31,6 +31,8 @@ def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
     inputs: list[Any] = [resource.inputs for resource in record.resources.values()]
     if any("prometheus-adapter/prometheus-adapter:" in image for image in images(inputs)):
         needed |= {"prometheus", "prometheus-adapter"}
+    if any("/gateway-api-inference-extension/epp:" in image for image in images(inputs)):
+        needed |= {"endpoint-picker"}
     assert set(needed_tools((ROOT / path).read_text())) == needed
 
 

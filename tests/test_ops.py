@@ -18,7 +18,7 @@ from rich.console import Console
 from catalog.quota import QUEUE_LABEL
 from ops import down, recover, status
 from ops.stack import Stack, Stop
-from resources.types import BUCKET, CLUSTER, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
+from resources.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 
 URN = "urn:pulumi:dev::gke-ai::"
 
@@ -384,17 +384,19 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(status, "list_objects", list_of)
     status.take(Known("dev"), None)  # type: ignore[arg-type]
-    assert not [path for path in paths if "jobset" in path or "autoscal" in path]
+    assert not [path for path in paths if "jobset" in path or "autoscal" in path or "gateway" in path]
     assert "/api/v1/events" in paths
     waits["status"]["conditions"][0]["status"] = "True"
     paths.clear()
     Known.resources = [
         {"type": status.JOBSET},
         {"type": HORIZONTAL_POD_AUTOSCALER},
+        {"type": GATEWAY},
         {"type": NODE_POOL, "inputs": {"name": "p"}},
     ]
     assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
     assert len([path for path in paths if "jobset" in path or "autoscal" in path]) == 2
+    assert len([path for path in paths if "gateway" in path]) == 2
     assert "/api/v1/events" not in paths
 
 

@@ -53,6 +53,12 @@ VERSIONS = {
     "1.2": """
         jobs[].runKind jobs[].checkpoints
     """,
+    "1.3": """
+        gateways gateways[].name gateways[].namespace gateways[].address gateways[].url gateways[].public
+        gateways[].apiKey gateways[].routes
+        gateways[].routes[].name gateways[].routes[].namespace gateways[].routes[].host gateways[].routes[].model
+        gateways[].routes[].servers gateways[].routes[].servers[].server gateways[].routes[].servers[].weight
+    """,
 }
 
 
@@ -126,6 +132,10 @@ def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     bucket = config["gke-ai:buckets"][0]["name"]
     config["gke-ai:tenants"] = [{"name": "research", "buckets": [bucket], "quota": {"pods": "10"}}]
     config["gke-ai:monitoring"] = {}
+    routed = {"name": "routed", "engine": "vllm", "model": "google/gemma-3-4b-it", "maxModelLen": 4096}
+    config["gke-ai:serving"].append({**routed, "namespace": "llm", "accelerator": "nvidia-l4"})
+    route = {"name": "main", "servers": [{"server": "routed"}]}
+    config["gke-ai:gateway"] = {"certificate": "llm", "routes": [route]}
     return run_program(config, False, monkeypatch).outputs
 
 
@@ -159,7 +169,7 @@ def test_outputs_are_the_contract() -> None:
     taint = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
     quota = {"cpu": "72", "memory": "288Gi", "nvidia.com/gpu": "6", "ephemeral-storage": "200Gi"}
     assert outputs == {
-        "version": "1.2",
+        "version": "1.3",
         "project": PROJECT,
         "clusterName": "llm-cluster",
         "clusterLocation": "us-central1",
@@ -223,6 +233,7 @@ def test_outputs_are_the_contract() -> None:
         "tenants": [],
         "computeClasses": [],
         "autoscalers": [],
+        "gateways": [],
         "dashboards": [],
     }
 

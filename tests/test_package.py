@@ -304,6 +304,8 @@ def test_only_outputs_of_resources_are_no_plain_inputs(schema: dict[str, Any]) -
         for name, found in resource["inputProperties"].items()
         if not found.get("plain")
     }
-    assert {name for _, name in outputs} == {"cluster", "clusterZones", "kubeconfig", "token", "workloadPool"}
+    assert {name for _, name in outputs} == {
+        *("apiKey", "cluster", "clusterZones", "kubeconfig", "serversReady", "token", "workloadPool")
+    }
     assert ("GpuNodePool", "cluster") in outputs
     assert ("SystemMonitoring", "cluster") not in outputs

@@ -169,6 +169,10 @@ class Case(NamedTuple):
     finds: list[str]
 
 
+IN_SECRET = {"secretKeyRef": {"name": "hf-secret", "key": "token"}}
+OFFLINE = {"name": "HF_HUB_OFFLINE", "value": "1"}
+
+
 def flex_class(**priority: Any) -> Resource:
     flex = {"enabled": True, **priority.pop("flex", {})}
     return k8s("ComputeClass", "cheap", None, spec={"priorities": [{"spot": True}, {"flexStart": flex, **priority}]})
@@ -379,6 +383,12 @@ CASES = [
         [deployment(replicas=2.0), budget({"app": "other"})],
         ["it has 2"],
     ),
+    Case(
+        "servers-have-a-disruption-budget",
+        "with a standby",
+        [k8s("Deployment", spec={"replicas": 2.0, "strategy": {"type": "Recreate"}, "template": template()})],
+        [],
+    ),
     Case("servers-have-a-disruption-budget", "scaled", [deployment(replicas=None), scaler(2)], ["it has 2 replicas"]),
     Case("servers-have-a-disruption-budget", "not known yet", [deployment(replicas=UNKNOWN)], []),
     Case(
@@ -392,6 +402,14 @@ CASES = [
         "a reference",
         [with_env(name="HF_TOKEN", valueFrom={"secretKeyRef": {"name": "a"}})],
         [],
+    ),
+    Case("offline-servers-have-no-token", "online", [with_env(name="HF_TOKEN", valueFrom=IN_SECRET)], []),
+    Case("offline-servers-have-no-token", "offline", [with_env(name="HF_HUB_OFFLINE", value="1")], []),
+    Case(
+        "offline-servers-have-no-token",
+        "both",
+        [deployment(container(env=[OFFLINE, {"name": "HF_TOKEN", "valueFrom": IN_SECRET}]))],
+        ["container main is offline and has HF_TOKEN"],
     ),
     Case("no-plain-text-secrets", "no secret", [with_env(name="MAX_TOTAL_TOKENS", value="2048")], []),
     Case("no-plain-text-secrets", "a path", [with_env(name="GOOGLE_APPLICATION_CREDENTIALS", value="/var/run/a")], []),
@@ -640,6 +658,8 @@ CASES = [
         ["gke-l7-global-external-managed"],
     ),
     Case("nothing-is-public", "an internal Gateway", [k8s("Gateway", spec={"gatewayClassName": "gke-l7-rilb"})], []),
+    Case("gateways-encrypt", "HTTPS", [k8s("Gateway", spec={"listeners": [{"protocol": "HTTPS"}]})], []),
+    Case("gateways-encrypt", "HTTP", [k8s("Gateway", spec={"listeners": [{"protocol": "HTTP"}]})], ["it serves HTTP"]),
     Case("tenants-have-pod-security", "baseline", [namespace("baseline"), QUOTA], []),
     Case("tenants-have-pod-security", "not a tenant's", [namespace()], []),
     Case("tenants-have-pod-security", "no level", [namespace(), QUOTA], ["enforces no Pod Security level"]),

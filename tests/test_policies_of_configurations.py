@@ -33,6 +33,7 @@ LEFT_OPEN: dict[str, set[str]] = {
     # The server asks for TPUs alone.
     "examples/jetstream-autoscaling.yaml": {"resources-are-set", *DEFAULT_ACCOUNT},
     "examples/jetstream-autoscaling-prometheus.yaml": {"resources-are-set", *DEFAULT_ACCOUNT},
+    "examples/vllm-autoscaling.yaml": OPEN_CLUSTER,
     # An image without a tag, no probes, and a fine-tuning run that asks for GPUs alone.
     "examples/mixed-training-inference.yaml": {
         "images-are-pinned",
@@ -49,7 +50,10 @@ LEFT_OPEN: dict[str, set[str]] = {
     # JobSets that ask for TPUs alone; on Standard with the node's network, in privileged containers.
     "examples/multislice-training.yaml": {"no-privileged-pods", "resources-are-set", *OPEN_CLUSTER},
     "examples/multislice-training-autopilot.yaml": {"resources-are-set", *OPEN_CLUSTER},
+    "examples/model-cache.yaml": OPEN_CLUSTER,
     "examples/training-job.yaml": OPEN_CLUSTER,
+    # A gateway inside the network, without a certificate.
+    "examples/inference-gateway.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
 }
 
 

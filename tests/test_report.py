@@ -277,11 +277,14 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
         ("onDemand", "tpu-v5-lite-podslice", 0, 16),
         ("onDemand", "tpu-v5-lite-podslice", 0, 24),
     ],
+    "model-cache": [("onDemand", "nvidia-l4", 1, 1)],
     "training-job": [("onDemand", "nvidia-l4", 6, 6)],
     "flex-start-tpu": [("flexStart", "tpu-v6e-slice", 0, 16), ("flexStart", "tpu-v6e-slice", 0, 4)],
     "flex-start-tpu-autopilot": [("flexStart", "tpu-v6e-slice", 0, 4), ("flexStart", "tpu-v6e-slice", 0, 16)],
     "jetstream-autoscaling": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
     "jetstream-autoscaling-prometheus": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
+    "vllm-autoscaling": [("onDemand", "nvidia-l4", 2, 8)],
+    "inference-gateway": [("onDemand", "nvidia-l4", 2, 6)],
 }
 
 
@@ -480,6 +483,13 @@ def test_interruptions_of_a_change_are_in_plain_words(change: Change, words: lis
     text = " ".join(messages(change))
     for word in words:
         assert word in text
+
+
+def test_download_that_ends_leaves_what_it_stored() -> None:
+    inputs = {"metadata": {"name": "gemma-1a2b3c", "namespace": "model-cache"}}
+    download = replace(RUN, urn="urn:download", inputs=inputs, retained=False)
+    (text,) = messages(changed(DELETE, download))
+    assert text.endswith("ends. What it has stored in its bucket stays there.")
 
 
 def test_new_run_beside_the_old_one_is_reported() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from components.jetstream_autoscaling import metric
-from settings.model import Autoscaler, ScaledMetric
+from catalog.metrics import metrics_of
+from components.server_autoscaling import metric
+from settings.model import ScaledMetric
 from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
 
 SOURCE: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text())
@@ -174,10 +175,8 @@ def test_autoscalers_of_one_metric_are_those_of_the_source(key: str) -> None:
     scaled = ScaledMetric.model_validate({"metric": name, "target": "10Ki" if key == "stackdriver tpuMemory" else "10"})
     if scaled.target == "10Ki":
         wanted["external"]["target"]["averageValue"] = "10Ki"  # bytes
-    spec = Autoscaler.model_validate(
-        {"name": "x", "adapter": adapter, "maxReplicas": 2, "metrics": [scaled.model_dump()]}
-    )
-    assert camel(metric(scaled, spec, "jetstream", "default", [*CONTAINERS["values"]])) == wanted
+    described, containers = metrics_of("jetstream")[name], [*CONTAINERS["values"]]
+    assert camel(metric(described, scaled, adapter, "jetstream", "default", containers)) == wanted
 
 
 @pytest.mark.parametrize("adapter", EXAMPLES)

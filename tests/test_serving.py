@@ -8,15 +8,18 @@ from typing import Any, get_args
 
 import pytest
 
-from catalog.engines import ENGINES
+from catalog.engines import CURRENT, ENGINES
+from catalog.tpus import GOOGLE_TPU
 from components import ComputeClass, JetStreamServer, WorkloadNamespace
 from components.base import section_of
 from components.server import ModelServer
-from tests.recorder import ROOT, TOKEN, Record, run_program, strings
+from settings import load
+from settings.warnings import legacy_engines
+from tests.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
-TPU: dict[str, Any] = {"name": "s", "model": "gemma-7b", "engine": "jetstream", "checkpoint": "gs://b/m", "chips": 8}
+JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://b/m"}
 
 
 def engine_of(component: Any) -> str:
@@ -28,7 +31,13 @@ def engine_of(component: Any) -> str:
 
 # The component of each engine, and arguments that suffice.
 SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    engine_of(component): (component, TPU if component is JetStreamServer else {**GPU, "engine": engine_of(component)})
+    engine_of(component): (
+        component,
+        GPU
+        | {"engine": engine_of(component)}
+        | ({"chips": 8} if ENGINES[engine_of(component)].accelerator == GOOGLE_TPU else {})
+        | (JETSTREAM if component is JetStreamServer else {}),
+    )
     for component in ModelServer.__subclasses__()
 }
 every_engine = pytest.mark.parametrize("engine", SERVERS)
@@ -199,6 +208,89 @@ def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
     # Of a Service called vllm Kubernetes writes VLLM_PORT into every pod of the namespace.
     assert pod(serve("vllm"))["enableServiceLinks"] is False
     assert "enableServiceLinks" not in pod(serve("tgi"))
+
+
+# --- vLLM on TPUs -----------------------------------------------------------------------------------------------------
+
+
+def test_vllm_on_tpus_shares_the_model_over_the_devices_of_the_slice(serve: Any) -> None:
+    built = serve("vllm-tpu", max_model_len=4096, arguments=["--max-num-seqs=128"])
+    (container,) = pod(built)["containers"]
+    assert container["image"].startswith("vllm/vllm-tpu:")
+    assert container["command"] == ["vllm", "serve"]
+    assert container["args"] == [
+        "google/gemma-2-9b-it",
+        "--port=8000",
+        "--max-model-len=4096",
+        "--tensor-parallel-size=8",
+        "--max-num-seqs=128",
+    ]
+    assert container["resources"]["limits"] == {"google.com/tpu": "8"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert [variable["name"] for variable in container["env"]] == ["HF_TOKEN"]
+    assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    assert pod(built)["enableServiceLinks"] is False
+    (two_per_chip,) = pod(serve("vllm-tpu", chips=4, devices=8))["containers"]
+    assert "--tensor-parallel-size=8" in two_per_chip["args"]
+    assert two_per_chip["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_vllm_on_tpus_keeps_compiled_programs_where_the_configuration_says(serve: Any) -> None:
+    (container,) = pod(serve("vllm-tpu", xla_cache="/data/xla", scratch={"mount_path": "/data"}))["containers"]
+    assert {"name": "VLLM_XLA_CACHE_PATH", "value": "/data/xla"} in container["env"]
+
+
+@pytest.mark.parametrize(
+    ("version", "topology", "chips", "devices"),
+    [("v5e", "2x4", "8", 8), ("v6e", "2x2", "4", 4), ("v6e", "1x1", "1", 1), ("tpu7x", "2x2x1", "4", 8)],
+)
+def test_slice_of_a_server_decides_chips_and_devices(
+    version: str, topology: str, chips: str, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = {"name": "chat", "engine": "vllm-tpu", "model": "meta-llama/Llama-3.1-8B-Instruct", "maxModelLen": 4096}
+    server["tpu"] = {"version": version, "topology": topology}
+    config = {"gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"}, "gke-ai:serving": [server]}
+    (container,) = pod(run_program(config, False, monkeypatch))["containers"]
+    assert container["resources"]["limits"] == {"google.com/tpu": chips}
+    assert f"--tensor-parallel-size={devices}" in container["args"]
+
+
+# --- change of the engine ---------------------------------------------------------------------------------------------
+
+
+@every_engine
+def test_every_engine_continues_the_server_of_every_other(engine: str, serve: Any) -> None:
+    """Otherwise a change of the engine would delete the running Deployment: its parent's type is in its identity."""
+    (server,) = (resource for resource in serve(engine).resources.values() if resource.type.endswith("Server"))
+    others = {component.__name__ for component, _ in SERVERS.values()} - {SERVERS[engine][0].__name__}
+    assert set(server.aliases) == {f"gke-ai:index:{name}" for name in others}
+
+
+def test_default_engine_is_the_current_one_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"},
+        "gke-ai:serving": [{**GPU, "accelerator": "nvidia-l4", "gpus": 2}],
+    }
+    record = run_program(config, False, monkeypatch)
+    assert record.outputs["servers"][0]["engine"] == "vllm"
+    assert {name for name, engine in ENGINES.items() if engine.legacy} == {"tgi", "jetstream"}
+    assert not any(ENGINES[name].legacy for name in CURRENT.values())
+
+
+@pytest.mark.parametrize(
+    ("engine", "state", "successor"),
+    [
+        ("tgi", "Text Generation Inference is in maintenance mode since 2025-12-11", "vllm"),
+        ("jetstream", "JetStream is archived since 2026-02-01", "vllm-tpu"),
+    ],
+)
+def test_preview_warns_of_a_legacy_engine_with_its_date_and_successor(engine: str, state: str, successor: str) -> None:
+    values = good()
+    values["serving"] = [server for server in values["serving"] if server.get("engine") == engine]
+    (warning,) = legacy_engines(load(values, PROJECT))
+    assert warning.startswith("gke-ai:serving[0].engine: ")
+    assert state in warning
+    assert warning.endswith(f"Set engine: {successor}.")
 
 
 # --- JetStream --------------------------------------------------------------------------------------------------------
@@ -376,7 +468,7 @@ def test_only_namespace_default_exists_already(build: Any) -> None:
 
 
 def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(False, monkeypatch, serving=good()["serving"][2:], computeClasses=[])
+    built = program(False, monkeypatch, serving=good()["serving"][2:3], computeClasses=[])
     assert not built.all("Secret")
     assert not any(TOKEN in text for resource in built.resources.values() for text in strings(resource.inputs))
 
@@ -387,6 +479,7 @@ def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
         ("default", "mixtral", "http://mixtral.default.svc.cluster.local:8000"),
         ("llm", "llama", "http://llama.llm.svc.cluster.local:8000"),
         ("llm", "gemma", "http://gemma.llm.svc.cluster.local:8000"),
+        ("llm", "chat", "http://chat.llm.svc.cluster.local:8000"),
     ]
 
 

@@ -16,13 +16,30 @@ import pytest
 from kubernetes.client import ApiClient, Configuration
 
 from catalog.engines import ENGINES
-from ops import smoke
+from ops import answers, smoke
 from ops.stack import Stack, Stop
 
 CREDENTIAL = "ya29.canary-credential"
 # What a stub answers to a request: the status and the body (bytes as they stand, all else as JSON).
 Answer = tuple[int, Any]
 COMPLETION = {"choices": [{"text": "Jupiter, of hydrogen."}], "usage": {"completion_tokens": 6}}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The events of a streamed answer, each after a pause. It may break off."""
+
+    events: tuple[str, ...]
+    pause: float = 0.0
+    ends: bool = True
+
+
+def completion(*tokens: str, usage: int | None = None, pause: float = 0.0) -> Stream:
+    """A streamed completion, with OpenAI's last event, and the number of tokens if the engine counts them."""
+    events: list[dict[str, Any]] = [{"choices": [{"index": 0, "text": token}]} for token in tokens]
+    if usage is not None:
+        events.append({"choices": [], "usage": {"completion_tokens": usage}})
+    return Stream((*map(json.dumps, events), "[DONE]"), pause)
 
 
 @dataclass
@@ -89,11 +106,26 @@ def serving(cluster: Cluster) -> Iterator[str]:
             status, content = cluster.respond(self.command, self.path, body, self.headers.get("Authorization"))
             if status == 0:
                 return  # hangs up without a word
+            if isinstance(content, Stream):
+                self.stream(content)
+                return
             content = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        def stream(self, content: Stream) -> None:
+            self.protocol_version = "HTTP/1.1"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for text in content.events:
+                time.sleep(content.pause)
+                data = f"data: {text}\n\n".encode()
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.write(b"0\r\n\r\n" if content.ends else b"ff\r\n")
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -211,6 +243,82 @@ def test_wrong_answer_fails_with_its_text_and_the_next_step(
     assert "Traceback" not in printed
 
 
+def measured(printed: str) -> list[str]:
+    """The cells of the only row of times and throughput, after the name of the server."""
+    return printed.partition("requests/s")[2].partition("llm/gemma")[2].replace(" s", "s").split()[:8]
+
+
+def seconds(cell: str) -> float:
+    return float(cell.removesuffix("s"))
+
+
+def test_streamed_answers_have_times_of_tokens_and_throughput(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = completion("Jupiter", ",", " of", " hydrogen", ".", pause=0.05)
+    cluster = Cluster(lambda _: (200, stream))
+    code, printed = run(cluster, capsys, "vllm")
+    assert code == 0
+    _, body = cluster.requests[0]
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+    assert "llm/gemma vLLM 4 0 20 tokens pass" in printed
+    answer, answer_max, first, first_max, per_token, per_token_max, tokens, requests = measured(printed)
+    assert 0.25 <= seconds(answer) <= seconds(answer_max)
+    assert 0.05 <= seconds(first) <= seconds(first_max) < seconds(answer)
+    assert 0.04 <= seconds(per_token) <= seconds(per_token_max)
+    assert 0 < float(requests) * 5 == pytest.approx(float(tokens), rel=0.1)
+
+
+def test_number_of_tokens_is_the_engines_own_where_an_event_has_several(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = run(Cluster(lambda _: (200, completion("Jupiter, of", " hydrogen.", usage=6))), capsys, "vllm")
+    assert code == 0
+    assert "24 tokens" in printed
+
+
+def test_whole_answer_to_a_request_for_a_stream_has_no_times_of_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = run(Cluster(), capsys, "vllm")
+    assert code == 0
+    assert measured(printed)[2:6] == ["–"] * 4
+
+
+def test_jetstream_is_not_asked_for_a_stream_and_the_output_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(lambda _: (200, {"response": "Jupiter."}))
+    code, printed = run(cluster, capsys, "jetstream")
+    assert code == 0
+    assert "stream" not in cluster.requests[0][1]
+    assert measured(printed)[2:7] == ["–"] * 5
+    assert "JetStream sends each answer in one piece: its tokens have no times and no count." in printed
+    assert "one piece" not in run(Cluster(), capsys, "vllm")[1]
+
+
+@pytest.mark.parametrize(
+    ("stream", "problem"),
+    [
+        (Stream((json.dumps({"error": {"message": "the engine died"}}),)), "not an answer of vLLM: the engine died"),
+        (Stream(("Jupiter",)), "not an answer of vLLM: Jupiter"),
+        (Stream(completion("Jupiter", " is").events[:2]), "the answer broke off after 2 tokens"),
+        (Stream(completion("Jupiter").events[:1], ends=False), "the answer broke off after 1 token"),
+        (completion(" "), "the answer has no text"),
+        (completion(), "the answer has no text"),
+    ],
+    ids=["error", "no JSON", "no end", "lost connection", "blank", "empty"],
+)
+def test_wrong_stream_fails_with_its_text(stream: Stream, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = run(Cluster(lambda _: (200, stream)), capsys, "vllm")
+    assert code == 1
+    assert f"4 × {problem}" in printed or f"4 × this is {problem}" in printed
+    assert "logs deployment/gemma" in printed
+    assert "Traceback" not in printed
+
+
+def test_stream_that_goes_on_too_long_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(answers.send_burst, "__defaults__", (0.2,))
+    stream = completion(*["on"] * 10, pause=0.05)
+    code, printed = run(Cluster(lambda _: (200, stream)), capsys, "vllm")
+    assert code == 1
+    assert "no answer within 0.2 s" in printed
+
+
 def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     count = iter(range(100))
 
@@ -227,7 +335,7 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
 def test_slow_answer_is_an_error_with_the_time_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(smoke.send_burst, "__defaults__", (0.2,))
+    monkeypatch.setattr(answers.send_burst, "__defaults__", (0.2,))
 
     def slow(_: dict[str, Any]) -> Answer:
         time.sleep(0.6)
@@ -324,3 +432,4 @@ def test_percentile_is_the_nearest_rank(percent: int, expected: str) -> None:
     assert smoke.percentile([float(number) for number in range(100, 0, -1)], percent) == expected
     assert smoke.percentile([7.0], percent) == "7.00 s"
     assert smoke.percentile([], percent) == "–"
+    assert smoke.percentile([None], percent) == "–"

@@ -13,7 +13,7 @@ import yaml
 from ops.snapshot import command, fields, format
 from ops.snapshot.fields import SELECTED, kinds, selected_labels, trim, trim_all
 from ops.snapshot.format import InvalidSnapshot, Snapshot, build, read, shift
-from ops.stack import Answer
+from ops.stack import Answer, Stop
 from tests.schemas import schema_of
 
 CANARY = "canary-of-a-secret"
@@ -259,6 +259,12 @@ def test_a_kind_that_may_not_be_listed_is_reported_and_missing(
     assert "no objects of kind Node: User" in capsys.readouterr().err
     assert CANARY not in taken.to_json()
     assert format.read(taken.to_json()) == taken
+
+
+def test_a_cluster_that_refuses_everything_gives_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "request", lambda *_: Answer(403, {}, "User system:anonymous cannot list"))
+    with pytest.raises(Stop, match="refuses to list every kind, so there is no snapshot"):
+        command.take("prod", None)  # type: ignore[arg-type]
 
 
 def test_the_role_may_list_the_kinds_of_a_snapshot_and_nothing_else() -> None:

@@ -37,6 +37,7 @@ WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
 STOP_SECONDS = 5
 MAX_BACKOFF_SECONDS = 10.0
+SECRET_PAUSE_SECONDS = 0.5
 
 
 class Controllers:
@@ -164,6 +165,7 @@ class ContainerProcess:
                 await asyncio.sleep(float(os.environ.get(WEBHOOK_DELAY_VARIABLE) or 0))
                 await self._credentials()
                 await self._volumes()
+            await self._secrets()
             command = await self._program.command(self._container)
             self._placed()
             await self._keep_running(command)
@@ -246,6 +248,25 @@ class ContainerProcess:
         fresh.touch(mode=0o600)
         fresh.write_text(token)
         os.replace(fresh, file)
+
+    async def _secrets(self) -> None:
+        """Reads the variables that come from Secrets. As a kubelet, it waits until the Secrets exist."""
+        for variable in self._container.spec.get("env", []):
+            source = variable.get("valueFrom", {}).get("secretKeyRef")
+            if source is None:
+                continue
+            path = f"/api/v1/namespaces/{self._container.namespace}/secrets/{source['name']}"
+            while (value := await self._secret_key(path, source["key"])) is None and not source.get("optional"):
+                await asyncio.sleep(SECRET_PAUSE_SECONDS)
+            if value is not None:
+                self._container.secrets[variable["name"]] = value
+
+    async def _secret_key(self, path: str, key: str) -> str | None:
+        response = await self._api.get(path)
+        if response.status_code == 404:
+            return None
+        value = (answer(response).get("data") or {}).get(key)
+        return None if value is None else base64.b64decode(value).decode()
 
     async def _volumes(self) -> None:
         """Writes the container's volumes.

@@ -10,11 +10,14 @@ import logging
 import signal
 import sys
 
+from catalog.model_cache import FILL_IMAGE
 from catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
-from emulator.cluster import egress
+from emulator.cluster import egress, pod_proxy
 from emulator.cluster.api import View, async_client
 from emulator.cluster.controllers import Controllers
 from emulator.cluster.folder import Folder, try_lock
+from emulator.cluster.gateways import Gateways
+from emulator.cluster.hub import Hub
 from emulator.cluster.local_pods import LocalPods
 from emulator.cluster.planner import REQUEST_API
 from emulator.cluster.pod_logs import KUBELET_PORT, LogServer
@@ -22,12 +25,13 @@ from emulator.cluster.provisioner import Provisioner, Views
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.cluster.volumes import Volumes
 from emulator.gcp_plugin.store import Store
+from emulator.program import LocalProgram
 
 log = logging.getLogger("daemon")
 
 
 async def run(folder: Folder) -> None:
-    """Runs the egress proxy, the controllers, local pods, the provisioner, disks and secrets until canceled."""
+    """Runs the proxies, the controllers, local pods, gateways, the provisioner, disks and secrets until canceled."""
     async with async_client(folder) as api:
         for_controllers, for_provisioner, for_local_pods = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -50,7 +54,7 @@ async def run(folder: Folder) -> None:
         tokens = View(api, "/api/v1/secrets", for_controllers.set, fieldSelector=of_accounts)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
         volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
-        local_pods = LocalPods(folder, api, pods, Store())
+        local_pods = LocalPods(folder, api, pods, Store(), [model_download(folder, Hub())])
         logs = LogServer(folder, lambda namespace, name: pods.objects.get((namespace, name)), local_pods.written)
         await logs.start()
 
@@ -67,9 +71,13 @@ async def run(folder: Folder) -> None:
             )
 
         controllers = Controllers(folder, api, pods, monitorings, tokens, find)
+        gateways = Gateways(folder, api, pods, services, slices, controllers.served)
+        proxy = await pod_proxy.serve(find, gateways.endpoints)
+        proxy_port = proxy.sockets[0].getsockname()[1]
+        folder.pod_proxy.write_text(f"127.0.0.1:{proxy_port}")
         server = await egress.serve(folder.socket, find)
         log.info("serving %s", folder.socket)
-        async with server, asyncio.TaskGroup() as group:
+        async with server, proxy, asyncio.TaskGroup() as group:
             for view in (
                 pods,
                 nodes,
@@ -85,9 +93,17 @@ async def run(folder: Folder) -> None:
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
             group.create_task(local_pods.run(for_local_pods))
+            group.create_task(gateways.run(proxy_port))
             group.create_task(provisioner.run(for_provisioner))
             group.create_task(volumes.run())
             group.create_task(secrets.run())
+
+
+def model_download(folder: Folder, hub: Hub) -> LocalProgram:
+    """The program of Jobs that fill buckets: the real one of their ConfigMap, with a stub of Hugging Face."""
+    image = folder.path / "python-image"
+    image.mkdir(exist_ok=True)
+    return LocalProgram(FILL_IMAGE, str(image), "/app", sys.prefix, env={"HF_ENDPOINT": hub.url})
 
 
 async def _run_until_signal(folder: Folder) -> None:

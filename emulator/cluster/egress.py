@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def resolve(
         return None
     for service in services:
         if address == service["spec"].get("clusterIP") or address in _dns_names(service):
-            return _through_service(service, int(port), slices, served)
+            return next((local for _, local in through_service(service, int(port), slices, served)), None)
     for pod in pods:
         if address == pod.get("status", {}).get("podIP"):
             local = served.get(pod["metadata"]["uid"], {}).get(int(port))
@@ -54,9 +54,10 @@ def _dns_names(service: Object) -> tuple[str, str]:
     return f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"
 
 
-def _through_service(
+def through_service(
     service: Object, port: int, slices: Iterable[Object], served: Mapping[str, Mapping[int, int]]
-) -> int | None:
+) -> Iterator[tuple[str, int]]:
+    """The pods behind a port of a Service that have a local process: uid and local port of each."""
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     port_name = next((p.get("name", "") for p in service["spec"].get("ports", []) if p["port"] == port), None)
     for part in slices:
@@ -71,8 +72,7 @@ def _through_service(
             if endpoint.get("conditions", {}).get("ready", True):
                 for target in targets:
                     if target in served.get(uid, {}):
-                        return served[uid][target]
-    return None
+                        yield uid, served[uid][target]
 
 
 async def serve(path: Path, find: Callable[[str], int | None]) -> asyncio.Server:

@@ -42,6 +42,7 @@ class Folder:
         self.control_plane = self.kwok / "clusters" / name
         self.pki = self.control_plane / "pki"
         self.socket = self.control_plane / "egress.sock"
+        self.pod_proxy = self.path / "pod-proxy"
         self._file = self.path / "cluster.json"
 
     def write(self, record: ClusterRecord, host: str, ready: bool) -> None:

@@ -1,6 +1,7 @@
 """Runs the containers of named images as local processes, in the place of a kubelet.
 
-A user names the images (`emulator/run program`); all other containers run nothing. KWOK starts every pod. For a pod
+A user names the images (`emulator/run program`), and the daemon those of Jobs that fill buckets with models; all other
+containers run nothing. KWOK starts every pod. For a pod
 with a named image this module takes over from there: it marks the pod, so that KWOK leaves its end alone, starts the
 processes, and writes the pod's status. A deleted pod's processes get SIGTERM and after the grace period SIGKILL; only
 then its status says that it has ended, and KWOK deletes it.
@@ -14,7 +15,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from emulator.cluster.local_status import (
 )
 from emulator.cluster.rendezvous import Rendezvous
 from emulator.gcp_plugin.store import Store
-from emulator.program import program_for
+from emulator.program import LocalProgram, program_for
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -56,10 +57,19 @@ class LocalPods:
         api: Client of the cluster.
         pods: The cluster's Pods.
         store: The cloud's resources, with the buckets.
+        known: Programs of images that nobody has to name.
     """
 
-    def __init__(self, folder: Folder, api: httpx.AsyncClient, pods: View, store: Store) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        api: httpx.AsyncClient,
+        pods: View,
+        store: Store,
+        known: Sequence[LocalProgram] = (),
+    ) -> None:
         self.folder = folder
+        self._known = known
         self.api = api
         self.store = store
         self.rendezvous = Rendezvous()
@@ -103,10 +113,17 @@ class LocalPods:
             elif metadata.get("deletionTimestamp"):
                 running.stop(metadata.get("deletionGracePeriodSeconds", 0))
         elif uid not in self._simulated and phase == "Running":
-            if metadata.get("deletionTimestamp") or not _is_named(pod):
+            if metadata.get("deletionTimestamp") or not self._runs(pod):
                 self._simulated.add(uid)
             else:
                 self._running[uid] = LocalPod(self, pod)
+
+    def program_for(self, image: str) -> LocalProgram | None:
+        """The program that runs in place of an image, or None. A named one comes first."""
+        return program_for(image) or program_for(image, self._known)
+
+    def _runs(self, pod: Object) -> bool:
+        return any(self.program_for(container["image"]) for container in pod["spec"]["containers"])
 
     def _clean(self) -> None:
         """Deletes the private folders of pods that are gone."""
@@ -114,10 +131,6 @@ class LocalPods:
         for folder in self.folder.local_pods.glob("*"):
             if folder.name not in uids:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_named(pod: Object) -> bool:
-    return any(program_for(container["image"]) for container in pod["spec"]["containers"])
 
 
 class LocalPod:
@@ -135,7 +148,7 @@ class LocalPod:
             spec["name"]: ContainerState(spec["name"], spec["image"], restarts=restarts_before.get(spec["name"], 0))
             for spec in pod["spec"]["containers"]
         }
-        programs = {spec["name"]: program_for(spec["image"]) for spec in pod["spec"]["containers"]}
+        programs = {spec["name"]: pods.program_for(spec["image"]) for spec in pod["spec"]["containers"]}
         self._programs = {name: program for name, program in programs.items() if program}
         self._member = pods.rendezvous.join(pod)
         self._stopping = asyncio.Event()

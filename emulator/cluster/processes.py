@@ -93,7 +93,7 @@ def end_local_pods(folder: Path, container: str = "", timeout: float = 20) -> No
 
 
 def _end_all(folder: Path, find: Callable[[], list[int]], timeout: float) -> None:
-    """Kills the processes that `find` returns until none is left: a process may have started another one."""
+    """Kills the processes that `find` returns, and those that they started meanwhile."""
 
     def none_left() -> bool:
         ids = find()

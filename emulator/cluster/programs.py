@@ -5,10 +5,8 @@ Paths move into the container's private folder and ports move to free local port
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,12 @@ import yaml
 from catalog.engines import ENGINES, Engine
 from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
-from emulator.cluster import processes, stubs
+from emulator import stubs
+from emulator.cluster import processes
+from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
 from emulator.program import has_name
+from emulator.stubs.node import CHIPS_FILE
 
 Object = dict[str, Any]
 # How often Prometheus checks whether its configuration changed.
@@ -70,7 +71,8 @@ class Sandbox:
 class Container:
     """A container of a running pod.
 
-    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there.
+    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there. `secrets`
+    has the values of the variables that come from Secrets.
     """
 
     folder: Folder
@@ -78,6 +80,7 @@ class Container:
     spec: Object
     sandbox: Sandbox
     forward: Callable[[str], Awaitable[int]]
+    secrets: dict[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -127,7 +130,7 @@ class Container:
         for variable in self.spec.get("env", []):
             path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             result[variable["name"]] = fields.get(path, "") if path else str(variable.get("value", ""))
-        return result
+        return result | self.secrets
 
 
 Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
@@ -265,11 +268,6 @@ async def _prometheus_adapter(container: Container) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- stubs
-def _stub(name: str, settings: Mapping[str, object]) -> list[str]:
-    # Without site packages a stub starts in at most a tenth of a second.
-    return [sys.executable, "-I", "-S", stubs.__file__, name, json.dumps(settings)]
-
-
 def _listening(container: Container, port: str | None, default: int) -> int:
     declared = next((port["containerPort"] for port in container.spec.get("ports", [])), default)
     return container.sandbox.port(int(port) if port and port.isdigit() else declared)
@@ -282,7 +280,11 @@ async def _tgi(container: Container) -> list[str]:
     """
     variables = container.variables()
     port = container.argument("--port", "-p") or variables.get("PORT") or variables.get("AIP_HTTP_PORT")
-    return _stub("tgi", {"port": _listening(container, port, 80)})
+    slots = container.argument("--max-batch-size") or variables.get("MAX_BATCH_SIZE")
+    model = container.argument("--model-id") or variables.get("MODEL_ID")
+    load = {"slots": int(slots or MAX_SEQUENCES), "models": [model] if model else []}
+    load["series"] = dict(ENGINES["tgi"].series)
+    return stubs.command("tgi", {"port": _listening(container, port, 80), **load})
 
 
 def _server(engine: Engine) -> Command:
@@ -292,11 +294,25 @@ def _server(engine: Engine) -> Command:
         name = engine.names.get("port", "")
         port = container.argument(name) or container.variables().get(name)
         paths = {"health_path": engine.health_path, "request_path": engine.request_path, "form": engine.form}
-        return _stub("server", {"port": _listening(container, port, SERVER_PORT), **paths})
+        load = {"slots": int(container.argument("--max-num-seqs") or MAX_SEQUENCES), "models": _models(container)}
+        metrics = {"metrics_path": engine.metrics_path, "series": dict(engine.series)}
+        paths["api_key_variable"] = engine.api_key_variable
+        return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load, **metrics})
 
     return command
 
 
+def _models(container: Container) -> list[str]:
+    """The name of the model in `vllm serve MODEL` or `--model`. `--served-model-name` replaces it."""
+    words = [*container.spec.get("command", []), *container.spec.get("args", [])]
+    positional = words[words.index("serve") + 1 :][:1] if "serve" in words else []
+    named = container.argument("--served-model-name") or container.argument("--model")
+    return [named] if named else [word for word in positional if not word.startswith("-")]
+
+
+# Requests that an engine runs at once, unless its container sets another number. vLLM's default depends on the device:
+# https://docs.vllm.ai/en/stable/cli/serve.html#-max-num-seqs
+MAX_SEQUENCES = 256
 # Port of a server whose pod names none.
 SERVER_PORT = 8000
 # Default port of MaxText's server. The HTTP front in the same pod connects to it.
@@ -320,7 +336,7 @@ async def _maxengine(container: Container) -> list[str]:
         "slots": max(1, int(float(container.argument("per_device_batch_size") or 1) * chips)),
         "id": container.pod["metadata"]["name"],
         # The device plugin's stub reads the chips' used memory from this file.
-        "chips_file": str(container.sandbox.root / stubs.CHIPS_FILE),
+        "chips_file": str(container.sandbox.root / CHIPS_FILE),
         "chips": {
             "node": container.pod["spec"]["nodeName"],
             "count": chips,
@@ -332,18 +348,18 @@ async def _maxengine(container: Container) -> list[str]:
             },
         },
     }
-    return _stub("maxengine", settings)
+    return stubs.command("maxengine", settings)
 
 
 async def _jetstream_http(container: Container) -> list[str]:
     port = container.sandbox.port(int(container.argument("--port") or 8000))
-    return _stub("jetstream_http", {"port": port, "engine_port": container.sandbox.port(MAXENGINE_PORT)})
+    return stubs.command("jetstream_http", {"port": port, "engine_port": container.sandbox.port(MAXENGINE_PORT)})
 
 
 async def _device_plugin(container: Container) -> list[str]:
     port = _listening(container, None, 2112)
     sandboxes, node = str(container.folder.sandboxes), container.pod["spec"]["nodeName"]
-    return _stub("device_plugin", {"port": port, "sandboxes": sandboxes, "node": node})
+    return stubs.command("device_plugin", {"port": port, "sandboxes": sandboxes, "node": node})
 
 
 async def _stackdriver_adapter(container: Container) -> list[str]:
@@ -353,7 +369,7 @@ async def _stackdriver_adapter(container: Container) -> list[str]:
     """
     pki = container.folder.pki
     certificate = {"certificate": str(pki / "admin.crt"), "key": str(pki / "admin.key")}
-    return _stub("metrics_api", {"port": container.sandbox.port(443), **certificate})
+    return stubs.command("metrics_api", {"port": container.sandbox.port(443), **certificate})
 
 
 PROGRAMS = (
@@ -361,6 +377,7 @@ PROGRAMS = (
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
+    Program("registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, managed=True),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi),
     Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),

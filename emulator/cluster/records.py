@@ -29,6 +29,7 @@ class ClusterRecord:
             version that it was built from.
         labels: Resource labels.
         secret_sync: Whether secrets of Secret Manager are synchronized.
+        gateway_api: Whether GKE's Gateway controller runs.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ClusterRecord:
     version: str
     labels: dict[str, str] = field(default_factory=dict)
     secret_sync: bool = False
+    gateway_api: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,17 @@ def cluster_record(record: Record, inputs: Properties) -> ClusterRecord:
         version=record.facts["version"],
         labels=inputs.get("resourceLabels") or {},
         secret_sync=bool((inputs.get("secretSyncConfig") or {}).get("enabled")),
+        gateway_api=_has_gateway_api(inputs),
     )
+
+
+def _has_gateway_api(inputs: Properties) -> bool:
+    """Whether GKE runs its Gateway controller, which Autopilot does by default.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways#enable-gateway
+    """
+    channel = (inputs.get("gatewayApiConfig") or {}).get("channel")
+    return channel == "CHANNEL_STANDARD" or (is_autopilot(inputs) and channel is None)
 
 
 def is_autopilot(inputs: Properties) -> bool:

@@ -94,8 +94,8 @@ class Cluster(Resource):
         return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate, "dnsEndpoint": name}
 
     def apply(self, record: Record, inputs: Properties) -> None:
-        wanted = cluster_record(record, inputs)
-        if wanted.secret_sync != cluster_record(record, record.inputs).secret_sync:
+        wanted, before = cluster_record(record, inputs), cluster_record(record, record.inputs)
+        if (wanted.secret_sync, wanted.gateway_api) != (before.secret_sync, before.gateway_api):
             self.cloud.clusters.create(inputs["name"], wanted)  # the cluster exists: this updates its record
         self._default_pool(record, inputs)
         if workload_pool(replace(record, inputs=inputs)) is not None:

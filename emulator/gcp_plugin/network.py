@@ -25,6 +25,8 @@ SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 ROUTER = "gcp:compute/router:Router"
 ROUTER_NAT = "gcp:compute/routerNat:RouterNat"
 DEFAULT = "default"
+# Purpose of the subnetwork of load balancers: https://cloud.google.com/load-balancing/docs/proxy-only-subnets
+PROXIES = "REGIONAL_MANAGED_PROXY"
 """Name of the network that every project has, and of its subnetwork in each region."""
 _ROOT = "https://www.googleapis.com/compute/v1/"
 # https://cloud.google.com/compute/docs/naming-resources
@@ -156,8 +158,9 @@ class Subnetwork(_ComputeResource):
                 text = f"Invalid value for field 'resource.{path}': '{cidr}'. Must be a CIDR address range"
                 yield path, f"googleapi: Error 400: {text}, invalid"
                 return
-            if range_.prefixlen > 29:
-                text = f"Invalid value for field 'resource.{path}': '{cidr}'. A subnet has at most 29 bits of prefix"
+            longest = 26 if inputs.get("purpose") == PROXIES else 29
+            if range_.prefixlen > longest:
+                text = f"Invalid value for field 'resource.{path}': '{cidr}'. It has at most {longest} bits of prefix"
                 yield path, f"googleapi: Error 400: {text}, invalid"
             if name is not None and not _NAME.fullmatch(name):
                 yield path, f"googleapi: Error 400: Invalid value for field 'resource.{path}': '{name}', invalid"
@@ -190,6 +193,22 @@ class Subnetwork(_ComputeResource):
         super().may_create(record)
         self.require_network(record)
         self._require_free_ranges(record)
+        self._require_only_proxies(record)
+
+    def _require_only_proxies(self, record: Record) -> None:
+        """Refuses a second proxy-only subnetwork of a network in a region."""
+        ours = self._proxies_of(record)
+        for other in self.store.all(SUBNETWORK):
+            if ours is not None and self._proxies_of(other) == ours:
+                text = f"The network already has the active proxy-only subnetwork '{other.identity}' in this region"
+                raise Refused(f"googleapi: Error 400: Invalid value for field 'resource.purpose': {text}, invalid")
+
+    def _proxies_of(self, record: Record) -> tuple[str, str] | None:
+        """Network and region of a proxy-only subnetwork; None for others."""
+        inputs = record.inputs
+        if (inputs.get("purpose"), inputs.get("role")) != (PROXIES, "ACTIVE"):
+            return None
+        return network_of(inputs["network"], record.project), self.region(inputs)
 
     def _require_free_ranges(self, record: Record) -> None:
         network = network_of(record.inputs["network"], record.project)

@@ -12,6 +12,7 @@ import yaml
 
 from catalog import versions
 from catalog.engines import ENGINES
+from emulator import paths
 from emulator.cluster import processes, programs, scraping
 from emulator.cluster.folder import Folder
 from emulator.cluster.programs import Container, Sandbox, known
@@ -66,6 +67,7 @@ def stub(container: Container) -> tuple[str, Object]:
         versions.PROMETHEUS_FRONTEND_IMAGE,
         versions.PROMETHEUS_ADAPTER_IMAGE,
         versions.STACKDRIVER_ADAPTER_IMAGE,
+        "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0",
         "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/"
         "huggingface-text-generation-inference-cu121.2-2.ubuntu2204.py310",
     ],
@@ -151,6 +153,32 @@ def test_the_adapter_queries_the_prometheus_of_its_url(tmp_path: Path) -> None:
     assert "--prometheus-url=http://127.0.0.1:30000/" in words
     assert sum(word.startswith(("--prometheus-url", "--secure-port", "--cert-dir")) for word in words) == 3
     assert words[-1] == "--v=4"
+
+
+def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "tool", str)
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    Folder("c").path.mkdir()
+    Folder("c").pod_proxy.write_text("127.0.0.1:20000")
+    image = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+    arguments = ["--pool-name", "gemma", "--grpc-port=9100", "--refresh-metrics-interval=1s"]
+    picker = container(tmp_path, {"name": "epp", "image": image, "args": arguments})
+    words = command(picker)
+    ports = picker.sandbox.ports
+    assert words == [
+        "env",
+        f"KUBECONFIG={picker.kubeconfig}",
+        "HTTP_PROXY=http://127.0.0.1:20000",
+        "epp",
+        *arguments,
+        f"--grpc-port={ports[9100]}",
+        f"--grpc-health-port={ports[9003]}",
+        f"--metrics-port={ports[9090]}",
+    ]
+    del picker.spec["args"][3]
+    assert command(picker)[-1] == "--refresh-metrics-interval=200ms"
 
 
 # ------------------------------------------------------------------------------------------------------------- scraping

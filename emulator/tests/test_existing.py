@@ -34,6 +34,10 @@ EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
             {"gke-ai:cluster": EXISTING, "gke-ai:tenants": [{"name": "research"}]},
             "emulator/run existing create team --mode standard --location us-east5 --dataplane-v2",
         ),
+        (
+            {"gke-ai:cluster": EXISTING, "gke-ai:gateway": {"routes": []}},
+            "emulator/run existing create team --mode standard --location us-east5 --gateway-api",
+        ),
         ({}, None),
     ],
 )

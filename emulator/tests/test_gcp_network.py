@@ -43,6 +43,14 @@ SUBNET: Values = {
         {"rangeName": "services", "ipCidrRange": "10.8.0.0/20"},
     ],
 }
+PROXIES: Values = {
+    "name": "proxies",
+    "region": "us-central1",
+    "network": NETWORK_ID,
+    "ipCidrRange": "10.9.0.0/23",
+    "purpose": "REGIONAL_MANAGED_PROXY",
+    "role": "ACTIVE",
+}
 GATEWAY: Values = {"name": "ai", "region": "us-central1", "network": NETWORK_ID}
 NAT: Values = {
     "name": "ai",
@@ -86,6 +94,7 @@ MISTAKES: list[tuple[str, Values, str, str]] = [
     (SUBNETWORK, but(SUBNET, network=None), "network", "required"),
     (SUBNETWORK, but(SUBNET, ipCidrRange="10.0.0.1/20"), "ipCidrRange", "Must be a CIDR address range"),
     (SUBNETWORK, but(SUBNET, ipCidrRange="10.0.0.0/30"), "ipCidrRange", "at most 29 bits"),
+    (SUBNETWORK, but(PROXIES, ipCidrRange="10.9.0.0/27"), "ipCidrRange", "at most 26 bits"),
     (
         SUBNETWORK,
         but(SUBNET, secondaryIpRanges=[{"rangeName": "pods", "ipCidrRange": "10.0.8.0/24"}]),
@@ -184,6 +193,15 @@ def test_ranges_of_a_network_must_not_overlap(network: Engine) -> None:
         network.create(SUBNETWORK, other)
     network.create(NETWORK, but(VPC, name="apart"))
     network.create(SUBNETWORK, other | {"network": "apart"})
+
+
+def test_network_has_one_proxy_only_subnetwork_in_a_region(network: Engine) -> None:
+    _, proxies = network.create(SUBNETWORK, PROXIES)
+    assert (proxies["purpose"], proxies["role"]) == ("REGIONAL_MANAGED_PROXY", "ACTIVE")
+    other = but(PROXIES, name="other", ipCidrRange="10.10.0.0/23")
+    with pytest.raises(Refused, match="already has the active proxy-only subnetwork"):
+        network.create(SUBNETWORK, other)
+    network.create(SUBNETWORK, but(other, region="us-east1"))
 
 
 @pytest.mark.parametrize(

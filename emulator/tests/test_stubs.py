@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import processes, stubs
+from catalog.engines import ENGINES
+from emulator import stubs
+from emulator.cluster import processes
+from emulator.paths import ROOT
+from emulator.stubs.load import TOKEN_SECONDS_VARIABLE, Load
+from emulator.stubs.node import CHIPS_FILE, discovery
+from emulator.stubs.server import ErrorAnswer, serve
 
 Object = dict[str, Any]
 CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engine", "namespace": "llm", "pod": "p"}}
@@ -27,8 +33,8 @@ def started() -> Iterator[Callable[..., int]]:
 
     def start(kind: str, **settings: object) -> int:
         settings.setdefault("port", processes.free_ports(1)[0])
-        command = [sys.executable, "-I", "-S", stubs.__file__, kind, json.dumps(settings)]
-        running.append(subprocess.Popen(command, env={stubs.TOKEN_SECONDS_VARIABLE: "0.01"}))
+        command = stubs.command(kind, settings)
+        running.append(subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01"}))
         port = int(str(settings["port"]))
         eventually(lambda: ask(port, "GET", "/health"))
         return port
@@ -70,18 +76,31 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
     sandbox = tmp_path / "uid" / "engine"
     sandbox.mkdir(parents=True)
     engine, metrics = processes.free_ports(2)
-    file = str(sandbox / stubs.CHIPS_FILE)
+    file = str(sandbox / CHIPS_FILE)
     started("maxengine", port=engine, metrics_port=metrics, slots=slots, id="p", chips_file=file, chips=CHIPS)
     return started("jetstream_http", engine_port=engine), metrics
 
 
-VLLM = {"health_path": "/health", "request_path": "/v1/completions", "form": "completions"}
+LOAD = {"slots": 8, "models": ["m"]}
+TGI = {**LOAD, "series": dict(ENGINES["tgi"].series)}
+VLLM = {
+    **LOAD,
+    "health_path": "/health",
+    "request_path": "/v1/completions",
+    "form": "completions",
+    "metrics_path": "/metrics",
+    "series": dict(ENGINES["vllm"].series),
+}
+PROMPTS: dict[str, Object] = {
+    "/v1/completions": {"prompt": "Who?"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who?"}]},
+}
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", {}), ("server", VLLM)])
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_completions_have_openais_form_and_name_the_stub(
-    started: Callable[..., int], kind: str, settings: dict[str, str], chunked: bool
+    started: Callable[..., int], kind: str, settings: dict[str, Any], chunked: bool
 ) -> None:
     body = {"model": "m", "prompt": "Who?", "max_tokens": 3}
     status, text = ask(started(kind, **settings), "POST", "/v1/completions", body, chunked)
@@ -95,13 +114,163 @@ def test_completions_have_openais_form_and_name_the_stub(
     assert "stub" in answer["choices"][0]["text"]
 
 
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
+def test_chats_have_openais_form(started: Callable[..., int], kind: str, settings: dict[str, Any]) -> None:
+    body = {"messages": [{"role": "user", "content": "Who?"}], "max_completion_tokens": 3}
+    status, text = ask(started(kind, **settings), "POST", "/v1/chat/completions", body)
+    answer = json.loads(text)
+    assert (status, answer["object"], answer["model"]) == (200, "chat.completion", "m")
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": "A stub of"}
+    assert answer["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
+@pytest.mark.parametrize("path", PROMPTS)
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_streams_send_one_event_per_token_at_the_time_of_tokens(
+    started: Callable[..., int], kind: str, settings: dict[str, Any], path: str, with_usage: bool
+) -> None:
+    body: Object = {**PROMPTS[path], "max_tokens": 20, "stream": True}
+    if with_usage:
+        body["stream_options"] = {"include_usage": True}
+    events, times, content_type = streamed(started(kind, **settings), path, body)
+    assert content_type.startswith("text/event-stream")
+    assert events.pop() == "[DONE]"
+    chunks = [json.loads(event) for event in events]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    if with_usage:
+        last = chunks.pop()
+        assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 20)
+        assert {chunk["usage"] for chunk in chunks} == {None}
+    choices = [chunk["choices"][0] for chunk in chunks]
+    if path == "/v1/chat/completions":
+        assert choices.pop(0)["delta"] == {"role": "assistant", "content": ""}
+        tokens = [choice["delta"]["content"] for choice in choices]
+    else:
+        tokens = [choice["text"] for choice in choices]
+    assert len(tokens) == 20
+    assert "".join(tokens).startswith("A stub of the emulated cloud answers")
+    assert [choice["finish_reason"] for choice in choices] == [None] * 19 + ["length"]
+    assert times[-1] - times[0] > 19 * 0.01 * 0.9, "the tokens came together"
+
+
+def streamed(port: int, path: str, body: object) -> tuple[list[str], list[float], str]:
+    """The data of the events of an answer, when each arrived, and the type of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", path, json.dumps(body))
+    response = connection.getresponse()
+    assert response.status == 200
+    events, times = [], []
+    while line := response.readline():
+        if line != b"\n":
+            events.append(line.decode().removeprefix("data: ").rstrip("\n"))
+            times.append(time.monotonic())
+    connection.close()
+    return events, times, response.headers["Content-Type"]
+
+
+def test_models_are_listed_and_only_vllm_refuses_others(started: Callable[..., int]) -> None:
+    vllm, tgi = started("server", **VLLM), started("tgi", **TGI)
+    for port in (vllm, tgi):
+        assert [model["id"] for model in json.loads(ask(port, "GET", "/v1/models")[1])["data"]] == ["m"]
+    other = {"model": "other", "prompt": "Who?"}
+    status, text = ask(vllm, "POST", "/v1/completions", other)
+    assert (status, json.loads(text)["error"]["message"]) == (404, "The model `other` does not exist.")
+    assert ask(tgi, "POST", "/v1/completions", other)[0] == 200
+
+
+def test_a_client_that_leaves_a_stream_frees_its_slot(started: Callable[..., int]) -> None:
+    port = started("server", **VLLM | {"slots": 1})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 100_000, "stream": True}))
+    assert connection.getresponse().readline().startswith(b"data: ")
+    connection.close()
+    assert ask(port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
+
+
+def test_requests_beyond_the_slots_wait() -> None:
+    load = Load(2)
+    held = [load.slot() for _ in range(2)]
+    for slot in held:
+        slot.__enter__()
+    with ThreadPoolExecutor(3) as crowd:
+        later = [crowd.submit(load.text, 1) for _ in range(3)]
+        eventually(lambda: (load.running, load.waiting, load.share) == (2, 3, 1))
+        held.pop().__exit__(None, None, None)
+        assert [text.result() for text in later] == ["A"] * 3
+    assert (load.running, load.waiting) == (1, 0)
+
+
+def test_one_connection_serves_several_requests(started: Callable[..., int]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", started("server", **VLLM), timeout=60)
+    for stream in (False, True, False):
+        body = json.dumps({"prompt": "Who?", "max_tokens": 2, "stream": stream}).encode()
+        connection.request("POST", "/v1/completions", iter([body]))
+        response = connection.getresponse()
+        assert response.status == 200
+        assert response.read()
+        assert not response.will_close
+    connection.close()
+
+
+def test_an_api_key_protects_the_paths_below_v1_alone() -> None:
+    """https://docs.vllm.ai/en/stable/usage/security/"""
+    server = serve(0, {"GET /v1/models": lambda _: "models", "GET /health": lambda _: ""}, api_key="secret")
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    answers = []
+    for path, key in (("/v1/models", "secret"), ("/v1/models", "other"), ("/v1/models", ""), ("/health", "")):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
+        response = connection.getresponse()
+        response.read()
+        answers.append(response.status)
+    assert answers == [200, 401, 401, 200]
+    server.shutdown()
+
+
 def test_unknown_requests_are_refused(started: Callable[..., int]) -> None:
-    port = started("tgi")
+    port = started("tgi", **TGI)
     assert ask(port, "GET", "/health")[0] == 200
     assert ask(port, "GET", "/nothing")[0] == 404
     assert ask(port, "POST", "/v1/completions", {})[0] == 422
+    assert ask(port, "POST", "/v1/chat/completions", {"prompt": "Who?"})[0] == 422
     assert ask(port, "POST", "/v1/completions", ["no object"])[0] == 400
     assert "stub" in json.loads(ask(port, "POST", "/generate", {"inputs": "Who?"})[1])["generated_text"]
+
+
+def test_stubs_import_no_other_part_of_the_project() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import emulator.stubs.programs; print(*sys.modules)"
+    command = [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    own = {name for name in modules if (ROOT / name.partition(".")[0]).is_dir()}
+    assert {name for name in own if not name.startswith("emulator.stubs")} == {"emulator"}
+
+
+WAITING = {
+    "server": ("vllm:num_requests_waiting", "vllm:num_requests_running", '{model_name="m",engine="0"}'),
+    "tgi": ("tgi_queue_size", "tgi_batch_current_size", "{}"),
+}
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("server", VLLM), ("tgi", TGI)])
+def test_burst_shows_in_the_metrics_of_the_engine_and_leaves_them(
+    started: Callable[..., int], kind: str, settings: dict[str, Any]
+) -> None:
+    port = started(kind, **settings)
+    waiting, running, labels = WAITING[kind]
+
+    def now() -> dict[str, float]:
+        return samples(ask(port, "GET", "/metrics")[1])
+
+    assert set(now().values()) == {0}
+    body = {"model": "m", "prompt": "x", "max_tokens": 60}
+    with ThreadPoolExecutor(20) as crowd:
+        answers = [crowd.submit(ask, port, "POST", "/v1/completions", body) for _ in range(20)]
+        eventually(lambda: now()[waiting + labels] == 12)
+        assert now()[running + labels] == 8, "no more run at once than the engine has slots"
+        if kind == "server":
+            assert now()["vllm:kv_cache_usage_perc" + labels] == 1
+        assert {answer.result()[0] for answer in answers} == {200}
+    assert set(now().values()) == {0}
 
 
 def test_a_burst_of_100_fills_the_slots_and_the_backlog_and_is_answered(
@@ -141,12 +310,12 @@ def test_the_device_plugin_reports_only_the_chips_of_its_node(started: Callable[
 
 def test_the_stub_of_a_metrics_api_serves_discovery_without_metrics() -> None:
     """The API only serves discovery. Namespaces can't be deleted while an aggregated API doesn't answer."""
-    answer = stubs.discovery({"path": "/apis/external.metrics.k8s.io/v1beta1"})
+    answer = discovery({"path": "/apis/external.metrics.k8s.io/v1beta1"})
     assert answer == {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": "external.metrics.k8s.io/v1beta1",
         "resources": [],
     }
-    with pytest.raises(stubs.ErrorAnswer, match="this is a stub of the Stackdriver adapter"):
-        stubs.discovery({"path": "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/memory_used"})
+    with pytest.raises(ErrorAnswer, match="this is a stub of the Stackdriver adapter"):
+        discovery({"path": "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/memory_used"})

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog import features
-from catalog.cluster_updates import enable_bucket_volumes, enable_workload_identity
+from catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
+from catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
 from ops.doctor import needs
 from ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
 from settings import plan
@@ -74,12 +75,50 @@ class ClusterChecks(Visit):
             command = enable_workload_identity(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Workload Identity", text, command)
         driver = existing.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
-        runs = ", ".join(run.name for run, _ in plan.bucket_mounts(self.settings))
+        mounting = [run.name for run, _ in plan.bucket_mounts(self.settings)]
+        mounting += [download.name for download in plan.downloads(self.settings)]
+        runs = ", ".join(mounting)
         if runs and not driver.get("enabled"):
             text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
             text += "volume forever"
             command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Cloud Storage FUSE", text, command)
+
+        gateways = existing.get("networkConfig", {}).get("gatewayApiConfig", {})
+        if self.settings.gateway is not None and gateways.get("channel") != GATEWAY_API_CHANNEL:
+            text = f"cluster {cluster.name} does not have the Gateway API: its API server would refuse the gateway"
+            command = enable_gateway_api(cluster.name, cluster.location, self.project)
+            yield Finding(MISSING, "Gateway API", text, command)
+
+    def proxy_subnetwork(self) -> Iterator[Finding]:
+        """The network of a gateway has a proxy-only subnetwork in the region, unless the stack creates it.
+
+        https://cloud.google.com/load-balancing/docs/proxy-only-subnets
+        """
+        cluster = self.settings.cluster
+        if self.settings.gateway is None or cluster.vpc is not None:
+            return
+        existing = (self._existing_cluster() or {}) if cluster.mode == "existing" else {}
+        host, name = self._host_and_name(
+            existing.get("networkConfig", {}).get("network") or cluster.network or DEFAULT_NETWORK
+        )
+        region = needs.region(self.settings)
+        response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/subnetworks") or {}
+        if not any(
+            subnetwork.get("purpose") == PROXY_PURPOSE
+            and str(subnetwork.get("network", "")).endswith(f"/networks/{name}")
+            for subnetwork in response.get("items", [])
+        ):
+            text = f"network {name} has no proxy-only subnetwork in {region}: the gateway would get no address"
+            command = (
+                f"gcloud compute networks subnets create proxies --purpose={PROXY_PURPOSE} --role={PROXY_ROLE} "
+                f"--region={region} --network={name} --range=10.129.0.0/23 --project {host}  # a range that is free"
+            )
+            yield Finding(MISSING, "proxy-only subnetwork", text, command)
+
+    def _host_and_name(self, network: str) -> tuple[str, str]:
+        """Returns the project and the name of a network."""
+        return network.split("/")[1] if network.startswith("projects/") else self.project, network.rpartition("/")[2]
 
     def _webhooks_reached(self, existing: Mapping[str, Any]) -> Iterator[Finding]:
         """In an older private cluster, a firewall rule lets the control plane reach webhooks on the nodes.
@@ -133,9 +172,8 @@ class ClusterChecks(Visit):
         cluster, needed = self.settings.cluster, plan.internet(self.settings)
         if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
             return
-        named = cluster.network or DEFAULT_NETWORK
-        host = named.split("/")[1] if named.startswith("projects/") else self.project
-        name, region = named.rpartition("/")[2], needs.region(self.settings)
+        host, name = self._host_and_name(cluster.network or DEFAULT_NETWORK)
+        region = needs.region(self.settings)
         response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/routers") or {}
         routers = [
             router

@@ -38,7 +38,8 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
     def examine(self) -> Iterator[Finding]:
         """Yields all findings, those of this machine first."""
         yield from self._all(
-            self.pulumi, self.plugins, self.login, self.python, self.hugging_face, self.models, self.kubectl
+            *(self.pulumi, self.plugins, self.login, self.python),
+            *(self.hugging_face, self.gateway_api_key, self.models, self.kubectl),
         )
         tools = [*self._all(self.gcloud)]
         yield from tools
@@ -63,6 +64,7 @@ class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
                 self.versions,
                 self.cluster_features,
                 self.network,
+                self.proxy_subnetwork,
                 self.nat,
                 self.node_account,
                 self.buckets,
@@ -107,16 +109,21 @@ def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
             project,
             token_given=True,
             region=str(config.get("gcp:region") or ""),
-            token_problems=settings.token_problems(*token_of(values), os.environ.get("HF_TOKEN")),
+            token_problems=[
+                *settings.token_problems(*secret_of(values, "hfToken"), os.environ.get("HF_TOKEN")),
+                *settings.api_key_problems(*secret_of(values, "gatewayApiKey"), os.environ.get("GATEWAY_API_KEY")),
+            ],
         )
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
-    return Doctor(stack, project, loaded, "hfToken" in values or bool(os.environ.get("HF_TOKEN")), call)
+    given = ("hfToken", "HF_TOKEN"), ("gatewayApiKey", "GATEWAY_API_KEY")
+    token_given, key_given = (key in values or bool(os.environ.get(variable)) for key, variable in given)
+    return Doctor(stack, project, loaded, token_given, call, key_given)
 
 
-def token_of(values: Mapping[str, Any]) -> tuple[str | None, bool]:
-    """Returns the token in the file, or its ciphertext, and whether Pulumi encrypted it."""
-    stated = values.get("hfToken")
+def secret_of(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
+    """Returns a secret in the file, or its ciphertext, and whether Pulumi encrypted it."""
+    stated = values.get(key)
     if isinstance(stated, Mapping) and "secure" in stated:
         return "".join(str(stated["secure"]).split()), True
     return (None if stated is None else str(stated)), False

@@ -65,6 +65,14 @@ class MachineChecks(Visit):
             text = "there is no Hugging Face token, and servers and runs download their models with one"
             yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
 
+    def gateway_api_key(self) -> Iterator[Finding]:
+        """There is an API key if the gateway requires one."""
+        gateway = self.settings.gateway
+        if gateway is not None and gateway.api_key and not self.api_key_given:
+            text = "there is no API key, and the gateway requires one from its clients"
+            command = f"openssl rand -hex 32 | {self._config('--secret gke-ai:gatewayApiKey')}"
+            yield Finding(MISSING, "API key", text, command)
+
     def models(self) -> Iterator[Finding]:
         """The catalog has every model, so the program can check that it fits its accelerators."""
         for unchecked_model in model_memory.unchecked(self.settings):

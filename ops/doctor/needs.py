@@ -168,6 +168,7 @@ def gke_features(settings: Settings) -> list[str]:
         features.TPU7X: "tpu7x" in _tpu_versions(settings) and not plan.is_autopilot(settings.cluster),
         features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(settings) and plan.is_autopilot(settings.cluster),
         features.SECRET_SYNC: settings.hf_token_secret is not None,
+        features.INFERENCE_POOL: settings.gateway is not None,
         features.JOBSET_METRICS: settings.monitoring is not None and bool(plan.jobsets(settings)),
     }
     return [feature for feature, needed in wanted.items() if needed]

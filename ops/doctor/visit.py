@@ -41,6 +41,7 @@ class Visit:
     settings: Settings
     token_given: bool
     call: Call = call
+    api_key_given: bool = True
     credential: str = field(default="", repr=False)
     _answers: dict[str, Answer] = field(default_factory=dict, repr=False)
 

@@ -73,6 +73,7 @@ def take(stack: str, api: ApiClient) -> Snapshot:
     """Reads the objects of every kind.
 
     A kind that the cluster refuses to list is reported on stderr and is missing. One that is not installed is empty.
+    Stops if every kind is missing.
     """
     taken_at = datetime.now(UTC)
     objects: dict[str, list[Object]] = {}
@@ -83,6 +84,11 @@ def take(stack: str, api: ApiClient) -> Snapshot:
         except Forbidden as forbidden:
             print(f"The snapshot has no objects of kind {name}: {forbidden}", file=sys.stderr)
             missing.append(name)  # without the answer, which names the user
+    if len(missing) == len(kinds()):
+        raise Stop(
+            "The cluster refuses to list every kind, so there is no snapshot. "
+            "Check which user your kubeconfig uses, and give it the role that ops.snapshot --role prints."
+        )
     return build(stack, objects, taken_at, missing=missing)
 
 

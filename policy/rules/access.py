@@ -63,7 +63,20 @@ def nothing_is_public(resource: Resource) -> Iterator[str]:
     elif resource.kind == "Gateway":
         name = value(resource.props, "spec", "gatewayClassName")
         if isinstance(name, str) and "external" in name:
-            yield f"gateways of class {name} are exposed to the Internet. Model servers do not authenticate callers"
+            yield f"gateways of class {name} are exposed to the Internet. Whoever has the API key can use the servers"
+
+
+@of_resources(
+    "gateways-encrypt",
+    "Gateways accept encrypted connections alone",
+    "Use listeners of protocol HTTPS with a certificate (gke-ai: gateway.certificate)",
+)
+def gateways_encrypt(resource: Resource) -> Iterator[str]:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/gateway-security"""
+    if resource.is_kubernetes and resource.kind == "Gateway":
+        for listener in items(resource.props, "spec", "listeners"):
+            if listener.get("protocol") == "HTTP":
+                yield "it serves HTTP. Prompts, answers and API keys cross the network unencrypted"
 
 
 def tenant_namespaces(stack: Stack) -> dict[str, str]:
@@ -119,4 +132,10 @@ def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
             )
 
 
-POLICIES: tuple[Policy, ...] = (no_cluster_admins, nothing_is_public, tenants_have_pod_security, tenants_are_apart)
+POLICIES: tuple[Policy, ...] = (
+    no_cluster_admins,
+    nothing_is_public,
+    gateways_encrypt,
+    tenants_have_pod_security,
+    tenants_are_apart,
+)

@@ -17,6 +17,8 @@ TOKEN = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bAIza[\w-]{35}|\bya29\.[\w-]{20,}"
     r"|\bAKIA[A-Z0-9]{16}\b|\bsk-[A-Za-z0-9_-]{32,}|\bxox[abpr]-[\w-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
+# https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hftoken
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 EVERYONE = {"allUsers", "allAuthenticatedUsers"}
 
 
@@ -51,6 +53,21 @@ def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
     for at, text in texts(resource.props):
         if TOKEN.search(text) and text not in reported:
             yield f"{at} looks like a token. It is readable by everyone who can read the object or the state"
+
+
+@of_resources(
+    "offline-servers-have-no-token",
+    "A server whose model comes from a bucket has no Hugging Face token",
+    "Remove the token from the container. It reads its model from the bucket",
+)
+def offline_servers_have_no_token(resource: Resource) -> Iterator[str]:
+    """https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hfhuboffline"""
+    for pod in pods_of(resource):
+        for container in pod.containers:
+            variables = {str(variable.get("name")): variable for variable in items(container, "env")}
+            token = next((name for name in HUB_TOKENS if name in variables), None)
+            if token and str(variables.get("HF_HUB_OFFLINE", {}).get("value")).lower() in ("1", "true", "yes", "on"):
+                yield f"{pod.at(container)} is offline and has {token}. It cannot use the token, and can only leak it"
 
 
 @of_stacks(
@@ -124,6 +141,7 @@ def data_can_be_restored(resource: Resource) -> Iterator[str]:
 
 POLICIES: tuple[Policy, ...] = (
     no_plain_text_secrets,
+    offline_servers_have_no_token,
     no_secrets_in_configuration,
     no_service_account_keys,
     buckets_are_private,

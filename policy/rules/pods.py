@@ -123,7 +123,9 @@ def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, s
             if budget.namespace == pod.owner.namespace
             and selects(mapping(budget.props, "spec", "selector", "matchLabels"), pod.labels)
         ]
-        if replicas > 1 and not own:
+        # A rollout of it deletes all pods first: it has a standby, or can do without any.
+        recreated = value(pod.owner.props, "spec", "strategy", "type") == "Recreate"
+        if replicas > 1 and not own and not recreated:
             yield (
                 pod.owner,
                 f"it has {replicas} replicas and no disruption budget. An upgrade of its pool may evict all of them at "

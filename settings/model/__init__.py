@@ -18,11 +18,13 @@ from settings.model.cluster import (
     Vpc,
 )
 from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
+from settings.model.gateway import Gateway, Route, RoutedServer
+from settings.model.model_cache import ModelCache
 from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
 from settings.model.server import ModelShape, ScratchVolume, Server
-from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, Vllm
+from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, Vllm, VllmTpu
 from settings.model.stack import Monitoring, Settings, Tenant, Unparsed, Waiver
 from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
 from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
@@ -49,6 +51,7 @@ __all__ = [
     "FlavorQuota",
     "FlexStart",
     "FuseVolume",
+    "Gateway",
     "GkeName",
     "GpuPool",
     "GpuServer",
@@ -60,6 +63,7 @@ __all__ = [
     "Maintenance",
     "MaintenanceExclusion",
     "MaintenanceWindow",
+    "ModelCache",
     "ModelShape",
     "Moment",
     "Monitoring",
@@ -75,6 +79,8 @@ __all__ = [
     "Request",
     "Reservation",
     "Resources",
+    "Route",
+    "RoutedServer",
     "Run",
     "RunCheckpoints",
     "ScaledMetric",
@@ -97,6 +103,7 @@ __all__ = [
     "Unparsed",
     "Version",
     "Vllm",
+    "VllmTpu",
     "Vpc",
     "Waiver",
     "Workload",

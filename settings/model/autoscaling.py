@@ -14,31 +14,37 @@ class ScaledMetric(Section):
 
     noun: ClassVar[str] = "a metric of an autoscaler"
 
-    metric: Literal["prefillBacklog", "slotsUsed", "tpuMemory"] = Field(description="Metric to scale by.")
+    metric: Literal["queuedRequests", "runningRequests", "kvCacheUsage", "prefillBacklog", "slotsUsed", "tpuMemory"] = (
+        Field(
+            description="Metric to scale by. vLLM has queuedRequests, runningRequests and kvCacheUsage; TGI has "
+            "queuedRequests and runningRequests; JetStream has prefillBacklog, slotsUsed and tpuMemory."
+        )
+    )
     target: Request = Field(
-        description="Target per replica: requests (prefillBacklog), a fraction (slotsUsed, tpuMemory) or bytes "
-        "(tpuMemory with stackdriver)."
+        description="Target per replica: requests (queuedRequests, runningRequests, prefillBacklog), a fraction "
+        "(kvCacheUsage, slotsUsed, tpuMemory) or bytes (tpuMemory with stackdriver)."
     )
 
 
 class ExistingDeployment(Section):
-    """A JetStream Deployment that already exists in the cluster."""
+    """A Deployment of a model server that already exists in the cluster."""
 
     noun: ClassVar[str] = "an existing Deployment"
 
     name: DnsLabel = Field(description="Name of the Deployment.", examples=["maxengine-server"])
     namespace: DnsLabel = Field(default="default", description="Namespace of the Deployment.")
     app: str = Field(description="Value of the label `app` of its pods.", examples=["maxengine-server"])
+    engine: str = Field(default="jetstream", description="Engine of the Deployment.", examples=["vllm"])
     metrics_port: str = Field(default="metrics", description="Name of the container port with the server's metrics.")
 
 
 class Autoscaler(Section):
-    """A HorizontalPodAutoscaler of a JetStream server, on its own metrics, TPU metrics or both."""
+    """A HorizontalPodAutoscaler of a model server, on its own metrics, TPU metrics or both."""
 
     noun: ClassVar[str] = "an autoscaler"
 
     name: DnsLabel = Field(description="Name of the HorizontalPodAutoscaler.")
-    server: str | None = Field(default=None, description="JetStream server of this stack that is scaled.")
+    server: str | None = Field(default=None, description="Server of this stack that is scaled.")
     deployment: ExistingDeployment | None = Field(
         default=None, description="Existing Deployment that is scaled, instead of `server`."
     )

@@ -39,6 +39,10 @@ class Vpc(Section):
         default="10.4.0.0/14", description="IPv4 range of the pods. GKE gives each node a /24 of it."
     )
     services_cidr: Cidr = Field(default="10.8.0.0/20", description="IPv4 range of the Services.")
+    proxy_cidr: Cidr = Field(
+        default="10.9.0.0/23",
+        description="IPv4 range of the proxies of the gateway's load balancer. Used only with `gateway`.",
+    )
     nat: bool = Field(default=True, description="Create Cloud NAT, through which private nodes reach the Internet.")
 
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from typing import ClassVar
 
 from pydantic import Field
 
+from catalog import fuse
 from catalog.engines import ENGINES
+from catalog.model_cache import MOUNT_PATH, access_of
+from catalog.models import find_model
+from catalog.quantities import GI, MI, format_quantity, parse_quantity
 from settings.model.base import DnsLabel, Request, Section
+from settings.model.buckets import BucketMount
+from settings.model.compute_classes import ComputeClass
+from settings.model.model_cache import ModelCache
 from settings.model.pools import Pool
-from settings.model.workloads import Workload
+from settings.model.workloads import Resources, TokenSecret, Workload
 
 
 class ScratchVolume(Section):
@@ -81,8 +90,8 @@ class Server(Workload):
     length_key: ClassVar[str] = "maxModelLen"
     # Whether its processes share memory through /dev/shm.
     shares_memory: ClassVar[bool] = False
-    # Whether an autoscaler of this program can scale it by its own metrics.
-    has_scaling_metrics: ClassVar[bool] = False
+    # Kueue counts its pods, which have their sidecars by then.
+    queue_counts_sidecar: ClassVar[bool] = True
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -95,6 +104,11 @@ class Server(Workload):
     service: DnsLabel | None = Field(default=None, description="Name of the Service. Default: `name`.")
     scratch: ScratchVolume | None = Field(
         default=None, description="Disk for data too large for the boot disk. Default: the boot disk."
+    )
+    model_cache: ModelCache | None = Field(
+        default=None,
+        description="Bucket that replicas read the model from. Default: each replica downloads it from Hugging Face.",
+        examples=[{"bucket": "models-{project}"}],
     )
     probes: bool = Field(
         default=True, description="Create readiness, liveness and startup probes on the engine's health path."
@@ -142,6 +156,71 @@ class Server(Workload):
     )
 
     @property
+    def hub_token(self) -> TokenSecret | None:
+        """The Secret with the token for the download of the model, by a replica or by the Job that fills a bucket."""
+        return super().token
+
+    @property
+    def token(self) -> TokenSecret | None:
+        return None if self.model_cache else self.hub_token
+
+    @property
+    def model_location(self) -> str:
+        """Where a replica finds the model: its id, or its folder or URI in the bucket."""
+        model = self.hub_ids.get("model", "")
+        return self.model_cache.location(model) if self.model_cache else model
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """Size of the model's files, from its shape or the catalog."""
+        shape = self.model_shape or find_model(self.hub_ids.get("model", ""))
+        return None if shape is None else ceil(shape.parameters * shape.bytes_per_parameter)
+
+    @property
+    def file_cache_gib(self) -> int:
+        """Size of the file cache of a replica, in GiB."""
+        stated = self.model_cache.file_cache if self.model_cache else None
+        size = parse_quantity(stated) if stated else Fraction(self.checkpoint_bytes or 0) * 11 / 10
+        return ceil(size / GI)
+
+    @property
+    def cache_mount_options(self) -> str:
+        """Mount options of the bucket with the model."""
+        return fuse.caching_options(self.file_cache_gib * GI // MI)
+
+    @property
+    def bucket_mounts(self) -> list[BucketMount]:
+        cache = self.model_cache
+        return [BucketMount(cache.bucket, MOUNT_PATH, "modelCache")] if cache and cache.how.mounts else []
+
+    @property
+    def sidecar(self) -> Resources | None:
+        cache = self.model_cache
+        if cache is None or not cache.how.mounts:
+            return None
+        in_memory = cache.file_cache_medium == "memory"
+        memory = parse_quantity(cache.sidecar_memory) + in_memory * self.file_cache_gib * GI
+        storage = fuse.STORAGE_GIB + (not in_memory) * self.file_cache_gib
+        return Resources(
+            cpu=cache.sidecar_cpu,
+            memory=format_quantity("memory", memory),
+            ephemeral_storage=f"{storage}Gi",
+        )
+
+    @property
+    def cache_variables(self) -> Mapping[str, str]:
+        """Environment variables for a model in a bucket."""
+        return self.model_cache.how.variables if self.model_cache else {}
+
+    @property
+    def cache_flags(self) -> list[str]:
+        """Flags of the engine for a model in a bucket, which keeps its name for clients."""
+        name = access_of(self.engine).served_name
+        if self.model_cache is None or not name:
+            return []
+        return [f"{name}={self.hub_ids['model']}", *self.model_cache.how.flags]
+
+    @property
     def images(self) -> list[str]:
         return [self.image or ENGINES[self.engine].image]
 
@@ -159,7 +238,8 @@ class Server(Workload):
     @property
     def flags(self) -> list[str]:
         """Flags of the engine's command line that the keys of the section set."""
-        return [name if value is True else f"{name}={value}" for name, value in self._settings() if is_flag(name)]
+        own = [name if value is True else f"{name}={value}" for name, value in self._settings() if is_flag(name)]
+        return [*own, *self.cache_flags]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -169,7 +249,7 @@ class Server(Workload):
 
     def _settings(self) -> Iterator[tuple[str, object]]:
         for key, name in self.engine_names.items():
-            value = getattr(self, key)
+            value = self.model_location if key == "model" and self.model_cache else getattr(self, key)
             if value is not None and value is not False and value != "":
                 yield name, value
 
@@ -178,7 +258,7 @@ class Server(Workload):
         # A variable that only changes the memory is free while its key is not set.
         memory = ENGINES[self.engine].memory
         free = memory.changed_by if memory else ()
-        return {
+        return dict.fromkeys(self.cache_variables, "modelCache") | {
             name: yaml_key(type(self), key)
             for key, name in self.engine_names.items()
             if not is_flag(name) and (name not in free or getattr(self, key))
@@ -188,7 +268,9 @@ class Server(Workload):
     def set_arguments(self) -> Mapping[str, str]:
         """Names of the engine's arguments that the program sets, without dashes, with the key that each comes from."""
         flags = {name.lstrip("-"): key for key, name in self.engine_names.items() if is_flag(name)}
-        return {name: yaml_key(type(self), key) for name, key in {**flags, **ENGINES[self.engine].aliases}.items()}
+        cached = dict.fromkeys((flag.partition("=")[0].lstrip("-") for flag in self.cache_flags), "model_cache")
+        keys = {**flags, **ENGINES[self.engine].aliases, **cached}
+        return {name: yaml_key(type(self), key) for name, key in keys.items()}
 
     @property
     def further_arguments(self) -> dict[str, str]:
@@ -209,6 +291,12 @@ class Server(Workload):
         return {**super().set_labels, "app": "app"}
 
     @property
+    def served_model(self) -> str:
+        """The model as clients name it in requests."""
+        name: str = getattr(self, "model", "")
+        return name
+
+    @property
     def quantization(self) -> str | None:
         """The quantization method, if any."""
         return None
@@ -222,6 +310,29 @@ class Server(Workload):
     def sequences(self) -> int:
         """Number of sequences for which each accelerator reserves memory."""
         return 1
+
+    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
+        """Maximum number of requests that a replica runs at once; None if unknown. May raise LookupError."""
+        limits = ENGINES[self.engine].limits
+        names = {accelerator for accelerator, _ in self.accelerator_places(pools, classes)}
+        defaults = [limits.running_on.get(name, limits.running) for name in names]
+        default = max((limit for limit in defaults if limit is not None), default=limits.running)
+        known = [self._limit(limits.running_setting, default), self.accepted_limit]
+        return min((limit for limit in known if limit is not None), default=None)
+
+    @property
+    def accepted_limit(self) -> int | None:
+        """Maximum number of requests that run or wait in a replica; None if unknown or not limited."""
+        limits = ENGINES[self.engine].limits
+        return self._limit(limits.accepted_setting, limits.accepted)
+
+    def _limit(self, setting: str, default: int | None) -> int | None:
+        keys = {name.lstrip("-"): str(value) for name, value in self._settings()}
+        stated = {**self.env, **self.further_arguments, **keys}
+        if setting in stated:
+            return int(stated[setting]) if stated[setting].isdigit() else None
+        # Another image may have another default.
+        return default if self.image in (None, ENGINES[self.engine].image) else None
 
     @property
     @abstractmethod

@@ -7,12 +7,19 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.engines import JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
+from catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel
+from settings.model.compute_classes import ComputeClass
 from settings.model.pools import Pool
 from settings.model.server import EngineName, Server, is_flag, yaml_key
-from settings.model.workloads import GpuWorkload, SingleSliceWorkload
+from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
+
+
+def legacy(engine: str) -> str:
+    """The description of a legacy engine, with what to use instead."""
+    row = ENGINES[engine]
+    return f"{row.title}. Legacy: {row.legacy}. Use `{CURRENT[row.accelerator]}` instead."
 
 
 class GpuServer(Server, GpuWorkload):
@@ -57,8 +64,8 @@ class GpuServer(Server, GpuWorkload):
         return self.gpus
 
 
-class FlagServer(GpuServer):
-    """A server on GPUs whose engine is configured by flags."""
+class FlagArguments(Server):
+    """A server whose engine is configured by flags."""
 
     arguments: list[str] = Field(
         default=[], description="Additional arguments of the engine.", examples=[["--max-num-seqs=64"]]
@@ -81,13 +88,71 @@ class FlagServer(GpuServer):
     def argument_name(self, name: str) -> str:
         return f"--{name}"
 
+    @property
+    def served_model(self) -> str:
+        return self.further_arguments.get("served-model-name") or super().served_model
+
+
+class FlagServer(FlagArguments, GpuServer):
+    """A server on GPUs whose engine is configured by flags."""
+
+
+class Vllm(FlagServer):
+    """vLLM on GPUs. The default engine."""
+
+    noun: ClassVar[str] = "a vLLM server"
+
+    engine: Literal["vllm"] = Field(default="vllm", description="vLLM.")
+
+
+class VllmTpu(FlagArguments, SingleSliceWorkload):
+    """vLLM on a single-host TPU slice. The devices of the slice share the model (tensor parallelism)."""
+
+    noun: ClassVar[str] = "a vLLM server on TPUs"
+    shares_memory: ClassVar[bool] = True
+
+    engine: Literal["vllm-tpu"] = Field(description="vLLM on TPUs.")
+    model: str = Field(description="Model id on Hugging Face.", examples=["meta-llama/Llama-3.1-8B-Instruct"])
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest sequence, prompt and answer together, in tokens. Default: the model's context length.",
+        examples=[4096],
+    )
+    xla_cache: Annotated[str | None, EngineName("VLLM_XLA_CACHE_PATH")] = Field(
+        default=None,
+        description="Folder for compiled programs. On the scratch volume, they survive a restart of the container. "
+        "Default: a folder of the container.",
+        examples=["/tmp/xla-cache"],
+    )
+    token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+
+    @property
+    def hub_token(self) -> TokenSecret | None:
+        return self.token_secret
+
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        return {"model": self.model}
+
+    @property
+    def max_length(self) -> int | None:
+        return self.max_model_len
+
+    @property
+    def size_key(self) -> str:
+        return "pool" if self.pool else "tpu"
+
+    def shards(self, pools: Sequence[Pool]) -> int:
+        return self.slice_among(pools).devices
+
 
 class Tgi(GpuServer):
-    """Text Generation Inference."""
+    """Text Generation Inference. Legacy: use vLLM instead."""
 
     noun: ClassVar[str] = "a TGI server"
 
-    engine: Literal["tgi"] = Field(default="tgi", description="Text Generation Inference.")
+    engine: Literal["tgi"] = Field(description=legacy("tgi"), json_schema_extra={"deprecated": True})
     port_variable: str = Field(
         default="PORT", description="Environment variable with the port that the image listens on."
     )
@@ -97,22 +162,14 @@ class Tgi(GpuServer):
         return {"port": self.port_variable, **super().engine_names}
 
 
-class Vllm(FlagServer):
-    """vLLM."""
-
-    noun: ClassVar[str] = "a vLLM server"
-
-    engine: Literal["vllm"] = Field(description="vLLM.")
-
-
 class JetStream(Server, SingleSliceWorkload):
-    """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end."""
+    """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end. Legacy: use vLLM on
+    TPUs instead."""
 
     noun: ClassVar[str] = "a JetStream server"
-    has_scaling_metrics: ClassVar[bool] = True
     length_key: ClassVar[str] = "maxTargetLength"
 
-    engine: Literal["jetstream"] = Field(description="JetStream with MaxText.")
+    engine: Literal["jetstream"] = Field(description=legacy("jetstream"), json_schema_extra={"deprecated": True})
     container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
     model: Annotated[str, EngineName("model_name")] = Field(description="Model name in MaxText, for example gemma-7b.")
     tokenizer: Annotated[str, EngineName("tokenizer_path")] = Field(
@@ -172,13 +229,16 @@ class JetStream(Server, SingleSliceWorkload):
     def sequences(self) -> int:
         return self.batch_size
 
+    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
+        return self.batch_size * self.slice_among(pools).devices
+
     @property
     def size_key(self) -> str:
         return "pool" if self.pool else "tpu"
 
     def shards(self, pools: Sequence[Pool]) -> int:
-        return self.slice_among(pools).chips
+        return self.slice_among(pools).devices
 
 
-# A server of any engine.
-AnyServer = Tgi | Vllm | JetStream
+# A server of any engine. The first is the default.
+AnyServer = Vllm | VllmTpu | Tgi | JetStream

@@ -13,6 +13,7 @@ from settings.model.base import DnsLabel, Quantity, Section
 from settings.model.buckets import Bucket
 from settings.model.cluster import Cluster
 from settings.model.compute_classes import ComputeClass
+from settings.model.gateway import Gateway
 from settings.model.pools import GpuPool, Pool, TpuPool
 from settings.model.queues import Queues
 from settings.model.runs import FineTune, Multislice, TpuBatch
@@ -165,6 +166,9 @@ class Settings(Section):
     )
     batch: list[TpuBatch] = Field(default=[], description="Jobs, each on one TPU slice.")
     autoscaling: list[Autoscaler] = Field(default=[], description="Autoscalers of JetStream servers.")
+    gateway: Gateway | None = Field(
+        default=None, description="Address at which clients reach the servers. Default: only pods of the cluster do."
+    )
     tenants: list[Tenant] = Field(default=[], description="Teams with a namespace of their own.")
     monitoring: Monitoring | None = Field(default=None, description="Dashboards and alerts in Cloud Monitoring.")
     calibration: str | None = Field(

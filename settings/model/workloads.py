@@ -54,6 +54,8 @@ class Workload(Section):
     deletion_is_awaited: ClassVar[bool] = False
     # Whether it writes checkpoints to its bucket. Other workloads may only read.
     writes_checkpoints: ClassVar[bool] = False
+    # Whether Kueue counts the FUSE sidecar: it is in the pods of a server, and not in the template of a Job.
+    queue_counts_sidecar: ClassVar[bool] = False
     # Whether each of its slices has a pool of its own.
     has_pool_per_slice: ClassVar[bool] = False
     # Name of the accelerator as a Kubernetes resource.

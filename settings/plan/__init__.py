@@ -7,6 +7,17 @@ from __future__ import annotations
 
 from settings.plan.cluster import apis, is_autopilot, makes_accounts, network_policy, uses_workload_identity
 from settings.plan.downloads import internet, reads_registry
+from settings.plan.gateway import (
+    awaits_replica,
+    gateway_class,
+    gateway_namespace,
+    gateway_servers,
+    picker_name,
+    proxy_range,
+    requires_api_key,
+    route_namespace,
+    route_servers,
+)
 from settings.plan.job_settings import (
     WORKERS,
     backoff_limit,
@@ -18,6 +29,7 @@ from settings.plan.job_settings import (
     removes_incomplete_checkpoints,
     run_name,
 )
+from settings.plan.model_cache import Download, cache_grants, download_of, downloads
 from settings.plan.node_pools import max_stack_nodes
 from settings.plan.placement import node_selector, only_pools, pool_of_slice, pools_of, queued_seconds, workload_slice
 from settings.plan.queues import (
@@ -34,7 +46,7 @@ from settings.plan.queues import (
     quota,
     waits_for_flex_start,
 )
-from settings.plan.requests import accelerators, max_pods, node_request, pod_request, pods_at_once
+from settings.plan.requests import accelerators, max_pods, node_request, pod_request, pods_at_once, queued_request
 from settings.plan.workload_lists import (
     DEFAULT_NAMESPACE,
     autoscaler_of,
@@ -49,6 +61,7 @@ from settings.plan.workload_lists import (
     service_name,
     token_workloads,
     tpu_runs,
+    tpu_servers,
     tpu_workloads,
     training_jobs,
     workloads,
@@ -58,16 +71,24 @@ __all__ = [
     "BUILT_IN_PRIORITIES",
     "DEFAULT_NAMESPACE",
     "WORKERS",
+    "Download",
     "accelerators",
     "apis",
     "autoscaler_of",
+    "awaits_replica",
     "backoff_limit",
     "bucket_mounts",
+    "cache_grants",
     "checkpoint_folder",
     "cluster_queue_of",
+    "download_of",
+    "downloads",
     "fine_tunes",
     "flavor_labels",
     "flavor_pools",
+    "gateway_class",
+    "gateway_namespace",
+    "gateway_servers",
     "gpu_workloads",
     "grace_period",
     "ignores_disruptions",
@@ -88,6 +109,7 @@ __all__ = [
     "node_request",
     "node_selector",
     "only_pools",
+    "picker_name",
     "pod_host",
     "pod_request",
     "pods_at_once",
@@ -95,16 +117,22 @@ __all__ = [
     "pool_of_slice",
     "pools_of",
     "priority",
+    "proxy_range",
+    "queued_request",
     "queued_resource",
     "queued_seconds",
     "quota",
     "reads_registry",
     "removes_incomplete_checkpoints",
+    "requires_api_key",
+    "route_namespace",
+    "route_servers",
     "run_name",
     "runs",
     "service_name",
     "token_workloads",
     "tpu_runs",
+    "tpu_servers",
     "tpu_workloads",
     "training_jobs",
     "uses_workload_identity",

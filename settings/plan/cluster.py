@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from catalog import apis as google
 from settings.model import Cluster, Settings
+from settings.plan.model_cache import downloads
 
 
 def is_autopilot(cluster: Cluster) -> bool:
@@ -33,6 +34,8 @@ def apis(settings: Settings) -> list[str]:
         google.STORAGE: bool(settings.buckets),
         google.IAM: makes_accounts(settings),
         google.SECRET_MANAGER: settings.hf_token_secret is not None,
+        google.NETWORK_SERVICES: settings.gateway is not None,
+        google.CERTIFICATE_MANAGER: settings.gateway is not None and settings.gateway.certificate is not None,
     }
     return [api for api in google.REASONS if needed.get(api, True)]
 
@@ -45,6 +48,6 @@ def makes_accounts(settings: Settings) -> bool:
 
 def uses_workload_identity(settings: Settings) -> bool:
     """Whether the stack's pods or pools use Workload Identity Federation."""
-    granted = any(bucket.grants for bucket in settings.buckets)
+    granted = any(bucket.grants for bucket in settings.buckets) or bool(downloads(settings))
     stackdriver = any(autoscaler.adapter == "stackdriver" for autoscaler in settings.autoscaling)
     return granted or stackdriver or bool(settings.pools) or settings.hf_token_secret is not None

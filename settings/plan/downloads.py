@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from catalog.model_cache import FILL_IMAGE, HUB
 from catalog.registries import is_googles, registry_of
 from settings.model import Settings
+from settings.plan.model_cache import downloads as model_downloads
 from settings.plan.workload_lists import jobsets, workloads
 
 
@@ -18,11 +20,14 @@ def internet(settings: Settings) -> dict[str, str]:
     adapters = (
         ["metrics adapter"] if any(autoscaler.adapter == "prometheus" for autoscaler in settings.autoscaling) else []
     )
-    downloads = [("registry.k8s.io", user) for user in (*managers, *adapters)]
+    pickers = ["endpoint picker"] if settings.gateway else []
+    downloads = [("registry.k8s.io", user) for user in (*managers, *adapters, *pickers)]
     for workload in workloads(settings):
         downloads += [(host, workload.name) for host in map(registry_of, workload.images) if not is_googles(host)]
         if workload.token is not None:
-            downloads.append(("huggingface.co", workload.name))
+            downloads.append((HUB, workload.name))
+    for download in model_downloads(settings):
+        downloads += [(registry_of(FILL_IMAGE), download.name), (HUB, download.name)]
     first_users: dict[str, str] = {}
     for host, user in downloads:
         first_users.setdefault(host, user)

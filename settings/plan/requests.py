@@ -18,7 +18,7 @@ def accelerators(workload: Workload, settings: Settings) -> tuple[str, int]:
 
 
 def pod_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
-    """Requests of one pod's containers by resource, which Kueue counts."""
+    """Requests of one pod's containers by resource."""
     stated = {
         "cpu": workload.resources.cpu,
         "memory": workload.resources.memory,
@@ -39,9 +39,19 @@ def node_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
         sidecar = dict(_SIDECAR_DEFAULTS)
         sidecar["cpu"] = stated.cpu or sidecar["cpu"]
         sidecar["memory"] = stated.memory or sidecar["memory"]
+        sidecar["ephemeral-storage"] = stated.ephemeral_storage or sidecar["ephemeral-storage"]
         for resource, text in sidecar.items():
             request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
     return request
+
+
+def queued_request(workload: Workload, settings: Settings) -> dict[str, Fraction]:
+    """Requests of one pod that Kueue counts.
+
+    Kueue sees the pods of a server after the driver's webhook has added the sidecar, and of a Job only the template:
+    https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+    """
+    return (node_request if workload.queue_counts_sidecar else pod_request)(workload, settings)
 
 
 def pods_at_once(workload: Workload, settings: Settings) -> int:

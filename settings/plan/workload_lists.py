@@ -16,6 +16,7 @@ from settings.model import (
     TpuBatch,
     TpuWorkload,
     TrainingRun,
+    VllmTpu,
     Workload,
 )
 
@@ -38,6 +39,11 @@ def tpu_runs(settings: Settings) -> list[Multislice | TpuBatch]:
     return [run for run in tpu_workloads(settings) if isinstance(run, Multislice | TpuBatch)]
 
 
+def tpu_servers(settings: Settings) -> list[JetStream | VllmTpu]:
+    """Servers on TPUs, in the order of the configuration."""
+    return [server for server in settings.serving if isinstance(server, JetStream | VllmTpu)]
+
+
 def jetstreams(settings: Settings) -> list[JetStream]:
     """JetStream servers, in the order of the configuration."""
     return [server for server in settings.serving if isinstance(server, JetStream)]
@@ -49,8 +55,12 @@ def gpu_workloads(settings: Settings) -> list[GpuServer | FineTune | TrainingRun
 
 
 def token_workloads(settings: Settings) -> list[Workload]:
-    """Workloads that read the Hugging Face token."""
-    return [workload for workload in workloads(settings) if workload.token is not None]
+    """Workloads whose pods, or whose Job that fills a bucket, read the Hugging Face token."""
+    return [
+        workload
+        for workload in workloads(settings)
+        if workload.token is not None or (isinstance(workload, Server) and workload.hub_token is not None)
+    ]
 
 
 def fine_tunes(settings: Settings) -> list[FineTune]:
@@ -79,10 +89,12 @@ def jobsets(settings: Settings) -> list[Run]:
 
 
 def namespaces(settings: Settings) -> list[str]:
-    """All namespaces of workloads, local queues and tenants, in the order of first use."""
+    """All namespaces of workloads, local queues, tenants and the gateway, in the order of first use."""
     queues = settings.queues.local_queues if settings.queues else []
     used: list[Workload | LocalQueue] = [*workloads(settings), *queues]
-    return list(dict.fromkeys([*(user.namespace for user in used), *(tenant.name for tenant in settings.tenants)]))
+    gateway = [settings.gateway.namespace] if settings.gateway and settings.gateway.namespace else []
+    tenants = [tenant.name for tenant in settings.tenants]
+    return list(dict.fromkeys([*(user.namespace for user in used), *tenants, *gateway]))
 
 
 def runs(settings: Settings) -> list[Run]:

@@ -13,6 +13,7 @@ from settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unparsed
 from settings.plan import tpu_workloads as tpu_workloads_of
 from settings.problems import Problem
 from settings.rules import (
+    api_key,
     autoscaling,
     buckets,
     cluster,
@@ -20,7 +21,9 @@ from settings.rules import (
     compute_classes,
     fit,
     flavors,
+    gateway,
     gpu_workloads,
+    model_cache,
     model_memory,
     monitoring,
     network,
@@ -53,9 +56,12 @@ RULES = (
     *tpu_workloads.RULES,
     *training_jobs.RULES,
     *serving.RULES,
+    *model_cache.RULES,
     *fit.RULES,
     *model_memory.RULES,
     *autoscaling.RULES,
+    *gateway.RULES,
+    *api_key.RULES,
     *tenants.RULES,
     *monitoring.RULES,
 )

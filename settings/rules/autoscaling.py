@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 
+from catalog.engines import ENGINES
 from catalog.metrics import (
-    METRICS,
     PROMETHEUS,
     SYSTEM_SCRAPE_SECONDS,
     TOLERANCE,
     TPU_MEMORY,
+    WHOLE_REQUESTS,
     Range,
     in_bytes,
     replicas,
@@ -20,9 +21,9 @@ from catalog.namespaces import is_system
 from catalog.quantities import GI, parse_quantity
 from settings.model import Autoscaler, ScaledMetric, Settings
 from settings.plan import is_autopilot, jetstreams, pools_of
-from settings.problems import Problem, unknown
-from settings.rules.common import Rule, needs, repeated
-from settings.scaling import scaled, server_of, values
+from settings.problems import Problem, nearest, unknown
+from settings.rules.common import Rule, join_names, needs, repeated
+from settings.scaling import known_metrics, scaled, server_of, values
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
 _MAX_PERCENTAGE = 100
@@ -45,23 +46,51 @@ def autoscalers_have_one_target(settings: Settings) -> Iterator[Problem]:
             yield Problem(autoscaler.at("server"), cause, "Set server, or deployment for an existing Deployment")
 
 
-def servers_are_jetstream(settings: Settings) -> Iterator[Problem]:
-    """An autoscaler's server is a JetStream server of this stack."""
-    names = [server.name for server in jetstreams(settings)]
-    others = {server.name: server for server in settings.serving if not server.has_scaling_metrics}
+def servers_exist(settings: Settings) -> Iterator[Problem]:
+    """An autoscaler's server is a server of this stack."""
+    names = [server.name for server in settings.serving]
     for autoscaler in settings.autoscaling:
-        if autoscaler.server is None:
-            continue
-        if autoscaler.server in others:
-            engine = others[autoscaler.server].engine
-            cause = f"{autoscaler.server} runs {engine}, which has no JetStream metrics. Nothing would be scaled"
-            yield Problem(autoscaler.at("server"), cause, "Name a server with engine: jetstream")
-        else:
-            consequence = "nothing would be scaled"
+        if autoscaler.server is not None:
             path = autoscaler.at("server")
-            yield from unknown(
-                settings, path, "gke-ai:serving", "JetStream server", autoscaler.server, names, consequence
-            )
+            consequence = "nothing would be scaled"
+            yield from unknown(settings, path, "gke-ai:serving", "server", autoscaler.server, names, consequence)
+
+
+def engines_are_known(settings: Settings) -> Iterator[Problem]:
+    """The engine of an existing Deployment is known."""
+    for autoscaler in settings.autoscaling:
+        deployment = autoscaler.deployment
+        if deployment is not None and deployment.engine not in ENGINES:
+            cause = f"engine {deployment.engine} is unknown. The names of its metrics would be unknown too"
+            yield Problem(autoscaler.at("deployment.engine"), cause, nearest(deployment.engine, ENGINES))
+
+
+@needs("gke-ai:serving")
+def engines_have_the_metrics(settings: Settings) -> Iterator[Problem]:
+    """The engine of the server has each metric of its autoscaler."""
+    for autoscaler in settings.autoscaling:
+        target = scaled(autoscaler, settings)
+        if target is None or target.engine not in ENGINES:
+            continue
+        known = known_metrics(autoscaler, settings)
+        for index, metric in enumerate(autoscaler.metrics):
+            if metric.metric not in known:
+                cause = f"{target.name} runs {target.engine}, which has no metric {metric.metric}. Nothing would be "
+                cause += "scaled by it"
+                remedy = f"Use one of: {join_names(known)}" if known else "Scale a server of another engine"
+                yield Problem(autoscaler.at(f"metrics[{index}].metric"), cause, remedy)
+
+
+@needs("gke-ai:serving")
+def servers_have_metrics(settings: Settings) -> Iterator[Problem]:
+    """No argument turns the metrics of an autoscaled server off."""
+    for autoscaler in settings.autoscaling:
+        server = server_of(autoscaler, settings)
+        off = ENGINES[server.engine].metrics_off if server else ""
+        if server is not None and off in server.further_arguments:
+            cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
+            cause += "number of replicas would never change"
+            yield Problem(server.at("arguments"), cause, "Remove it, or remove the autoscaler")
 
 
 @needs("gke-ai:serving")
@@ -112,14 +141,15 @@ def one_adapter_serves_all(settings: Settings) -> Iterator[Problem]:
 
 @needs("gke-ai:serving")
 def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
-    """No other server's metrics count for an autoscaled server.
+    """No other server's metrics count for an autoscaled JetStream server.
 
-    Metrics are selected by namespace: all metrics with Prometheus, TPU metrics with Stackdriver.
+    JetStream's metrics are selected by namespace: all metrics with Prometheus, TPU metrics with Stackdriver. Those of
+    other engines are selected by the PodMonitoring or the pods.
     """
     first: dict[str, str] = {}
     for autoscaler in settings.autoscaling:
         target = scaled(autoscaler, settings)
-        if target is None:
+        if target is None or target.engine != "jetstream":
             continue
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = any(metric.metric == TPU_MEMORY for metric in autoscaler.metrics)
@@ -163,19 +193,25 @@ def bounds_are_in_order(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:tpuPools")
+@needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools")
 def pools_hold_max_replicas(settings: Settings) -> Iterator[Problem]:
-    """The server's pool has a node for each replica, as a pod uses all chips of its node."""
+    """The server's pools have accelerators for each replica."""
     for autoscaler in settings.autoscaling:
         server = server_of(autoscaler, settings)
         pools = pools_of(server, settings) if server else []
-        room = sum(pool.max_nodes(settings.cluster) for pool in pools)
+        if server is None or any(pool.is_one_slice for pool in pools):
+            continue  # other rules report slices of several hosts
+        count = server.accelerators_per_pod(settings.pools) if pools else 0
+        room = sum(pool.max_nodes(settings.cluster) * (pool.accelerators_per_node // count) for pool in pools)
         if 0 < room < autoscaler.max_replicas:
             names = ", ".join(pool.name for pool in pools)
+            nodes = sum(pool.max_nodes(settings.cluster) for pool in pools)
+            whole = all(pool.accelerators_per_node == count for pool in pools)
+            need = "a whole node" if whole else f"{count} of a node's {pools[0].accelerators_per_node} accelerators"
             yield Problem(
                 autoscaler.at("maxReplicas"),
-                f"pool {names} has {room} node{'s' if room > 1 else ''} at its maximum, and each replica needs a whole "
-                f"node. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay pending",
+                f"pool {names} has {nodes} node{'s' if nodes > 1 else ''} at its maximum, and each replica needs "
+                f"{need}. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay pending",
                 f"Write {room}, or make the pool larger",
             )
 
@@ -211,7 +247,7 @@ def tpu_metrics_can_be_collected(settings: Settings) -> Iterator[Problem]:
             remedy = "Use prefillBacklog or slotsUsed"
             yield Problem(autoscaler.at("metrics"), f"{cause}. The deployment would fail", remedy)
         elif autoscaler.scrape_interval_seconds < SYSTEM_SCRAPE_SECONDS and all(
-            not METRICS[metric.metric].of_server for metric in autoscaler.metrics
+            metric.metric == TPU_MEMORY for metric in autoscaler.metrics
         ):
             yield Problem(
                 autoscaler.at("scrapeIntervalSeconds"),
@@ -221,16 +257,19 @@ def tpu_metrics_can_be_collected(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@needs("gke-ai:serving", "gke-ai:tpuPools")
+@needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
 def targets_can_work(settings: Settings) -> Iterator[Problem]:
     """A target is in the metric's unit, can call for more replicas, and does not always call for the most."""
     for autoscaler in settings.autoscaling:
+        known_of_engine = known_metrics(autoscaler, settings)
         for index, metric in enumerate(autoscaler.metrics):
-            path = autoscaler.at(f"metrics[{index}].target")
+            if metric.metric not in known_of_engine:
+                continue  # another rule reports it
+            path, known = autoscaler.at(f"metrics[{index}].target"), values(metric, autoscaler, settings)
             problems = chain(
-                _unit(metric, autoscaler, values(metric, autoscaler, settings), path),
-                _never(metric, autoscaler, values(metric, autoscaler, settings), path),
-                _always(metric, autoscaler, values(metric, autoscaler, settings), path),
+                _unit(metric, autoscaler, known, path),
+                _never(metric, autoscaler, known, path),
+                _always(metric, autoscaler, known, path),
             )
             yield from list(problems)[:1]  # a wrong unit also breaks the other checks
 
@@ -243,14 +282,17 @@ def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str)
             cause += "a fraction or a percentage. Every replica would always exceed it"
             example = _written(known.max * _SENSIBLE, True) if known.max else "100Gi"
             yield Problem(path, cause, f"Write bytes, for example {example}")
-    elif known.max is not None and target > _MAX_PERCENTAGE:
+    elif metric.metric in WHOLE_REQUESTS:
+        if target < 1:
+            state = WHOLE_REQUESTS[metric.metric]
+            noun = "a backlog" if metric.metric == "prefillBacklog" else metric.metric
+            effect = "Each request that does not start at once" if state == "waiting" else "Each request"
+            cause = f"{noun} counts whole requests, and one {state} request exceeds {metric.target}. "
+            yield Problem(path, f"{cause}{effect} would add a replica", "Write 1 or more, for example 10")
+    elif target > _MAX_PERCENTAGE:
         cause = f"with adapter {autoscaler.adapter}, {metric.metric} is a fraction from 0 to 1, and {metric.target} "
         cause += "looks like bytes. No replica would ever be added"
         yield Problem(path, cause, f"Write a fraction, for example {_text(_SENSIBLE)}")
-    elif metric.metric == "prefillBacklog" and target < 1:
-        cause = f"a backlog counts whole requests, and one waiting request exceeds {metric.target}"
-        cause += ". Each request that does not start at once would add a replica"
-        yield Problem(path, cause, "Write 1 or more, for example 10")
 
 
 def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
@@ -260,7 +302,9 @@ def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str
     size = in_bytes(metric.metric, autoscaler.adapter)
     highest, stated = _written(known.max, size), _written(target, size)
     sensible = known.max * _SENSIBLE
-    if not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
+    if metric.metric in WHOLE_REQUESTS:
+        sensible = Fraction(int(sensible))
+    elif not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
         sensible = target / 100  # a percentage
     yield Problem(
         path,
@@ -278,18 +322,19 @@ def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: st
     if wanted < autoscaler.max_replicas:
         return
     size = in_bytes(metric.metric, autoscaler.adapter)
-    min_phrase = {
-        "prefillBacklog": "one waiting request is",
-        "slotsUsed": f"one busy slot of {known.min.denominator} is",
-        TPU_MEMORY: "a loaded model takes at least",
-    }[metric.metric]
+    if metric.metric in WHOLE_REQUESTS:
+        min_phrase = f"one {WHOLE_REQUESTS[metric.metric]} request is"
+    elif metric.metric == TPU_MEMORY:
+        min_phrase = "a loaded model takes at least"
+    else:
+        min_phrase = f"one busy slot of {known.min.denominator} is"
     value, stated = _written(known.min, size), _written(target, size)
     sensible = f"{known.max * _SENSIBLE / GI // 1}Gi" if size and known.max else _text(_SENSIBLE)
     yield Problem(
         path,
         f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
         f"maxReplicas {autoscaler.max_replicas}. The server would always have the maximum",
-        f"Write {'10' if metric.metric == 'prefillBacklog' else sensible}",
+        f"Write {'10' if metric.metric in WHOLE_REQUESTS else sensible}",
     )
 
 
@@ -303,7 +348,10 @@ def _text(amount: Fraction) -> str:
 
 RULES: tuple[Rule, ...] = (
     autoscalers_have_one_target,
-    servers_are_jetstream,
+    servers_exist,
+    engines_are_known,
+    engines_have_the_metrics,
+    servers_have_metrics,
     targets_have_one_autoscaler,
     names_are_unique,
     one_adapter_serves_all,

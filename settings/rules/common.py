@@ -7,7 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from settings.model import Queues, Section, Settings
+from catalog.engines import CURRENT, ENGINES
+from catalog.nodes import NVIDIA_GPU
+from settings.model import Queues, Section, Server, Settings, Workload
 from settings.problems import Problem, sentence
 
 Rule = Callable[[Settings], Iterator[Problem]]
@@ -37,6 +39,20 @@ def needs(*sections: str) -> Callable[[Rule], Rule]:
 def queues_of(settings: Settings) -> Queues:
     """Returns the section of queues; an empty one if the stack has none."""
     return settings.queues or Queues()
+
+
+def of_another_engine(workload: Workload, settings: Settings, path: str, name: str) -> Problem | None:
+    """A problem if a server's pool has accelerators that its engine does not run on; `path` is that of the pool."""
+    others = {pool.accelerator_resource for pool in settings.pools if pool.name == name}
+    if not isinstance(workload, Server) or not others or workload.accelerator_resource in others:
+        return None
+    (other,) = others
+    has, runs_on = ("GPUs", "TPUs") if other == NVIDIA_GPU else ("TPUs", "GPUs")
+    cause = (
+        f"pool {name} has {has}, and {ENGINES[workload.engine].title} runs on {runs_on}. The pods would stay pending"
+    )
+    kind = {"GPUs": "GPU", "TPUs": "TPU"}[runs_on]
+    return Problem(path, cause, f"Set engine: {CURRENT[other]}, or name a {kind} pool")
 
 
 def repeated(named: Iterable[tuple[Section, str, str]], noun: str, consequence: str) -> Iterator[Problem]:

@@ -19,10 +19,10 @@ from settings.plan import (
     is_autopilot,
     limits,
     node_request,
-    pod_request,
     pods_at_once,
     pool_of_slice,
     pools_of,
+    queued_request,
     workloads,
 )
 from settings.problems import Problem
@@ -223,7 +223,7 @@ def queues_hold_what_must_run_at_once(settings: Settings) -> Iterator[Problem]:
             )
             continue
         pods = pods_at_once(workload, settings)
-        request = {resource: amount * pods for resource, amount in pod_request(workload, settings).items()}
+        request = {resource: amount * pods for resource, amount in queued_request(workload, settings).items()}
         if pods == 0 or any(not _missing(request, amounts) for amounts in quotas):
             continue
         best = min(quotas, key=lambda amounts: len(_missing(request, amounts)))

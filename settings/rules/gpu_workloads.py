@@ -9,7 +9,7 @@ from catalog.versions import FINE_TUNE_IMAGE
 from settings.model import FineTune, Settings, TrainingRun
 from settings.plan import fine_tunes, gpu_workloads, is_autopilot, pools_of, training_jobs
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, join_names, needs
+from settings.rules.common import Rule, join_names, needs, of_another_engine
 from settings.rules.pools import not_built
 
 
@@ -21,7 +21,9 @@ def pools_exist(settings: Settings) -> Iterator[Problem]:
         if workload.pool is None or workload.pool in pools:
             continue
         path = workload.at("pool")
-        if autopilot:
+        if problem := of_another_engine(workload, settings, path, workload.pool):
+            yield problem
+        elif autopilot:
             cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
             yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
         else:

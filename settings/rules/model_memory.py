@@ -15,7 +15,7 @@ from catalog.quantities import GI
 from catalog.tpus import slices
 from settings.model import AnyServer, Server, Settings, TpuWorkload
 from settings.model_memory import Load, Place, Unchecked, load_of, places
-from settings.plan import workload_slice
+from settings.plan import tpu_servers, workload_slice
 from settings.problems import Problem
 from settings.rules.common import Rule
 
@@ -44,16 +44,18 @@ def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
 
 
 def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
-    """The number of GPUs of a replica divides the heads of its model evenly."""
+    """The number of GPUs or TPU devices of a replica divides the heads of its model evenly."""
     for server, load in _split_loads(settings):
         possible = _divisors(load)
         if load.shards not in possible and places(server, settings):
             heads = f"{load.model.attention_heads} attention heads and {load.model.kv_heads} key-value heads"
-            counts = [str(count) for count in possible if count <= _MAX_GPUS_SUGGESTED]
+            on_tpus = isinstance(server, TpuWorkload)
+            noun = "devices of a slice" if on_tpus else "GPUs"
+            counts = ", ".join(str(count) for count in possible if count <= _MAX_GPUS_SUGGESTED)
             yield Problem(
                 server.at(server.size_key),
-                f"{load.shards} GPUs cannot share the {heads} of {server.model} evenly. The server would not start",
-                f"Write one of: {', '.join(counts)}",
+                f"{load.shards} {noun} cannot share the {heads} of {server.model} evenly. The server would not start",
+                f"Choose a slice with one of these numbers: {counts}" if on_tpus else f"Write one of: {counts}",
             )
 
 
@@ -94,8 +96,8 @@ def _more_accelerators(server: AnyServer, load: Load, place: Place, settings: Se
     """Suggests more accelerators of the same type or a larger type; else the smallest number of any type."""
     if isinstance(server, TpuWorkload):
         own = workload_slice(server, settings)
-        larger = (other for other in slices(own.version) if not other.multi_host and other.chips > load.shards)
-        fitting = next((other for other in larger if load.on(other.chips).fits(place)), None)
+        larger = (other for other in slices(own.version) if not other.multi_host and other.devices > load.shards)
+        fitting = next((other for other in larger if load.on(other.devices).fits(place)), None)
         return [f"use a {fitting.topology} slice"] if fitting else []
     usable = [gpu for gpu in GPU_TYPES.values() if _has_kernels(server, gpu)]
     remedies = []
@@ -141,6 +143,19 @@ def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
                 break
 
 
+def engines_support_the_tpu(settings: Settings) -> Iterator[Problem]:
+    """The engine's pinned image supports the TPU version; the user's own image is not checked."""
+    for server in tpu_servers(settings):
+        supported = ENGINES[server.engine].tpus
+        if server.image is not None or not supported:
+            continue
+        version = workload_slice(server, settings).version
+        if version not in supported:
+            cause = f"{ENGINES[server.engine].title} does not support TPU {version} yet. The server would fail"
+            remedy = f"Use {', '.join(supported[:-1])} or {supported[-1]}, or an image of your own"
+            yield Problem(server.at(server.size_key), cause, remedy)
+
+
 def _has_kernels(server: Server, gpu: Gpu) -> bool:
     newest = ENGINES[server.engine].newest_kernels
     return newest is None or server.image is not None or gpu.compute_capability <= newest
@@ -158,4 +173,10 @@ def _gib(amount: float) -> str:
     return f"{amount / GI:,.1f}"
 
 
-RULES: tuple[Rule, ...] = (shapes_are_consistent, heads_are_shared_evenly, models_fit, engines_have_kernels)
+RULES: tuple[Rule, ...] = (
+    shapes_are_consistent,
+    heads_are_shared_evenly,
+    models_fit,
+    engines_have_kernels,
+    engines_support_the_tpu,
+)

@@ -18,7 +18,7 @@ from catalog.addresses import (
 )
 from catalog.identities import is_account_email, is_account_id
 from catalog.zones import region_of
-from settings.model import Cluster, Settings
+from settings.model import Settings
 from settings.plan import internet, is_autopilot, max_stack_nodes
 from settings.problems import Problem
 from settings.rules.common import Rule, join_names, needs
@@ -27,7 +27,7 @@ from settings.rules.common import Rule, join_names, needs
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 _NETWORK = re.compile(rf"(projects/[^/]+/global/networks/)?{_NAME}")
 _SUBNETWORK = re.compile(rf"(projects/[^/]+/regions/(?P<region>[^/]+)/subnetworks/)?{_NAME}")
-_RANGES = ("nodesCidr", "podsCidr", "servicesCidr")
+_RANGES = ("nodesCidr", "podsCidr", "servicesCidr", "proxyCidr")
 
 
 def of_new_clusters(rule: Rule) -> Rule:
@@ -41,10 +41,13 @@ def of_new_clusters(rule: Rule) -> Rule:
     return needs("gke-ai:cluster")(guarded)
 
 
-def _cidrs(cluster: Cluster) -> list[tuple[str, str]]:
-    """Key and range of each CIDR of the cluster's own VPC."""
-    own = cluster.vpc
-    return list(zip(_RANGES, (own.nodes_cidr, own.pods_cidr, own.services_cidr), strict=True)) if own else []
+def _cidrs(settings: Settings) -> list[tuple[str, str]]:
+    """Key and range of each CIDR of the cluster's own VPC. The range of proxies is used only with a gateway."""
+    own = settings.cluster.vpc
+    if own is None:
+        return []
+    ranges = list(zip(_RANGES, (own.nodes_cidr, own.pods_cidr, own.services_cidr, own.proxy_cidr), strict=True))
+    return ranges if settings.gateway is not None else ranges[:-1]
 
 
 @of_new_clusters
@@ -122,7 +125,7 @@ def vpc_is_not_called_default(settings: Settings) -> Iterator[Problem]:
 @of_new_clusters
 def ranges_are_usable(settings: Settings) -> Iterator[Problem]:
     """No range contains addresses that are reserved by Google or by the Internet Protocol."""
-    for key, cidr in _cidrs(settings.cluster):
+    for key, cidr in _cidrs(settings):
         if not is_allowed(cidr):
             cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
             remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
@@ -131,8 +134,8 @@ def ranges_are_usable(settings: Settings) -> Iterator[Problem]:
 
 @of_new_clusters
 def ranges_are_apart(settings: Settings) -> Iterator[Problem]:
-    """The ranges of nodes, pods and Services do not overlap."""
-    for (key, cidr), (other, taken) in combinations(_cidrs(settings.cluster), 2):
+    """The ranges of nodes, pods, Services and proxies do not overlap."""
+    for (key, cidr), (other, taken) in combinations(_cidrs(settings), 2):
         if IPv4Network(cidr).overlaps(IPv4Network(taken)):
             yield Problem(
                 settings.cluster.at(f"vpc.{other}"),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
-from settings.model import Settings
-from settings.plan import jetstreams, pools_of, workload_slice
+from settings.model import Settings, VllmTpu
+from settings.plan import jetstreams, pools_of, tpu_servers, workload_slice
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import Rule, join_names, needs
 
@@ -17,30 +17,30 @@ _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
 
 def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
-    """A JetStream server names a TPU pool of the stack or a slice, not both."""
-    for server in jetstreams(settings):
+    """A server on TPUs names a TPU pool of the stack or a slice, not both."""
+    for server in tpu_servers(settings):
         if server.pool is not None and server.tpu is not None:
             cause = "the server names a pool and a slice. The slice could contradict that of the pool"
             yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
 def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
-    """The slice of a JetStream server is one machine, as a replica is one pod."""
-    for server in jetstreams(settings):
+    """The slice of a server on TPUs is one machine, as a replica is one pod."""
+    for server in tpu_servers(settings):
         tpu_slice = workload_slice(server, settings)
         if tpu_slice.multi_host:
             yield Problem(
                 server.at("pool" if server.pool else "tpu"),
                 f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
-                "single-host JetStream. A pod would get a part of the slice and never start",
+                f"single-host {ENGINES[server.engine].title}. A pod would get a part of the slice and never start",
                 f"Choose a single-host slice of TPU {tpu_slice.version}",
             )
 
 
 @needs("gke-ai:cluster", "gke-ai:tpuPools")
 def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
-    """The pool has a node for each replica of a JetStream server, as a replica needs a whole machine."""
-    for server in jetstreams(settings):
+    """The pool has a node for each replica of a server on TPUs, as a replica needs a whole machine."""
+    for server in tpu_servers(settings):
         pools = pools_of(server, settings)
         nodes = sum(pool.max_nodes(settings.cluster) for pool in pools)
         # Other rules report pools without nodes and multi-host slices.
@@ -121,6 +121,19 @@ def scratch_volumes_have_a_mount_path(settings: Settings) -> Iterator[Problem]:
             yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
 
 
+def xla_caches_have_a_path(settings: Settings) -> Iterator[Problem]:
+    """The folder for compiled programs is a path of the container."""
+    for server in settings.serving:
+        if not isinstance(server, VllmTpu) or server.xla_cache is None:
+            continue
+        path = PurePosixPath(server.xla_cache)
+        if not path.is_absolute() or ".." in path.parts or path.is_relative_to("/dev/shm"):
+            cause = (
+                f"{server.xla_cache} is not an absolute path of a folder, or uses memory. Programs would not be kept"
+            )
+            yield Problem(server.at("xlaCache"), cause, "Write for example /tmp/xla-cache")
+
+
 def pods_have_time_to_end(settings: Settings) -> Iterator[Problem]:
     """The grace period is longer than the time for which a terminating pod still answers."""
     for server in settings.serving:
@@ -140,5 +153,6 @@ RULES: tuple[Rule, ...] = (
     arguments_are_free_to_set,
     quantization_is_known,
     scratch_volumes_have_a_mount_path,
+    xla_caches_have_a_path,
     pods_have_time_to_end,
 )

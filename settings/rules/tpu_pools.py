@@ -18,7 +18,7 @@ from catalog.zones import region_of
 from settings.model import Flavor, Section, Settings, TpuPool, TpuSlice, TpuWorkload
 from settings.plan import is_autopilot, pools_of, tpu_runs, tpu_workloads, workload_slice
 from settings.problems import Problem, unknown
-from settings.rules.common import Rule, join_names, needs
+from settings.rules.common import Rule, join_names, needs, of_another_engine
 
 # TPU versions of GKE that this program does not support, by name and by node label.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")
@@ -76,7 +76,9 @@ def workloads_have_a_slice(settings: Settings) -> Iterator[Problem]:
             )
             yield Problem(workload.at(key if known else "tpu"), cause, remedy)
         for path, name in named.items():
-            if autopilot and name not in known:
+            if problem := of_another_engine(workload, settings, path, name):
+                yield problem
+            elif autopilot and name not in known:
                 cause = (
                     f"the cluster is Autopilot and has no pools, so {name} does not exist. The pods would stay pending"
                 )

@@ -106,7 +106,7 @@ def test_token_comes_from_secret_manager_past_the_program(prod: Emulator) -> Non
 
 def test_servers_of_every_engine_answer(prod: Emulator) -> None:
     output = prod.make("smoke")
-    for server in ("gemma", "llama", "jetstream"):
+    for server in ("gemma", "llama", "qwen"):
         assert row(output, f"serving/{server}"), output
 
 

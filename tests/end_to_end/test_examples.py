@@ -18,10 +18,13 @@ ELSEWHERE: dict[str, str] = {
     "cost-optimized-serving.yaml": "test_cost_optimized.py",
     "flex-start-tpu.yaml": "test_flex_start.py",
     "flex-start-tpu-autopilot.yaml": "test_flex_start.py",
+    "inference-gateway.yaml": "test_canary.py",
     "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
     "mixed-training-inference.yaml": "test_convergence.py",
+    "model-cache.yaml": "test_model_cache.py",
     "multislice-training.yaml": "test_multislice.py",
     "training-job.yaml": "test_training_job.py",
+    "vllm-autoscaling.yaml": "test_vllm_autoscaling.py",
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from kubernetes.client import ApiClient
 
 from ops.snapshot import command
 from ops.snapshot.command import take
@@ -80,8 +81,14 @@ def workloads() -> Iterator[dict[str, Any]]:
         yield whole("Deployment", "apps/v1", name, spec, labels)
 
 
+def client(emulator: Emulator) -> ApiClient:
+    """A client of an emulator's cluster, with the administrator's certificate."""
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    return client_of(kubeconfig.read_text(), 4)
+
+
 def taken(emulator: Emulator) -> Snapshot:
-    return take(emulator.stack, client_of(emulator.outputs()["kubeconfig"], 4))
+    return take(emulator.stack, client(emulator))
 
 
 def order(snapshot: Snapshot) -> list[str]:
@@ -116,7 +123,7 @@ def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
 
 def test_the_restored_cluster_is_that_of_the_snapshot(pair: Pair) -> None:
     before = read((pair.a.state / "snapshot.json").read_text())
-    written = restore(before, client_of(pair.b.outputs()["kubeconfig"], 4), pair.b.state)
+    written = restore(before, client(pair.b), pair.b.state)
     time.sleep(15)
     live = taken(pair.b)
     assert admissions(live) == admissions(before) != {}
@@ -143,7 +150,7 @@ def test_200_more_workloads_are_restored_in_time_and_nobody_is_evicted(pair: Pai
     base = read((pair.a.state / "snapshot.json").read_text())
     many = synthetic(200, base=base)
     begun = time.monotonic()
-    written = restore(many, client_of(pair.b.outputs()["kubeconfig"], 4), pair.b.state)
+    written = restore(many, client(pair.b), pair.b.state)
     assert time.monotonic() - begun < SECONDS
     time.sleep(20)
     # The synthetic nodes lack the pods of GKE's DaemonSets.

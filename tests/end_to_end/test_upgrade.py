@@ -69,6 +69,15 @@ def test_upgrade_replaces_nothing_and_has_only_the_expected_changes(
     assert plan == CHANGES.get((version, system), {})
 
 
+def test_server_without_an_engine_gets_the_new_default_in_place(emulator: Emulator) -> None:
+    """The server ran TGI. Its Deployment and Service keep their identity, although their component has another type."""
+    emulator.run("python", "-m", "tests.recorded.given", "0.2.0", "dev", emulator.stack, "--unprepared")
+    recorded = [resource["type"] for resource in emulator.exported()["resources"]]
+    assert "gke-ai:index:TgiServer" in recorded
+    plan = {operation: sorted(names) for operation, names in emulator.planned().items()}
+    assert plan == CHANGES["0.2.0", "dev"]
+
+
 def test_every_version_has_records_of_every_kind_of_system() -> None:
     for version in versions():
         assert {name.partition("-")[0] for name in systems(version)} >= {

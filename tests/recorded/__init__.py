@@ -40,6 +40,8 @@ CERTIFICATE = base64.b64encode((FOLDER / "certificate.pem").read_bytes()).decode
 # The token that emulator/run sets. A record has the token of its version.
 DUMMY_TOKEN = "hf_emulator"
 FORMER_DUMMY_TOKEN = "hf_stand-in"
+# The default engine of versions with another one than today. docs/upgrading.md tells to state it before the upgrade.
+FORMER_ENGINE = {"0.2.0": "tgi"}
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _CERTIFICATE = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]+")
 RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -66,13 +68,18 @@ def versions() -> list[str]:
     return sorted(folder.name for folder in FOLDER.iterdir() if any(folder.glob("*.json")))
 
 
-def read(version: str, system: str, stack: str) -> tuple[dict[str, Any], list[Resource]]:
-    """Returns configuration and resources of a record, for a stack of this name."""
+def read(version: str, system: str, stack: str, prepared: bool = True) -> tuple[dict[str, Any], list[Resource]]:
+    """Returns configuration and resources of a record, for a stack of this name.
+
+    If `prepared`, the configuration is ready for the upgrade, as docs/upgrading.md says; else it is as recorded.
+    """
     text = (FOLDER / version / f"{system}.json").read_text()
     text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::").replace("::STACK", f"::gke-ai-{stack}")
     text = text.replace(FORMER_DUMMY_TOKEN, os.environ.get("HF_TOKEN") or DUMMY_TOKEN)
     record = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
     resources: list[Resource] = record["resources"]
+    for server in record["config"].get("gke-ai:serving", []) if prepared and version in FORMER_ENGINE else []:
+        server.setdefault("engine", FORMER_ENGINE[version])
     # A configuration may omit the project. Then the record has the default of that version's emulator.
     (project,) = {resource["inputs"]["project"] for resource in resources if resource["type"] == "pulumi:providers:gcp"}
     return {"gcp:project": project, **record["config"]}, [_restored(resource) for resource in resources]

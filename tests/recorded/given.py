@@ -1,9 +1,9 @@
 """Creates a stack from a record: the configuration and the state that an earlier version left.
 
-    emulator/run python -m tests.recorded.given VERSION SYSTEM STACK
+    emulator/run python -m tests.recorded.given VERSION SYSTEM STACK [--unprepared]
 
 The cloud is empty, except for the cluster of a configuration with `mode: existing`. A preview compares the program with
-the recorded state, not with the cloud.
+the recorded state, not with the cloud. The configuration is ready for the upgrade, unless `--unprepared`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Nowhere:
 
 def main() -> None:
     """Creates the stack of the arguments."""
-    version, system, name = sys.argv[1:]
-    config, resources = read(version, system, name)
+    version, system, name, *options = sys.argv[1:]
+    config, resources = read(version, system, name, prepared="--unprepared" not in options)
     source = paths.STATE / f"{name}.yaml"
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text(yaml.safe_dump({"config": config}, sort_keys=False))

@@ -1,0 +1,309 @@
+"""The InferencePool of a model server, and its endpoint picker."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+import yaml
+
+from catalog.gateways import HEALTH_CHECK_RANGES, PICKER_HEALTH_PORT, PICKER_METRICS_PORT, PICKER_PORT
+from catalog.versions import (
+    ENDPOINT_PICKER_CONFIG_API,
+    ENDPOINT_PICKER_IMAGE,
+    GATEWAY_POLICY_API,
+    INFERENCE_POOL_API,
+)
+from components.base import Component
+from components.retry import kueue_hook
+from settings.plan import picker_name
+
+CONFIG_FILE = "plugins.yaml"
+# Scorers of the endpoint picker with their weights: those of its chart.
+# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates/epp-config.yaml
+SCORERS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
+# One replica picks, and the other takes over when it fails: without a picker, a pool answers nothing.
+REPLICAS = 2
+# It may still answer requests as long as any pod of its pool: the chart's value, longer than the default of servers.
+GRACE_SECONDS = 130
+# Leader and standby differ in readiness, so no rollout ever has all replicas ready. The first one is enough.
+WAIT_FOR_ONE = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
+HEALTH_CHECK_SECONDS = 2
+
+
+class InferencePool(Component):
+    """An InferencePool with the pods of a model server, and the endpoint picker that chooses among them.
+
+    The load balancer asks the picker for each request. The picker reads the metrics of vLLM every 50 ms and prefers
+    the pod with the shortest queue, the most free KV cache and the prompt's prefix in its cache. It fails closed: a
+    pool without a picker answers nothing, so a second replica stands by, with leader election.
+
+    A HealthCheckPolicy and a GCPBackendPolicy set what GKE's load balancer needs to know about the pods. The defaults
+    are 30 s for a whole response, and no time for open responses of a pod that terminates.
+
+    Metrics of the picker need no authentication, as those of vLLM. It has no permission beyond its namespace, and reads
+    no InferenceObjective: all requests have the same priority.
+
+    Refused: by the API server, clusters before GKE 1.34.0-gke.1626000, which have no InferencePool.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/deploy-gke-inference-gateway,
+    https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/inferencepool,
+    https://gateway-api-inference-extension.sigs.k8s.io/api-types/inferencepool/,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gateway-resources
+    """
+
+    pool: pulumi.Output[str]
+    """Name of the InferencePool. Known once its endpoint picker is ready."""
+
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        namespace: str,
+        pool: str,
+        app: str,
+        port: int = 8000,
+        health_path: str = "/health",
+        response_seconds: int = 600,
+        drain_seconds: int = 120,
+        proxy_range: str | None = None,
+    ) -> None:
+        """Create the pool and its endpoint picker.
+
+        Args:
+            namespace: Namespace of the server, and of all objects here.
+            pool: Name of the InferencePool.
+            app: Label `app` of the server's pods.
+            port: Port of the pods.
+            health_path: Path that answers 200 once a pod answers requests.
+            response_seconds: Maximum time of a response, in seconds.
+            drain_seconds: Time in which a terminating pod may finish its responses, in seconds.
+            proxy_range: IPv4 range of the load balancer's proxies. Set it in a namespace whose NetworkPolicies keep
+                them out: it creates policies that let them in, and the picker out to the API server.
+        """
+        super().__init__(name, opts)
+        picker = picker_name(pool)
+        inside = pulumi.ResourceOptions(parent=self)
+        # GKE serves the kinds some minutes after the Gateway API is turned on.
+        served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"pool {name}"))
+
+        access = self._permissions(namespace, picker, inside)
+        config = k8s.core.v1.ConfigMap(
+            f"{namespace}/{picker}",
+            metadata={"name": picker, "namespace": namespace},
+            data={CONFIG_FILE: yaml.safe_dump(plugins(), sort_keys=False)},
+            opts=inside,
+        )
+        k8s.core.v1.Service(
+            f"{namespace}/{picker}",
+            # Its endpoint exists once a picker is ready, which its Deployment waits for.
+            metadata={"name": picker, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
+            spec={
+                "type": "ClusterIP",
+                "selector": {"app": picker},
+                "ports": [
+                    {"name": "grpc-ext-proc", "protocol": "TCP", "port": PICKER_PORT, "target_port": PICKER_PORT},
+                    {
+                        "name": "http-metrics",
+                        "protocol": "TCP",
+                        "port": PICKER_METRICS_PORT,
+                        "target_port": PICKER_METRICS_PORT,
+                    },
+                ],
+            },
+            opts=inside,
+        )
+        inference_pool = k8s.apiextensions.CustomResource(
+            f"{namespace}/{pool}",
+            api_version=INFERENCE_POOL_API,
+            kind="InferencePool",
+            metadata={"name": pool, "namespace": namespace},
+            spec={
+                "selector": {"matchLabels": {"app": app}},
+                "targetPorts": [{"number": port}],
+                "endpointPickerRef": {"name": picker, "port": {"number": PICKER_PORT}},
+            },
+            opts=served,
+        )
+        for kind, default in (
+            ("HealthCheckPolicy", health_check(port, health_path)),
+            ("GCPBackendPolicy", backend_policy(response_seconds, drain_seconds)),
+        ):
+            k8s.apiextensions.CustomResource(
+                f"{namespace}/{pool}-{kind.lower()}",
+                api_version=GATEWAY_POLICY_API,
+                kind=kind,
+                metadata={"name": pool, "namespace": namespace},
+                spec={
+                    "default": default,
+                    "targetRef": {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool},
+                },
+                opts=pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool])),
+            )
+        deployment = k8s.apps.v1.Deployment(
+            f"{namespace}/{picker}",
+            metadata={"name": picker, "namespace": namespace, "annotations": WAIT_FOR_ONE},
+            spec={
+                "replicas": REPLICAS,
+                # A new leader waits for the lease of the old one. With a rolling update, the old one would stay.
+                "strategy": {"type": "Recreate"},
+                "selector": {"match_labels": {"app": picker}},
+                "template": {
+                    "metadata": {"labels": {"app": picker}},
+                    "spec": picker_pod(namespace, pool, picker),
+                },
+            },
+            # A picker is ready once it has read its pool.
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[inference_pool, config, *access], hooks=kueue_hook(f"endpoint picker {name}")
+            ),
+        )
+        if proxy_range is not None:
+            self._let_in(namespace, pool, app, port, [proxy_range, *HEALTH_CHECK_RANGES])
+        self.pool = deployment.id.apply(lambda _: pool)
+        self.register_outputs({"pool": self.pool})
+
+    def _let_in(self, namespace: str, pool: str, app: str, port: int, ranges: Sequence[str]) -> None:
+        """Let the load balancer reach the pods and the picker, and the picker the API server."""
+        sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
+        picker = picker_name(pool)
+        for label, ports in ((app, [port]), (picker, [PICKER_PORT, PICKER_HEALTH_PORT])):
+            name = f"{picker}-ingress" if label == picker else f"{pool}-gateway-ingress"
+            k8s.networking.v1.NetworkPolicy(
+                f"{namespace}/{name}",
+                metadata={"name": name, "namespace": namespace},
+                spec={
+                    "pod_selector": {"match_labels": {"app": label}},
+                    "policy_types": ["Ingress"],
+                    "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": number} for number in ports]}],
+                },
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        k8s.networking.v1.NetworkPolicy(
+            f"{namespace}/{picker}-egress",
+            metadata={"name": f"{picker}-egress", "namespace": namespace},
+            spec={
+                "pod_selector": {"match_labels": {"app": picker}},
+                "policy_types": ["Egress"],
+                # The control plane has an address outside the cluster that only GKE knows.
+                "egress": [{"to": [{"ip_block": {"cidr": "0.0.0.0/0"}}], "ports": [{"protocol": "TCP", "port": 443}]}],
+            },
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _permissions(self, namespace: str, picker: str, inside: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+        """The picker's service account, and what it may do in its namespace."""
+        metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": picker, "namespace": namespace}
+        account = k8s.core.v1.ServiceAccount(f"{namespace}/{picker}", metadata=metadata, opts=inside)
+        role = k8s.rbac.v1.Role(
+            f"{namespace}/{picker}",
+            metadata=metadata,
+            rules=[
+                {"api_groups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                {
+                    "api_groups": [INFERENCE_POOL_API.partition("/")[0]],
+                    "resources": ["inferencepools"],
+                    "verbs": ["get", "list", "watch"],
+                },
+                # Leader election.
+                {
+                    "api_groups": ["coordination.k8s.io"],
+                    "resources": ["leases"],
+                    "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+                },
+                {"api_groups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+            ],
+            opts=inside,
+        )
+        binding = k8s.rbac.v1.RoleBinding(
+            f"{namespace}/{picker}-binding",
+            metadata=metadata,
+            role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": picker},
+            subjects=[{"kind": "ServiceAccount", "name": picker, "namespace": namespace}],
+            opts=inside,
+        )
+        return [account, role, binding]
+
+
+def plugins() -> dict[str, Any]:
+    """The configuration of the endpoint picker: its scorers, and how much each counts."""
+    return {
+        "apiVersion": ENDPOINT_PICKER_CONFIG_API,
+        "kind": "EndpointPickerConfig",
+        "plugins": [{"type": scorer} for scorer in SCORERS],
+        "schedulingProfiles": [
+            {
+                "name": "default",
+                "plugins": [{"pluginRef": scorer, "weight": weight} for scorer, weight in SCORERS.items()],
+            }
+        ],
+    }
+
+
+def health_check(port: int, path: str) -> dict[str, Any]:
+    """The load balancer's health check of the pods."""
+    return {
+        "checkIntervalSec": HEALTH_CHECK_SECONDS,
+        "timeoutSec": HEALTH_CHECK_SECONDS,
+        "config": {
+            "type": "HTTP",
+            "httpHealthCheck": {"requestPath": path, "portSpecification": "USE_FIXED_PORT", "port": port},
+        },
+    }
+
+
+def backend_policy(response_seconds: int, drain_seconds: int) -> dict[str, Any]:
+    """How long a response may take, and how long a pod that terminates may still send one."""
+    return {"timeoutSec": response_seconds, "connectionDraining": {"drainingTimeoutSec": drain_seconds}}
+
+
+def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecArgsDict":
+    """Spec of the endpoint picker's pods. They meet the Pod Security level `restricted`."""
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": "epp",
+        "image": ENDPOINT_PICKER_IMAGE,
+        "args": [
+            f"--pool-name={pool}",
+            f"--pool-namespace={namespace}",
+            f"--config-file=/config/{CONFIG_FILE}",
+            "--ha-enable-leader-election",
+            "--zap-encoder=json",
+            "--tracing=false",
+            "--enable-pprof=false",
+            "--metrics-endpoint-auth=false",
+        ],
+        "env": [
+            {"name": name, "value_from": {"field_ref": {"field_path": f"metadata.{field}"}}}
+            for name, field in (("NAMESPACE", "namespace"), ("POD_NAME", "name"))
+        ],
+        "ports": [
+            {"name": "grpc", "container_port": PICKER_PORT},
+            {"name": "grpc-health", "container_port": PICKER_HEALTH_PORT},
+            {"name": "metrics", "container_port": PICKER_METRICS_PORT},
+        ],
+        "liveness_probe": {
+            "grpc": {"port": PICKER_HEALTH_PORT, "service": "liveness"},
+            "initial_delay_seconds": 5,
+            "period_seconds": 10,
+        },
+        "readiness_probe": {"grpc": {"port": PICKER_HEALTH_PORT, "service": "readiness"}, "period_seconds": 2},
+        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "security_context": {"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volume_mounts": [{"name": "config", "mount_path": "/config", "read_only": True}],
+    }
+    return {
+        "service_account_name": picker,
+        "termination_grace_period_seconds": GRACE_SECONDS,
+        "security_context": {"run_as_non_root": True, "seccomp_profile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "config", "config_map": {"name": picker}}],
+        "topology_spread_constraints": [
+            {
+                "max_skew": 1,
+                "topology_key": "kubernetes.io/hostname",
+                "when_unsatisfiable": "ScheduleAnyway",
+                "label_selector": {"match_labels": {"app": picker}},
+            }
+        ],
+    }

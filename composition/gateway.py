@@ -1,0 +1,69 @@
+"""The gateway, its routes, and an InferencePool for each server behind it."""
+
+from __future__ import annotations
+
+import pulumi
+
+from catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
+from catalog.engines import ENGINES
+from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool
+from components.server import ModelServer
+from composition.cluster import Apis, in_cluster
+from composition.prerequisites import Prerequisites
+from settings import Settings, model, plan
+
+
+def create_gateway(
+    stack: Settings,
+    cluster: GkeCluster,
+    apis: Apis,
+    prerequisites: Prerequisites,
+    servers: list[ModelServer[model.Server]],
+) -> InferenceGateway | None:
+    """The gateway, if the stack has one. Its routes wait for the servers and the endpoint pickers."""
+    section, gateway_namespace = stack.gateway, plan.gateway_namespace(stack)
+    if section is None or gateway_namespace is None:
+        return None
+    components = {server.name: component for server, component in zip(stack.serving, servers, strict=True)}
+    namespaces = prerequisites.namespaces
+    pools = {server.name: create_pool(server, stack, cluster, prerequisites) for server in plan.gateway_servers(stack)}
+    route_namespaces = {route.name: plan.route_namespace(route, stack) or "" for route in section.routes}
+    enabled = apis.enabled(NETWORK_SERVICES, CERTIFICATE_MANAGER)
+    gateway = InferenceGateway(
+        section.name,
+        section.model_copy(update={"namespace": gateway_namespace}),
+        in_cluster(cluster, namespaces[gateway_namespace], *enabled),
+        route_namespaces=list(route_namespaces.values()),
+        kubeconfig=cluster.kubeconfig,
+    )
+    for route in section.routes:
+        behind = [components[routed.server] for routed in route.servers]
+        ready = [components[routed.server].ready for routed in route.servers if routed.weight]
+        GatewayRoute(
+            f"{route_namespaces[route.name]}/{route.name}",
+            route,
+            in_cluster(cluster, gateway, *(pools[routed.server] for routed in route.servers), *behind),
+            namespace=route_namespaces[route.name],
+            gateway=section.name,
+            gateway_namespace=gateway_namespace,
+            servers_ready=pulumi.Output.all(*ready).apply(all),
+        )
+    return gateway
+
+
+def create_pool(
+    server: model.Server, stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites
+) -> InferencePool:
+    """The InferencePool of a server. It waits for the namespace, not for the server: it has no pods until then."""
+    tenant = prerequisites.tenants.get(server.namespace)
+    return InferencePool(
+        f"{server.namespace}/{server.name}",
+        in_cluster(cluster, prerequisites.namespaces[server.namespace], *([tenant] if tenant else [])),
+        namespace=server.namespace,
+        pool=server.name,
+        app=server.app or server.name,
+        port=server.port,
+        health_path=ENGINES[server.engine].health_path,
+        drain_seconds=server.termination_grace_period_seconds,
+        proxy_range=plan.proxy_range(stack) if tenant else None,
+    )

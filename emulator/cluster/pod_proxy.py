@@ -1,0 +1,103 @@
+"""An HTTP proxy on a local port, through which local processes reach pods by their addresses.
+
+A pod's address (`10.0.0.7:8000`) leads nowhere on this machine. Endpoint pickers use the proxy (HTTP_PROXY) to read the
+metrics of model servers. The Envoys of Gateways send it requests, with the pod that the picker chose in a header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from emulator.cluster.egress import CONNECT_SECONDS, pump
+
+log = logging.getLogger(__name__)
+
+# The picker's answer: addresses, the first choice first.
+# https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/docs/proposals/004-endpoint-picker-protocol
+DESTINATION_HEADER = "x-gateway-destination-endpoint"
+# Set by Envoy: the InferencePool, as NAMESPACE/NAME. Without a picker's answer, the proxy chooses a pod of the pool.
+POOL_HEADER = "x-emulator-inference-pool"
+# Headers between two hops only.
+_HOP = ("connection", "proxy-connection", "keep-alive", POOL_HEADER)
+MAX_HEAD_BYTES = 1 << 18
+
+
+async def serve(find: Callable[[str], int | None], endpoints: Callable[[str], list[str]]) -> asyncio.Server:
+    """Listens on a free local port.
+
+    Args:
+        find: Returns the local port for a target, as `egress.resolve` does.
+        endpoints: Returns the addresses of an InferencePool's ready pods.
+    """
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            try:
+                await _handle(reader, writer, find, endpoints)
+            finally:
+                writer.close()
+
+    return await asyncio.start_server(handle, "127.0.0.1", 0, limit=MAX_HEAD_BYTES)
+
+
+async def _handle(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    find: Callable[[str], int | None],
+    endpoints: Callable[[str], list[str]],
+) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    target, request = rewrite(head, endpoints)
+    try:
+        port = find(target)
+        if port is None:
+            raise OSError("it has no local process")
+        from_pod, to_pod = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
+    except (OSError, TimeoutError) as error:
+        body = f"{target or 'no pod'}: {error}\n".encode()
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        return await writer.drain()
+    try:
+        to_pod.write(request.encode("latin-1"))
+        sending = asyncio.create_task(_copy(reader, to_pod))
+        try:
+            await pump(from_pod, writer)  # the answer ends the connection
+        finally:
+            sending.cancel()
+    finally:
+        to_pod.close()
+
+
+def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[str, str]:
+    """The target of a request, and the request's head for the target.
+
+    The target answers one request per connection.
+    """
+    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    method, uri, version = first.split(" ", 2)
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    parts = urlsplit(uri)
+    if parts.netloc:
+        target = parts.netloc if parts.port else f"{parts.netloc}:80"
+        uri = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    elif DESTINATION_HEADER in fields:
+        target = fields[DESTINATION_HEADER].partition(",")[0].strip()
+    else:
+        ready = endpoints(fields.get(POOL_HEADER, ""))
+        target = random.choice(ready) if ready else ""
+    kept = [line for line in lines if line.partition(":")[0].lower() not in _HOP]
+    return target, "\r\n".join([f"{method} {uri} {version}", *kept, "Connection: close", "", ""])
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copies a request's body. The end of the client's side doesn't end the answer."""
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()

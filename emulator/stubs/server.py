@@ -1,0 +1,144 @@
+"""The HTTP server of the stubs, with event streams and Prometheus' text format."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Object = dict[str, Any]
+
+
+class ErrorAnswer(Exception):
+    """An error that the stub answers with: HTTP status and text."""
+
+    def __init__(self, status: int, cause: str) -> None:
+        super().__init__(cause)
+        self.status = status
+
+
+# The result of a route: a string is plain text, an object becomes JSON, a generator a stream of server-sent events.
+Answer = str | Object | Generator[Object, None, None]
+Route = Callable[[Object], Answer]
+
+
+def serve(
+    port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None, api_key: str = ""
+) -> ThreadingHTTPServer:
+    """Listens, and answers from other threads.
+
+    Args:
+        port: Local port. 0 selects a free one.
+        routes: Routes by method and path (`GET /health`), or by method for all other paths. A route gets the request's
+            JSON, with the path as `path`.
+        tls: Context for HTTPS. Default: HTTP.
+        api_key: Key that clients must send for paths below `/v1`, as to vLLM. Default: none.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            self._answer({})
+
+        def do_POST(self) -> None:
+            try:
+                request = json.loads(self._body())
+            except ValueError:
+                request = None
+            if isinstance(request, dict):
+                self._answer(request)
+            else:
+                self._reply(400, error(400, "the request is not a JSON object"))
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()  # the empty line after the last chunk
+            return body
+
+        def _answer(self, request: Object) -> None:
+            path = self.path.partition("?")[0]
+            route = routes.get(f"{self.command} {path}") or routes.get(self.command)
+            try:
+                if api_key and path.startswith("/v1") and self.headers.get("Authorization") != f"Bearer {api_key}":
+                    raise ErrorAnswer(401, "Unauthorized")
+                if route is None:
+                    raise ErrorAnswer(404, f"this stub doesn't serve {self.command} {path}")
+                answer = route(request | {"path": path})
+            except ErrorAnswer as failure:
+                self._reply(failure.status, error(failure.status, str(failure)))
+                return
+            try:
+                if isinstance(answer, str | dict):
+                    self._reply(200, answer)
+                else:
+                    self._stream(answer)
+            except ConnectionError:
+                self.close_connection = True  # the client left
+
+        def _reply(self, status: int, answer: str | Object) -> None:
+            text = isinstance(answer, str)
+            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; version=0.0.4" if text else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _stream(self, events: Generator[Object, None, None]) -> None:
+            """https://html.spec.whatwg.org/multipage/server-sent-events.html, with the last event of OpenAI's API."""
+            chunked = self.request_version != "HTTP/1.0"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.send_header("Cache-Control", "no-cache")
+            self.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")))
+            self.end_headers()
+            with closing(events):  # frees the slot of the engine if the client leaves
+                for text in event_texts(events):
+                    data = f"data: {text}\n\n".encode()
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+            if chunked:
+                self.wfile.write(b"0\r\n\r\n")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Logs nothing: a line per probe and scrape would be noise."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        # Length of the accept queue. With the default of 5, some connections of a burst would be refused.
+        request_queue_size = 1024
+
+    server = Server(("127.0.0.1", port), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def event_texts(events: Iterator[Object]) -> Iterator[str]:
+    """The data of the events of a stream."""
+    for event in events:
+        yield json.dumps(event)
+    yield "[DONE]"
+
+
+def error(status: int, cause: str) -> Object:
+    """An error in the form of OpenAI's API."""
+    return {"error": {"message": cause, "type": "StubError", "param": None, "code": status}}
+
+
+def metric(name: str, about: str, samples: Mapping[str, float]) -> str:
+    """Formats a gauge in Prometheus' text format. `samples` are by labels (`id="x"`)."""
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+    lines += [f"{name}{{{labels}}} {value}" for labels, value in samples.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,153 @@
+"""The objects of a Gateway with model servers, as a user writes them for GKE, for tests."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from catalog.engines import ENGINES
+
+Object = dict[str, Any]
+NAMESPACE = "llm"
+KEY_SECRET = "gateway-api-key"
+PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+RBAC = "rbac.authorization.k8s.io"
+# Scores as the official chart configures them, without the prefix cache: a test sends each prompt once.
+PLUGINS = {
+    "apiVersion": "inference.networking.x-k8s.io/v1alpha1",
+    "kind": "EndpointPickerConfig",
+    "plugins": [{"type": "queue-scorer"}, {"type": "kv-cache-utilization-scorer"}],
+    "schedulingProfiles": [
+        {
+            "name": "default",
+            "plugins": [
+                {"pluginRef": "queue-scorer", "weight": 2},
+                {"pluginRef": "kv-cache-utilization-scorer", "weight": 2},
+            ],
+        }
+    ],
+}
+
+
+def _object(api_version: str, kind: str, name: str, **content: object) -> Object:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        **content,
+    }
+
+
+def _deployment(name: str, replicas: int, pod: Object) -> Object:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return _object("apps/v1", "Deployment", name, spec=spec)
+
+
+def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.002) -> Object:
+    """A vLLM server that runs `slots` requests at once."""
+    container = {
+        "name": "server",
+        "image": ENGINES["vllm"].image,
+        "args": ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}"],
+        "ports": [{"containerPort": 8000}],
+        "env": [
+            {"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)},
+            {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}},
+        ],
+    }
+    return _deployment(name, replicas, {"containers": [container]})
+
+
+def api_key(value: str) -> Object:
+    """The Secret with the API key of the servers."""
+    return _object("v1", "Secret", KEY_SECRET, stringData={"key": value})
+
+
+def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
+    """An InferencePool of the server of this name, and its endpoint picker with its permissions."""
+    picker = f"{name}-epp"
+    account = {"kind": "ServiceAccount", "name": picker, "namespace": NAMESPACE}
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": ["inference.networking.k8s.io"],
+            "resources": ["inferencepools"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
+    election = ["--ha-enable-leader-election"] if pickers > 1 else []
+    fields = {"NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
+    container = {
+        "name": "epp",
+        "image": PICKER_IMAGE,
+        "args": ["--pool-name", name, "--config-file", "/config/plugins.yaml", "--tracing=false", *election],
+        "env": [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()],
+        "ports": [{"containerPort": port} for port in (9002, 9003, 9090)],
+        "readinessProbe": {"grpc": {"port": 9003, "service": "readiness" if election else "inference-extension"}},
+        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+    }
+    volumes = [{"name": "config", "configMap": {"name": picker}}]
+    service = {"selector": {"app": picker}, "ports": [{"name": "grpc-ext-proc", "port": 9002}]}
+    spec = {
+        "selector": {"matchLabels": {"app": name}},
+        "targetPorts": [{"number": 8000}],
+        "endpointPickerRef": {"name": picker, "port": {"number": 9002}, "failureMode": mode},
+    }
+    return [
+        _object("v1", "ServiceAccount", picker),
+        _object(f"{RBAC}/v1", "Role", picker, rules=rules),
+        _object(
+            f"{RBAC}/v1",
+            "RoleBinding",
+            picker,
+            subjects=[account],
+            roleRef={"apiGroup": RBAC, "kind": "Role", "name": picker},
+        ),
+        _object("v1", "ConfigMap", picker, data={"plugins.yaml": yaml.safe_dump(PLUGINS)}),
+        _object("v1", "Service", picker, spec=service),
+        _object("inference.networking.k8s.io/v1", "InferencePool", name, spec=spec),
+        _deployment(picker, pickers, {"serviceAccountName": picker, "containers": [container], "volumes": volumes}),
+    ]
+
+
+def gateway(*listeners: Object) -> Object:
+    """A Gateway of GKE's internal class."""
+    spec = {"gatewayClassName": "gke-l7-rilb", "listeners": list(listeners)}
+    return _object("gateway.networking.k8s.io/v1", "Gateway", "inference-gateway", spec=spec)
+
+
+def route(**weights: int) -> Object:
+    """An HTTPRoute that divides all requests among pools."""
+    reference = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
+    refs = [reference | {"name": name, "weight": weight} for name, weight in weights.items()]
+    spec = {"parentRefs": [{"name": "inference-gateway"}], "rules": [{"backendRefs": refs}]}
+    return _object("gateway.networking.k8s.io/v1", "HTTPRoute", "chat", spec=spec)
+
+
+def certificate(name: str) -> Object:
+    """A Secret with a self-signed certificate for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now, serial = datetime.now(UTC), x509.random_serial_number()
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), serial, now, now + timedelta(1))
+    addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    authority = x509.BasicConstraints(ca=True, path_length=None)
+    signed = builder.add_extension(addresses, critical=False).add_extension(authority, critical=True)
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    files = {
+        "tls.crt": signed.sign(key, hashes.SHA256()).public_bytes(pem),
+        "tls.key": key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain),
+    }
+    data = {file: base64.b64encode(content).decode() for file, content in files.items()}
+    return _object("v1", "Secret", name, type="kubernetes.io/tls", data=data)

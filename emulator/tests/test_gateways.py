@@ -1,0 +1,311 @@
+"""Gateways with the real endpoint picker behind a real Envoy, in a cluster of their own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import yaml
+
+from emulator import cluster, paths
+from emulator.cluster import ClusterRecord, PoolRecord, processes
+from emulator.cluster.api import MERGE_PATCH, Object, answer, client
+from emulator.cluster.folder import Folder
+from emulator.tests.gateway_objects import NAMESPACE, api_key, certificate, gateway, pool, route, server
+from emulator.tests.harness import eventually
+
+pytestmark = pytest.mark.cluster
+
+ZONE = "us-central1-a"
+RECORD = ClusterRecord("gw", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1", gateway_api=True)
+SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-16", [ZONE], nodes_per_zone=2)
+HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
+PLURALS = {"InferencePool": "inferencepools", "HTTPRoute": "httproutes"}
+MODEL = "google/gemma-2b"
+API_KEY = "a key of clients"
+KEY_HEADER = {"Authorization": f"Bearer {API_KEY}"}
+CLIENT = httpx.Client(timeout=60, trust_env=False, headers=KEY_HEADER)
+# A slow machine takes this long at most to start a control plane's worth of processes.
+START_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A cluster with two pools of servers: `old` with two replicas and two pickers, `new` with one of each."""
+    root = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "STATE", root)
+        patch.setattr(paths, "CLUSTERS", root / "clusters")
+        cluster.create(RECORD.name, RECORD)
+        cluster.set_pool(RECORD.name, SYSTEM_POOL)
+        try:
+            with client(folder()) as api:
+                answer(api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}))
+                objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01)]
+                objects.append(api_key(API_KEY))  # servers wait for it
+                objects += [*pool("old", pickers=2), *pool("new", "FailOpen"), gateway(HTTP), route(old=1, new=0)]
+                for item in objects:
+                    apply(api, item)
+                yield api
+        finally:
+            cluster.delete(RECORD.name)
+
+
+def folder() -> Folder:
+    return Folder(RECORD.name)
+
+
+def path_of(item: Object) -> str:
+    version, kind, metadata = item["apiVersion"], item["kind"], item["metadata"]
+    plural = PLURALS.get(kind, f"{kind.lower()}s")
+    root = "/api/v1" if version == "v1" else f"/apis/{version}"
+    return f"{root}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+
+
+def apply(api: httpx.Client, item: Object) -> None:
+    headers = {"content-type": "application/apply-patch+yaml"}
+    parameters = {"fieldManager": "test", "force": "true", "fieldValidation": "Strict"}
+    answer(api.patch(path_of(item), params=parameters, content=yaml.safe_dump(item), headers=headers))
+
+
+def status(api: httpx.Client, item: Object) -> Object:
+    found: Object = answer(api.get(path_of(item))).get("status", {})
+    return found
+
+
+def url(api: httpx.Client) -> str:
+    """The address of the Gateway, once it works. On GKE a client reads it the same way."""
+    addresses = eventually(lambda: status(api, gateway(HTTP)).get("addresses"), "the Gateway has an address")
+    return f"http://{addresses[0]['value']}/v1"
+
+
+def ask(address: str, tag: str = "") -> int:
+    """Sends a chat with one token and returns the status. The tag, a query, is in the log."""
+    message = {"role": "user", "content": f"question {time.time_ns()}"}
+    request = {"model": MODEL, "max_tokens": 1, "messages": [message]}
+    return CLIENT.post(f"{address}/chat/completions?{tag}", json=request).status_code
+
+
+def works(api: httpx.Client) -> str:
+    """The Gateway's address, once it answers."""
+    address = url(api)
+    eventually(lambda: ask(address) == 200, "the gateway answers", START_SECONDS)
+    return address
+
+
+def send(address: str, count: int, code: int = 200) -> list[Object]:
+    """Sends requests, which all get this status code, and returns their lines in Envoy's log."""
+    tag = f"{time.time_ns()}"
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(lambda _: ask(address, tag), range(count))) == {code}
+    file = folder().log / f"gateway_{NAMESPACE}_inference-gateway_access.log"
+
+    def logged() -> list[Object]:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        return [line for line in lines if line["path"].endswith(tag)]
+
+    eventually(lambda: len(logged()) == count, "all requests are logged")
+    return logged()
+
+
+def shares(address: str, count: int) -> Counter[str]:
+    """How many of `count` requests each pool gets."""
+    return Counter(line["backend"].rpartition("/")[2] for line in send(address, count))
+
+
+def pods(api: httpx.Client, name: str) -> dict[str, str]:
+    """The addresses of the pods of a server, by name."""
+    found = answer(api.get(f"/api/v1/namespaces/{NAMESPACE}/pods", params={"labelSelector": f"app={name}"}))["items"]
+    return {pod["metadata"]["name"]: f"{pod['status'].get('podIP')}:8000" for pod in found}
+
+
+def through_pods_proxy(address: str) -> httpx.Client:
+    """A client of one pod, past the gateway."""
+    return httpx.Client(
+        base_url=f"http://{address}", proxy=f"http://{folder().pod_proxy.read_text()}", timeout=120, headers=KEY_HEADER
+    )
+
+
+def test_a_gateway_gets_its_address_and_says_that_it_works(api: httpx.Client) -> None:
+    works(api)
+    found = status(api, gateway(HTTP))
+    assert {c["type"]: c["status"] for c in found["conditions"]} == {"Accepted": "True", "Programmed": "True"}
+    assert found["listeners"][0]["attachedRoutes"] == 1
+    for item in (route(), *(item for item in pool("old") if item["kind"] == "InferencePool")):
+        (parent,) = status(api, item)["parents"]
+        assert {c["type"]: c["status"] for c in parent["conditions"]} == {"Accepted": "True", "ResolvedRefs": "True"}
+    classes = answer(api.get("/apis/gateway.networking.k8s.io/v1/gatewayclasses"))["items"]
+    assert "gke-l7-rilb" in {item["metadata"]["name"] for item in classes}
+
+
+def test_the_openai_client_completes_a_streamed_chat(api: httpx.Client) -> None:
+    with openai.OpenAI(base_url=works(api), api_key=API_KEY, max_retries=0, timeout=60) as chat:
+        arrivals = []
+        with chat.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hi"}], max_tokens=20, stream=True
+        ) as stream:
+            for event in stream:
+                arrivals.append((time.monotonic(), event.choices[0].delta.content or ""))
+    assert "".join(text for _, text in arrivals).startswith("A stub of the emulated cloud")
+    # 20 tokens of 10 ms: they arrive one after another, not all at the end.
+    assert arrivals[-1][0] - arrivals[0][0] > 0.05
+
+
+def test_a_client_without_the_api_key_is_refused(api: httpx.Client) -> None:
+    address = works(api)
+    stranger = openai.OpenAI(base_url=address, api_key="another key", max_retries=0)
+    with stranger as chat, pytest.raises(openai.AuthenticationError):
+        chat.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
+
+
+def test_the_picker_prefers_the_replica_with_the_shortest_queue(api: httpx.Client) -> None:
+    address = works(api)
+    busy, free = pods(api, "old").values()
+    with through_pods_proxy(busy) as direct, ThreadPoolExecutor(8) as threads:
+        # Two run and six wait, for longer than any machine needs for this test.
+        request = {"model": MODEL, "prompt": "long", "max_tokens": 100_000}
+        held = [threads.submit(direct.post, "/v1/completions", json=request) for _ in range(8)]
+        try:
+            eventually(lambda: queued(direct) == 6, "six requests wait")
+            time.sleep(2)  # the picker reads the metrics every 0.2 s
+            picked = Counter(line["pod"] for line in send(address, 20))
+            assert not any(request.done() for request in held)
+            assert picked == {free: 20}
+        finally:
+            replace(api, busy)
+
+
+def queued(direct: httpx.Client) -> float:
+    lines = direct.get("/metrics").text.splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_waiting"))
+
+
+def replace(api: httpx.Client, address: str) -> None:
+    """Replaces a pod of `old`. Its open requests fail."""
+    name = next(name for name, at in pods(api, "old").items() if at == address)
+    answer(api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
+    eventually(lambda: name not in pods(api, "old") and len(pods(api, "old")) == 2, "a new pod")
+
+
+def test_each_pool_gets_its_share_of_the_requests(api: httpx.Client) -> None:
+    address = works(api)
+    with weights(api, old=90, new=10):
+        eventually(lambda: shares(address, 40)["new"], "the new weights")
+        got = shares(address, 200)
+        # Of 200 requests 20 are expected, with a standard deviation of 4.2. Chance exceeds these limits less than once
+        # in ten million runs.
+        assert 1 <= got["new"] <= 45
+        assert got["old"] == 200 - got["new"]
+
+
+def test_a_pool_with_weight_0_gets_nothing(api: httpx.Client) -> None:
+    address = works(api)
+    with weights(api, old=0, new=1):
+        eventually(lambda: shares(address, 1)["new"], "the new weights")
+        assert shares(address, 50) == {"new": 50}
+    eventually(lambda: shares(address, 1)["old"], "the old weights")
+    assert shares(address, 50) == {"old": 50}
+
+
+@contextmanager
+def weights(api: httpx.Client, **of_pools: int) -> Iterator[None]:
+    """Divides the requests by these weights; afterwards `old` gets all."""
+    apply(api, route(**of_pools))
+    try:
+        yield
+    finally:
+        apply(api, route(old=1, new=0))
+
+
+@pytest.mark.parametrize(("name", "code"), [("new", 200), ("old", 500)])  # FailOpen, FailClose
+def test_without_a_picker_a_pool_fails_as_its_failure_mode_says(api: httpx.Client, name: str, code: int) -> None:
+    address = works(api)
+    with weights(api, **{name: 1}):
+        eventually(lambda: shares(address, 1)[name], "the weights")
+        scale(api, f"{name}-epp", 0)
+        try:
+            eventually(lambda: not pickers(name), "the picker has ended")
+            eventually(lambda: {ask(address) for _ in range(5)} == {code}, f"every request gets {code}")
+            assert all(line["pod"] is None for line in send(address, 10, code))
+        finally:
+            scale(api, f"{name}-epp", 1)
+            eventually(lambda: pickers(name), "the picker runs")
+    works(api)
+
+
+def scale(api: httpx.Client, deployment: str, replicas: int) -> None:
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{deployment}"
+    answer(api.patch(path, json={"spec": {"replicas": replicas}}, headers=MERGE_PATCH))
+
+
+def pickers(name: str) -> list[int]:
+    """The processes of a pool's endpoint picker."""
+    mark = f"--pool-name\0{name}\0".encode()
+    return [pid for pid, command in commands().items() if mark in command]
+
+
+def commands() -> dict[int, bytes]:
+    """The command lines of the cluster's processes, by id."""
+    result = {}
+    for pid in processes.of(folder().path):
+        with suppress(OSError):  # it has ended
+            result[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return result
+
+
+def test_a_listener_serves_tls_with_the_certificate_of_its_secret(api: httpx.Client) -> None:
+    address = works(api)
+    https = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "cert"}]}}
+    apply(api, gateway(HTTP, https))
+    try:
+        secret = certificate("cert")
+        eventually(lambda: programmed(api) == "False", "the gateway waits for its certificate")
+        apply(api, secret)
+        eventually(lambda: programmed(api) == "True", "the gateway works")
+        plain, encrypted = (address["value"] for address in status(api, gateway(HTTP))["addresses"])
+        assert address == f"http://{plain}/v1"
+        trusted = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["tls.crt"]).decode())
+        with httpx.Client(verify=trusted, trust_env=False, headers=KEY_HEADER) as https_client:
+            assert https_client.get(f"https://{encrypted}/v1/models").status_code == 200
+        assert ask(address) == 200
+    finally:
+        apply(api, gateway(HTTP))
+
+
+def programmed(api: httpx.Client) -> str:
+    conditions = {c["type"]: c["status"] for c in status(api, gateway(HTTP))["conditions"]}
+    return str(conditions["Programmed"])
+
+
+def test_the_gateway_and_its_envoy_go_together(api: httpx.Client) -> None:
+    address = works(api)
+    answer(api.delete(path_of(gateway(HTTP))))
+    try:
+        eventually(lambda: not envoys(), "Envoy has ended")
+        with pytest.raises(httpx.TransportError):
+            ask(address)
+        eventually(lambda: not status(api, route()).get("parents"), "the route has no parent")
+    finally:
+        apply(api, gateway(HTTP))
+    assert works(api) == address  # the address stays, so that clients find it again
+
+
+def envoys() -> list[int]:
+    return [pid for pid, command in commands().items() if command.partition(b"\0")[0].endswith(b"/envoy")]
+
+
+def test_every_process_ends_with_the_cluster(api: httpx.Client) -> None:
+    works(api)
+    assert min(len(envoys()), len(pickers("old")), len(pickers("new"))) > 0
+    cluster.delete(RECORD.name)
+    assert commands() == {}

@@ -1,0 +1,88 @@
+"""Requests to pods through the daemon's HTTP proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from emulator.cluster import pod_proxy
+
+POOL = ["10.0.0.7:8000"]
+
+
+def endpoints(pool: str) -> list[str]:
+    return POOL if pool == "llm/gemma" else []
+
+
+@pytest.mark.parametrize(
+    ("head", "target", "first"),
+    [
+        ("GET http://10.0.0.7:8000/metrics?a=b HTTP/1.1\r\n", "10.0.0.7:8000", "GET /metrics?a=b HTTP/1.1"),
+        ("GET http://10.0.0.7 HTTP/1.1\r\n", "10.0.0.7:80", "GET / HTTP/1.1"),
+        ("POST /v1 HTTP/1.1\r\nX-Gateway-Destination-Endpoint: 10.0.0.8:1\r\n", "10.0.0.8:1", "POST /v1 HTTP/1.1"),
+        (
+            "GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.8:1, 10.0.0.9:1\r\n",
+            "10.0.0.8:1",
+            "GET / HTTP/1.1",
+        ),
+        ("GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/gemma\r\n", "10.0.0.7:8000", "GET / HTTP/1.1"),
+        ("GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/empty\r\n", "", "GET / HTTP/1.1"),
+    ],
+)
+def test_a_request_names_its_pod_by_address_picker_or_pool(head: str, target: str, first: str) -> None:
+    found, request = pod_proxy.rewrite(f"{head}Accept: x\r\nConnection: keep-alive\r\n\r\n", endpoints)
+    assert found == target
+    lines = request.split("\r\n")
+    assert lines[0] == first
+    assert lines[-4:] == ["Accept: x", "Connection: close", "", ""]
+    assert "inference-pool" not in request
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def exchange(pod: Handler, request: bytes) -> bytes:
+    """Sends a request through the proxy to a pod and returns all that comes back."""
+    async with await asyncio.start_server(pod, "127.0.0.1", 0) as server:
+        ports = {"10.0.0.7:8000": server.sockets[0].getsockname()[1], "10.0.0.8:8000": 1}
+        async with await pod_proxy.serve(ports.get, endpoints) as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
+            writer.write(request)
+            await writer.drain()
+            answered = await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+            return answered
+
+
+def test_an_answer_streams_while_the_request_is_open() -> None:
+    async def pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for word in (b"one ", b"two"):
+            writer.write(word)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        writer.close()
+
+    assert asyncio.run(exchange(pod, b"GET http://10.0.0.7:8000/ HTTP/1.1\r\n\r\n")) == b"one two"
+
+
+def test_a_long_body_reaches_the_pod() -> None:
+    async def pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"%d" % len(await reader.readexactly(1_000_000)))
+        writer.close()
+
+    head = b"POST http://10.0.0.7:8000/ HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
+    assert asyncio.run(exchange(pod, head + b"x" * 1_000_000)) == b"1000000"
+
+
+@pytest.mark.parametrize("target", ["10.0.0.8:8000", "10.0.0.9:8000"])  # refuses connections; unknown
+def test_a_pod_without_a_process_answers_503(target: str) -> None:
+    async def pod(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    answered = asyncio.run(exchange(pod, f"GET http://{target}/ HTTP/1.1\r\n\r\n".encode()))
+    assert answered.startswith(b"HTTP/1.1 503 ")
+    assert target.encode() in answered

@@ -1,0 +1,78 @@
+"""Models in buckets: the Jobs that fill them, and the roles that Jobs and servers need."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from catalog.model_cache import ACCOUNT, WRITER
+from catalog.namespaces import MODEL_CACHE
+from settings.model import Grant, Server, Settings, TokenSecret
+
+# The rest of a Job's name is for the suffix of its pods.
+_MAX_NAME = 50
+
+
+@dataclass(frozen=True)
+class Download:
+    """A model that a Job downloads into a bucket once, for all servers that read it there."""
+
+    bucket: str
+    model: str
+    revision: str
+    token: TokenSecret | None
+    timeout_seconds: int
+
+    @property
+    def name(self) -> str:
+        """Name of the Job: that of the model, and a hash of what the Job downloads, and where."""
+        content = "\n".join((self.bucket, self.model, self.revision))
+        readable = re.sub(r"[^a-z0-9]+", "-", self.model.rpartition("/")[2].lower()).strip("-")
+        return f"{readable[:_MAX_NAME].strip('-')}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
+
+    @property
+    def folder(self) -> str:
+        """Folder of the model in the bucket."""
+        return f"{self.model}/{self.revision}"
+
+
+def downloads(settings: Settings) -> list[Download]:
+    """The models that servers read from buckets, each once, in the order of the servers."""
+    found: dict[tuple[str, str, str], list[Server]] = {}
+    for server in settings.serving:
+        if server.model_cache is not None:
+            found.setdefault(_key(server), []).append(server)
+    return [
+        Download(
+            *key,
+            next((server.hub_token for server in servers if server.hub_token), None),
+            max(server.model_cache.timeout_seconds for server in servers if server.model_cache),
+        )
+        for key, servers in found.items()
+    ]
+
+
+def download_of(server: Server, settings: Settings) -> Download | None:
+    """The download that a server waits for, or None."""
+    if server.model_cache is None:
+        return None
+    key = _key(server)
+    return next(item for item in downloads(settings) if (item.bucket, item.model, item.revision) == key)
+
+
+def _key(server: Server) -> tuple[str, str, str]:
+    assert server.model_cache is not None
+    return server.model_cache.bucket, server.hub_ids.get("model", ""), server.model_cache.revision
+
+
+def cache_grants(bucket: str, settings: Settings) -> list[Grant]:
+    """The roles on a bucket of the Jobs that fill it and of the servers that read it."""
+    writers = [Grant(namespace=MODEL_CACHE, service_account=ACCOUNT, role=WRITER)]
+    readers = [
+        Grant(namespace=server.namespace, service_account=server.service_account, role=role)
+        for server in settings.serving
+        if server.model_cache and server.model_cache.bucket == bucket
+        for role in server.model_cache.how.roles
+    ]
+    return [*writers, *readers] if readers else []

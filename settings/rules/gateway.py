@@ -1,0 +1,204 @@
+"""Rules of the gateway: its address, its certificate, and the servers behind its routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+from catalog.engines import ENGINES
+from catalog.gateways import LONGEST_PROXY_PREFIX
+from settings.model import Route, Settings
+from settings.plan import autoscaler_of, gateway_servers, picker_name, route_namespace, route_servers
+from settings.problems import Problem, unknown
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs, repeated
+from settings.rules.network import of_new_clusters
+from settings.tenancy import tenant_of
+
+# Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
+_HOST = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_ADDRESS = re.compile(r"[0-9.]+")
+_MAX_NAME = 63
+
+
+def _routes(settings: Settings) -> list[Route]:
+    return settings.gateway.routes if settings.gateway else []
+
+
+def _at(settings: Settings, route: int, key: str) -> str:
+    """Path of a key of a route."""
+    return settings.gateway.at(f"routes[{route}].{key}") if settings.gateway else ""
+
+
+def gateway_has_routes(settings: Settings) -> Iterator[Problem]:
+    """A gateway has a route, and names of routes are unique."""
+    gateway = settings.gateway
+    if gateway is None:
+        return
+    if not gateway.routes:
+        cause = "the gateway has no route. It would cost money and answer nothing"
+        yield Problem(gateway.at("routes"), cause, "Add a route, or remove the gateway")
+    seen: set[str] = set()
+    for index, route in enumerate(gateway.routes):
+        if route.name in seen:
+            cause = f"route {route.name} is defined twice. The second could not be created"
+            yield Problem(_at(settings, index, "name"), cause, "Rename one of them")
+        seen.add(route.name)
+
+
+def certificate_is_chosen(settings: Settings) -> Iterator[Problem]:
+    """A gateway has one certificate, or states plain HTTP and is internal."""
+    gateway = settings.gateway
+    if gateway is None:
+        return
+    stated = {
+        "certificate": gateway.certificate is not None,
+        "tlsSecret": gateway.tls_secret is not None,
+        "plainHttp": gateway.plain_http,
+    }
+    keys = [key for key, is_stated in stated.items() if is_stated]
+    if not keys:
+        yield Problem(
+            gateway.at("certificate"),
+            "the gateway has no certificate. Prompts, answers and API keys would cross the network unencrypted",
+            "Set certificate or tlsSecret. In a network that you trust, set plainHttp: true",
+        )
+    elif len(keys) > 1:
+        cause = f"{join_names(keys)} are set, and the gateway has one listener"
+        yield Problem(gateway.at(keys[-1]), cause, "Keep one of them")
+    if gateway.public and gateway.plain_http:
+        cause = "the gateway is public. Everyone on the way could read prompts and answers"
+        yield Problem(gateway.at("plainHttp"), cause, "Remove it and set certificate")
+
+
+def public_gateways_require_a_key(settings: Settings) -> Iterator[Problem]:
+    """A public gateway requires an API key: nothing else would keep strangers from the servers."""
+    gateway = settings.gateway
+    if gateway is not None and gateway.public and not gateway.api_key:
+        cause = "the gateway is public and requires no API key. Everyone on the Internet could use the servers"
+        yield Problem(gateway.at("apiKey"), cause, "Set apiKey: true, or remove public: true")
+
+
+def hosts_are_apart(settings: Settings) -> Iterator[Problem]:
+    """Hosts of routes are valid, and no two routes match the same requests."""
+    seen: dict[str | None, str] = {}
+    for index, route in enumerate(_routes(settings)):
+        path = _at(settings, index, "host")
+        if route.host is not None and (not _HOST.fullmatch(route.host) or _ADDRESS.fullmatch(route.host)):
+            cause = f'"{route.host}" is not a host name. The API server would refuse the route'
+            yield Problem(path, cause, "Write a DNS name in lowercase, without scheme, port and path")
+        elif route.host in seen:
+            whose = f"host {route.host}" if route.host else "all hosts"
+            cause = f"routes {seen[route.host]} and {route.name} both match {whose}. One of them would get nothing"
+            yield Problem(path, cause, "Give each route a host of its own, or merge their servers into one route")
+        seen.setdefault(route.host, route.name)
+
+
+def routes_name_servers(settings: Settings) -> Iterator[Problem]:
+    """The servers of a route exist, are named once, and run engines whose metrics an endpoint picker reads."""
+    names = [server.name for server in settings.serving]
+    engines = {server.name: ENGINES[server.engine] for server in settings.serving}
+    readable = [engine.title for engine in ENGINES.values() if engine.endpoint_picker]
+    for index, route in enumerate(_routes(settings)):
+        seen: set[str] = set()
+        for position, routed in enumerate(route.servers):
+            path = _at(settings, index, f"servers[{position}].server")
+            yield from unknown(settings, path, "gke-ai:serving", "server", routed.server, names, "its share would fail")
+            if routed.server in seen:
+                cause = f"{routed.server} is named twice in this route. Its share would be unclear"
+                yield Problem(path, cause, "Add up its weights in one entry")
+            elif routed.server in engines and not engines[routed.server].endpoint_picker:
+                cause = f"{routed.server} runs {engines[routed.server].title}, whose metrics an endpoint picker cannot "
+                yield Problem(path, f"{cause}read. Its requests would fail", f"Use {' or '.join(readable)}")
+            seen.add(routed.server)
+
+
+@needs("gke-ai:serving")
+def servers_of_a_route_belong_together(settings: Settings) -> Iterator[Problem]:
+    """The servers of a route are in one namespace and serve a model of one name."""
+    for index, route in enumerate(_routes(settings)):
+        servers = route_servers(route, settings)
+        namespaces = list(dict.fromkeys(server.namespace for server in servers))
+        if len(namespaces) > 1:
+            cause = (
+                f"its servers are in namespaces {join_names(namespaces)}, and a route is in one. GKE would refuse it"
+            )
+            yield Problem(_at(settings, index, "servers"), cause, "Move the servers into one namespace")
+        models = list(dict.fromkeys(server.served_model for server in servers))
+        if len(models) > 1:
+            yield Problem(
+                _at(settings, index, "servers"),
+                f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
+                "other, so a share of the requests would fail",
+                'Set arguments: ["--served-model-name=NAME"] with one name on each of them',
+            )
+
+
+@needs("gke-ai:serving", "gke-ai:autoscaling")
+def weights_reach_replicas(settings: Settings) -> Iterator[Problem]:
+    """A route has a weight above zero, and a server with such a weight has replicas."""
+    replicas = {
+        server.name: server.replicas or (1 if autoscaler_of(server, settings) else 0) for server in settings.serving
+    }
+    for index, route in enumerate(_routes(settings)):
+        if not any(routed.weight for routed in route.servers):
+            cause = "all weights of the route are 0. It would answer no request"
+            yield Problem(_at(settings, index, "servers"), cause, "Set a weight above 0, or remove the route")
+        for position, routed in enumerate(route.servers):
+            if routed.weight and replicas.get(routed.server) == 0:
+                cause = f"{routed.server} has replicas: 0 and a weight of {routed.weight}. Its share would fail"
+                path = _at(settings, index, f"servers[{position}].weight")
+                yield Problem(path, cause, "Set the weight to 0, or give it replicas")
+
+
+@needs("gke-ai:serving")
+def pools_have_their_own_pods(settings: Settings) -> Iterator[Problem]:
+    """No two servers behind the gateway share pods, and the names of their objects are valid."""
+    servers = gateway_servers(settings)
+    entries = ((server, "app", f"{server.namespace}/{server.app or server.name}") for server in servers)
+    yield from repeated(entries, "label app", "each InferencePool would have the pods of both")
+    for server in servers:
+        picker = picker_name(server.name)
+        if len(picker) > _MAX_NAME or not BEGINS_WITH_A_LETTER.fullmatch(picker):
+            cause = f'"{picker}" is the Service of its endpoint picker and not a valid name. Kubernetes would refuse it'
+            remedy = f"Use up to {_MAX_NAME - len(picker_name(''))} characters, and begin with a letter"
+            yield Problem(server.at("name"), cause, remedy)
+
+
+@needs("gke-ai:serving", "gke-ai:cluster", "gke-ai:tenants")
+def load_balancer_reaches_tenants(settings: Settings) -> Iterator[Problem]:
+    """The range of the load balancer is known where NetworkPolicies must let it in."""
+    if settings.cluster.vpc is not None:
+        return
+    for index, route in enumerate(_routes(settings)):
+        namespace = route_namespace(route, settings)
+        if namespace is not None and tenant_of(namespace, settings) is not None:
+            cause = (
+                f"namespace {namespace} belongs to a tenant, whose NetworkPolicy lets in no load balancer. The range "
+            )
+            cause += "of its proxies is only known in a VPC of this stack"
+            yield Problem(_at(settings, index, "servers"), cause, "Set cluster.vpc, or move the servers")
+
+
+@of_new_clusters
+def proxies_have_addresses(settings: Settings) -> Iterator[Problem]:
+    """The range of the proxies is large enough."""
+    own = settings.cluster.vpc
+    if settings.gateway is None or own is None or IPv4Network(own.proxy_cidr).prefixlen <= LONGEST_PROXY_PREFIX:
+        return
+    cause = f"{own.proxy_cidr} is smaller than a /{LONGEST_PROXY_PREFIX}. Google Cloud would refuse the subnetwork"
+    yield Problem(settings.cluster.at("vpc.proxyCidr"), cause, "Write a /23")
+
+
+RULES: tuple[Rule, ...] = (
+    gateway_has_routes,
+    certificate_is_chosen,
+    public_gateways_require_a_key,
+    hosts_are_apart,
+    routes_name_servers,
+    servers_of_a_route_belong_together,
+    weights_reach_replicas,
+    pools_have_their_own_pods,
+    load_balancer_reaches_tenants,
+    proxies_have_addresses,
+)

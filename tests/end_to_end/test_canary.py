@@ -1,0 +1,185 @@
+"""A second version of a server gets a share of the gateway's requests, takes over, and is rolled back.
+
+The endpoint pickers and Envoy are real; the servers are stubs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.emulator import ROOT, Emulator, begun, eventually, gone, settled
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLE = "examples/inference-gateway.yaml"
+READY_SECONDS = 20
+ROUTE, NEXT = "httproute/gemma", "gemma-next"
+
+
+def sections(gemma: int | None, gemma_next: int | None) -> dict[str, Any]:
+    """The example's servers with these weights. Without a weight, the server is not in the stack.
+
+    The new version runs on nodes of its own, whose capacity the test takes away.
+    """
+    config = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
+    (pool,) = config["gke-ai:gpuPools"]
+    spot = {**pool, "name": "spot", "capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 2}}
+    weights = {"gemma": gemma, NEXT: gemma_next}
+    servers = {server["name"]: server | {"replicas": 1} for server in config["gke-ai:serving"]}
+    servers[NEXT] |= {"pool": "spot", "readyTimeoutSeconds": READY_SECONDS}
+    route = {
+        "name": "gemma",
+        "servers": [{"server": name, "weight": weight} for name, weight in weights.items() if weight is not None],
+    }
+    return {
+        "gpuPools": [pool, spot],
+        "serving": [server for name, server in servers.items() if weights[name] is not None],
+        "gateway": {**config["gke-ai:gateway"], "routes": [route]},
+    }
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Emulator]:
+    """The first version behind its gateway. The tests below use it in order."""
+    with fresh() as emulator:
+        config = emulator.configure(EXAMPLE, **sections(100, None))
+        before = begun(emulator, config)
+        emulator.make("up", config)
+        yield emulator
+        emulator.make("down")
+        gone(emulator, before)
+
+
+def up(emulator: Emulator, gemma: int | None, gemma_next: int | None, fails: bool = False) -> str:
+    """An update to these weights. Returns what it prints."""
+    return emulator.make("up", emulator.configure(EXAMPLE, **sections(gemma, gemma_next)), fails=fails)
+
+
+def weights(emulator: Emulator) -> dict[str, int]:
+    """The weights of the route in the cluster."""
+    route = json.loads(emulator.kubectl("get", ROUTE, "-n", "llm", "-o", "json"))
+    return {ref["name"]: ref["weight"] for ref in route["spec"]["rules"][0]["backendRefs"]}
+
+
+def client(emulator: Emulator) -> httpx.Client:
+    """A client of the gateway, at the address in the stack's outputs."""
+    (gateway,) = emulator.outputs()["gateways"]
+    # emulator/run sets the key.
+    key = {"Authorization": f"Bearer {os.environ['GATEWAY_API_KEY']}"}
+    return httpx.Client(base_url=gateway["url"], headers=key, timeout=30, trust_env=False)
+
+
+def ask(gateway: httpx.Client) -> int:
+    """The status of an answer. The prompts differ, so that no cached prefix decides."""
+    prompt = f"{time.monotonic_ns()}: who?"
+    body = {"model": "google/gemma-3-4b-it", "prompt": prompt, "max_tokens": 2}
+    return gateway.post("/v1/completions", json=body).status_code
+
+
+def served(emulator: Emulator, requests: int) -> Counter[str]:
+    """The servers whose pods answered this many requests."""
+    log = next((emulator.state / "clusters").glob("*/log/gateway_*_access.log"))
+    before = len(log.read_text().splitlines())
+    with client(emulator) as gateway:
+        assert {ask(gateway) for _ in range(requests)} == {200}
+    eventually(lambda: len(log.read_text().splitlines()) - before >= requests, "the access log has all requests")
+    lines = log.read_text().splitlines()[before:]
+    return Counter(NEXT if f"llm/{NEXT}" in line else "gemma" for line in lines)
+
+
+@contextmanager
+def users(emulator: Emulator) -> Iterator[None]:
+    """Someone who asks the gateway all the time, and is always answered."""
+    enough, answers = threading.Event(), Counter[int]()
+
+    def ask_on() -> None:
+        with client(emulator) as gateway:
+            while not enough.is_set():
+                answers[ask(gateway)] += 1
+                time.sleep(0.05)
+
+    user = threading.Thread(target=ask_on)
+    user.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        user.join()
+    assert answers.keys() == {200}, answers
+
+
+def test_gateway_serves_the_api_alone(deployed: Emulator) -> None:
+    with client(deployed) as gateway:
+        assert ask(gateway) == 200
+        assert gateway.get("/metrics").status_code == 404
+        del gateway.headers["Authorization"]
+        assert ask(gateway) == 401
+    settled(deployed)
+
+
+def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:
+    deployed.run("capacity", "spot=0")
+    with users(deployed):
+        output = up(deployed, 90, 10, fails=True)
+    assert f"llm/{NEXT} has no ready replica after {READY_SECONDS} s" in output
+    assert weights(deployed) == {"gemma": 100}
+    assert served(deployed, 20) == {"gemma": 20}
+
+
+def test_rollback_from_it_is_one_change_and_does_not_wait(deployed: Emulator) -> None:
+    with users(deployed):
+        up(deployed, 100, 0)
+    assert weights(deployed) == {"gemma": 100, NEXT: 0}
+    assert served(deployed, 20) == {"gemma": 20}
+    settled(deployed)
+
+
+def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
+    deployed.run("capacity", "spot=1")
+    with users(deployed):
+        up(deployed, 50, 50)
+    assert weights(deployed) == {"gemma": 50, NEXT: 50}
+    answers = served(deployed, 100)
+    assert 20 <= answers[NEXT] <= 80, answers
+
+
+def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
+    with users(deployed):
+        up(deployed, 0, 100)
+        eventually(lambda: served(deployed, 20).keys() == {NEXT}, "all requests go to the new version")
+        up(deployed, None, 100)
+    assert weights(deployed) == {NEXT: 100}
+    assert [server["metadata"]["name"] for server in deployed.get("inferencepool", "-n", "llm")] == [NEXT]
+    settled(deployed)
+
+
+def test_failed_rollout_leaves_the_old_version_serving(deployed: Emulator) -> None:
+    def replicas() -> list[str]:
+        pods = deployed.get("pods", "-n", "llm", "-l", f"app={NEXT}")
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+    before = replicas()
+    deployed.run("capacity", "spot=0")
+    changed = sections(None, 100)
+    (server,) = changed["serving"]
+    # A second pod on the one node of the old version has no room, and there is no other.
+    server["gpus"] = 2
+    with users(deployed):
+        output = deployed.make("up", deployed.configure(EXAMPLE, **changed), fails=True)
+    assert "its earlier replicas keep serving" in output
+    assert replicas() == before
+    deployed.run("capacity", "spot=1")
+    with users(deployed):
+        up(deployed, None, 100)

@@ -1,0 +1,428 @@
+"""The program that fills a bucket with a model, against a local HTTP server that plays Hugging Face."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.repository import ROOT
+from emulator.cluster import hub as stubbed
+from programs import fill_bucket, hugging_face
+from programs.fill_bucket import Filling
+from programs.hugging_face import FILLING, MARKER, FillError, Hub
+from tests.hub import COMMIT, MODEL, FakeHub, Request
+
+TOKEN = "hf_notatoken"
+RANDOM = random.Random(1)
+SHARD = "model-00001-of-00002.safetensors"
+FILES = {
+    "config.json": b'{"architectures": ["Tiny"]}',
+    "tokenizer/tokenizer.json": RANDOM.randbytes(3000),
+    SHARD: RANDOM.randbytes(600_000),
+    "model-00002-of-00002.safetensors": RANDOM.randbytes(200_000),
+    "empty.txt": b"",
+}
+BLOCK = 50_000
+
+
+@pytest.fixture(autouse=True)
+def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks, and short pauses."""
+    for module in (fill_bucket, hugging_face):
+        monkeypatch.setattr(module, "BLOCK", BLOCK)
+    monkeypatch.setattr(hugging_face, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(hugging_face, "TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(fill_bucket, "PROGRESS_SECONDS", 0.05)
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    with FakeHub(dict(FILES)) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "bucket" / MODEL / "main"
+
+
+def fill(folder: Path, hub: FakeHub, token: str = "", revision: str = "main") -> None:
+    Filling(folder, MODEL, revision, Hub(hub.url, MODEL, token)).run()
+
+
+def start(folder: Path, hub: FakeHub, token: str = "", before: str = "") -> subprocess.Popen[str]:
+    """The program as a process of its own, as in a pod. `before` runs first."""
+    code = (
+        "import sys\nfrom programs import fill_bucket, hugging_face\n"
+        f"fill_bucket.BLOCK = hugging_face.BLOCK = {BLOCK}\nhugging_face.FIRST_PAUSE_SECONDS = 0.001\n{before}\n"
+        "sys.exit(fill_bucket.main())"
+    )
+    variables = {"MODEL": MODEL, "REVISION": "main", "MODEL_DIRECTORY": str(folder), "HF_ENDPOINT": hub.url}
+    environment = {**variables, "HF_TOKEN": token, "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    return process.communicate(timeout=30)[0]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of the model in the folder, without those of the program."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file() and file.name != MARKER and FILLING not in file.parts
+    }
+
+
+def marker(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / MARKER).read_text())
+    return content
+
+
+def is_complete(folder: Path, files: dict[str, bytes] | None = None) -> bool:
+    """Whether the folder has every file, the marker lists them, and no part is left."""
+    if not (folder / MARKER).exists():
+        return False
+    assert contents(folder) == (FILES if files is None else files)
+    assert {name: entry["bytes"] for name, entry in marker(folder)["files"].items()} == {
+        name: len(content) for name, content in contents(folder).items()
+    }
+    assert not (folder / FILLING).exists()
+    return True
+
+
+def test_folder_has_every_file_and_the_marker_its_commit_and_checksums(folder: Path, hub: FakeHub) -> None:
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert (marker(folder)["model"], marker(folder)["revision"], marker(folder)["commit"]) == (MODEL, "main", COMMIT)
+    assert marker(folder)["files"][SHARD]["sha256"] == hashlib.sha256(FILES[SHARD]).hexdigest()
+    assert "git" in marker(folder)["files"]["config.json"]
+
+
+def test_complete_folder_needs_no_request(folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(folder, hub)
+    hub.requests.clear()
+    fill(folder, hub)
+    assert hub.requests == []
+    assert COMMIT in capsys.readouterr().out
+
+
+def test_missing_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
+    fill(folder, hub)
+    (folder / SHARD).unlink()
+    hub.requests.clear()
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert [request.path for request in hub.requests if "/resolve/" in request.path] == [
+        f"/{MODEL}/resolve/{COMMIT}/{SHARD}"
+    ]
+
+
+def test_other_formats_are_skipped_if_the_model_has_safetensors(folder: Path) -> None:
+    further = {"pytorch_model.bin": b"1" * 100, "original/consolidated.00.pth": b"2" * 100}
+    with FakeHub({**FILES, **further}) as hub:
+        fill(folder, hub)
+    assert is_complete(folder)
+
+
+def test_model_without_safetensors_is_downloaded_in_its_format(folder: Path) -> None:
+    files = {"config.json": b"{}", "pytorch_model.bin": b"1" * 100}
+    with FakeHub(files) as hub:
+        fill(folder, hub)
+    assert is_complete(folder, files)
+
+
+@pytest.mark.parametrize("after", [0, 1, BLOCK, 3 * BLOCK + 7, len(FILES[SHARD]) - 1])
+def test_killed_process_continues_with_a_range_and_leaves_complete_files_untouched(
+    folder: Path, hub: FakeHub, after: int
+) -> None:
+    hub.files = {name: FILES[name] for name in ("config.json", SHARD)}
+    hub.hold_after = after
+    killed = start(folder, hub)
+    assert hub.held.wait(10)
+    wait_until(lambda: partial_size(folder) >= after // BLOCK * BLOCK)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait(10)
+    assert not (folder / MARKER).exists()
+    assert not (folder / SHARD).exists()
+    received = partial_size(folder)
+    before = {name: (folder / name).stat().st_mtime_ns for name in contents(folder)}
+    hub.hold_after = None
+    hub.requests.clear()
+    fill(folder, hub)
+    assert is_complete(folder, hub.files)
+    assert {name: (folder / name).stat().st_mtime_ns for name in before} == before
+    assert [request.start for request in hub.of(SHARD)] == [received]
+    assert [request for name in before for request in hub.of(name)] == []
+
+
+def partial_size(folder: Path) -> int:
+    return max((file.stat().st_size for file in (folder / FILLING).glob(f"{SHARD}.*")), default=0)
+
+
+def wait_until(check: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if check():
+            return
+        threading.Event().wait(0.01)
+    raise TimeoutError
+
+
+def test_process_that_gets_sigterm_ends_at_once(folder: Path, hub: FakeHub) -> None:
+    hub.hold_after = 100
+    process = start(folder, hub)
+    assert hub.held.wait(10)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 128 + signal.SIGTERM
+    assert not (folder / MARKER).exists()
+
+
+def test_damaged_part_is_noticed_and_downloaded_from_its_beginning(folder: Path, hub: FakeHub) -> None:
+    part = folder / FILLING / f"{SHARD}.0abc"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 1000)
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert [request.start for request in hub.of(SHARD)] == [1000, 0]
+
+
+def test_connection_that_closes_early_continues_with_a_range(folder: Path, hub: FakeHub) -> None:
+    def closes_once(request: Request, content: bytes) -> bytes | None:
+        return content[:123_456] if request.start == 0 else None
+
+    hub.faults[SHARD] = closes_once
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert [request.start for request in hub.of(SHARD)] == [0, 123_456]
+
+
+def test_server_without_ranges_is_read_from_the_beginning_and_nothing_is_written_twice(
+    folder: Path, hub: FakeHub
+) -> None:
+    answers = iter([FILES[SHARD][:123_456]])
+    hub.faults[SHARD] = lambda *_: next(answers, None)
+    hub.ignores_ranges = True
+    fill(folder, hub)
+    assert is_complete(folder)
+
+
+def test_wrong_checksum_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
+    answers = iter([b"x" * len(FILES[SHARD])])
+    hub.faults[SHARD] = lambda *_: next(answers, None)
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert [request.start for request in hub.of(SHARD)] == [0, 0]
+
+
+@pytest.mark.parametrize("name", [SHARD, "config.json"])
+def test_checksum_that_stays_wrong_fails_and_leaves_nothing_that_looks_complete(
+    folder: Path, hub: FakeHub, name: str
+) -> None:
+    hub.faults[name] = lambda _, content: b"x" * len(content)
+    with pytest.raises(FillError, match=rf"{name} had another .* checksum than [0-9a-f]+ 3 times.*proxy"):
+        fill(folder, hub)
+    assert not (folder / MARKER).exists()
+    assert not (folder / name).exists()
+    assert len(hub.of(name)) == fill_bucket.MAX_DOWNLOADS
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["write", "close"])
+def test_full_disk_fails_with_the_remedy_and_leaves_nothing_that_looks_complete(
+    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, code: int, call: str
+) -> None:
+    real = getattr(os, call)
+
+    def full(descriptor: int, *data: bytes) -> Any:
+        if SHARD in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(code, os.strerror(code))
+        return real(descriptor, *data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with pytest.raises(FillError, match=r"can't be written: .*The model is not complete\. Free space"):
+            fill(folder, hub)
+    assert not (folder / MARKER).exists()
+    assert not (folder / SHARD).exists()
+    fill(folder, hub)
+    assert is_complete(folder)
+
+
+def test_limit_of_the_file_system_ends_the_process_with_a_message(folder: Path, hub: FakeHub) -> None:
+    limit = (
+        "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))"
+    )
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    process = start(folder, hub, before=limit)
+    assert "can't be written: File too large. The model is not complete." in output_of(process)
+    assert process.returncode == fill_bucket.EXIT_FAILED
+    assert not (folder / MARKER).exists()
+
+
+def test_two_processes_at_once_fill_the_same_folder(folder: Path, hub: FakeHub) -> None:
+    hub.hold_after = 200_000  # both are in the middle of the same file
+    first, second = start(folder, hub), start(folder, hub)
+    wait_until(lambda: len(list((folder / FILLING).glob(f"{SHARD}.*"))) == 2)
+    assert hub.held.wait(10)
+    hub.go_on.set()
+    outputs = output_of(first), output_of(second)
+    assert (first.returncode, second.returncode) == (0, 0), outputs
+    assert is_complete(folder)
+
+
+def test_process_whose_part_another_one_deleted_finds_the_file_complete(folder: Path, hub: FakeHub) -> None:
+    hub.hold_after = 200_000
+    slow = start(folder, hub)
+    assert hub.held.wait(10)
+    hub.hold_after = None
+    fill(folder, hub)
+    hub.go_on.set()
+    assert slow.wait(10) == 0, output_of(slow)
+    assert is_complete(folder)
+
+
+def test_revision_that_moves_while_the_folder_is_filled_changes_nothing(folder: Path, hub: FakeHub) -> None:
+    source = folder / FILLING / fill_bucket.SOURCE
+    source.parent.mkdir(parents=True)
+    source.write_text(json.dumps({"commit": COMMIT}))
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert not any(request.path.endswith("/revision/main") for request in hub.requests)
+
+
+def test_record_that_a_killed_process_left_empty_is_written_again(
+    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill_bucket, "RECORD_PAUSE_SECONDS", 0.001)
+    source = folder / FILLING / fill_bucket.SOURCE
+    source.parent.mkdir(parents=True)
+    source.touch()
+    with pytest.raises(FillError, match="can't be written or read"):
+        fill(folder, hub)
+    fill(folder, hub)
+    assert is_complete(folder)
+
+
+def test_gated_model_without_a_token_is_refused_with_the_remedy(folder: Path, hub: FakeHub) -> None:
+    hub.token = TOKEN
+    process = start(folder, hub)
+    output = output_of(process)
+    assert process.returncode == fill_bucket.EXIT_REFUSED
+    assert f"error: {hub.url}/{MODEL} refuses a request without a token (HTTP 401)." in output
+    assert "Accept its license" in output
+    assert "pulumi config set --secret gke-ai:hfToken" in output
+    assert contents(folder) == {}
+
+
+def test_token_without_access_is_refused_and_never_printed(folder: Path, hub: FakeHub) -> None:
+    hub.token = "another"
+    process = start(folder, hub, TOKEN)
+    output = output_of(process)
+    assert process.returncode == fill_bucket.EXIT_REFUSED
+    assert "refuses the token (HTTP 403)" in output
+    assert TOKEN not in output
+
+
+def test_token_goes_to_hugging_face_and_not_to_the_host_of_the_files(folder: Path, hub: FakeHub) -> None:
+    hub.token = TOKEN
+    process = start(folder, hub, TOKEN)
+    output = output_of(process)
+    assert process.returncode == 0, output
+    assert is_complete(folder)
+    tokens = {(request.host, request.token) for request in hub.requests}
+    assert tokens == {("127.0.0.1", f"Bearer {TOKEN}"), ("localhost", None)}
+    assert TOKEN not in output
+    assert "signature" not in output
+
+
+def test_missing_model_is_refused(folder: Path, hub: FakeHub) -> None:
+    with pytest.raises(FillError, match="does not have the model, revision or file") as refused:
+        fill(folder, hub, revision="v9")
+    assert refused.value.refused
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_busy_hub_is_asked_again_after_the_time_that_it_names(
+    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    answers = iter([(status, {"Retry-After": "7"}), (status, {})])
+    hub.api_fault = lambda _: next(answers, None)
+    of_file = iter([(status, {"Retry-After": "9"})])
+    hub.faults[SHARD] = lambda *_: next(of_file, None)
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert (pauses[0], pauses[2]) == (7, 9)
+    assert pauses[1] < 1
+
+
+def test_pauses_grow_and_a_hub_that_never_answers_is_an_error(
+    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(random, "uniform", lambda _, high: high)
+    hub.faults[SHARD] = lambda *_: (503, {})
+    with pytest.raises(FillError, match=f"{SHARD}: HTTP 503, 8 times in a row"):
+        fill(folder, hub)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 50 * pauses[0]
+    assert not (folder / MARKER).exists()
+
+
+def test_expired_address_of_a_file_is_asked_for_again(folder: Path, hub: FakeHub) -> None:
+    answers: Iterator[tuple[int, dict[str, str]]] = iter([(403, {})])
+    hub.faults[SHARD] = lambda *_: next(answers, None)
+    fill(folder, hub)
+    assert is_complete(folder)
+
+
+@pytest.mark.parametrize("name", ["../escape", "/absolute", "a/../../b", MARKER])
+def test_file_name_outside_the_folder_is_refused(folder: Path, name: str) -> None:
+    with FakeHub({name: b"x"}) as hub, pytest.raises(FillError, match="can't be stored under this name"):
+        fill(folder, hub)
+
+
+def test_program_needs_only_the_standard_library() -> None:
+    """As in a pod: without the packages of this environment."""
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import programs.fill_bucket",
+    ]
+    subprocess.run(command, check=True)
+
+
+def test_stub_of_the_emulator_has_the_api_that_the_program_uses(folder: Path) -> None:
+    stub = stubbed.Hub()
+    model, revision = "google/gemma-2-2b-it", "main"
+    try:
+        with pytest.raises(FillError, match="refuses a request without a token"):
+            Filling(folder, model, revision, Hub(stub.url, model, "")).run()
+        Filling(folder, model, revision, Hub(stub.url, model, TOKEN)).run()
+    finally:
+        stub.stop()
+    assert is_complete(folder, stubbed.files(model))
+    assert marker(folder)["commit"] == stubbed.commit(model, revision)

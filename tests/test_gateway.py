@@ -1,0 +1,449 @@
+"""The gateway: its objects, the order of changes in a canary and a rollback, and its API key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from components import InferencePool, TgiServer, VllmServer, readiness
+from components.gateway_address import address_of
+from settings import load, plan
+from tests.recorder import (
+    GATEWAY_ADDRESS,
+    GATEWAY_KEY,
+    PROJECT,
+    Monitor,
+    Record,
+    configuration,
+    run_program,
+    shared_record,
+)
+
+EXAMPLE = "examples/inference-gateway.yaml"
+ROUTE = {"name": "gemma", "servers": [{"server": "gemma"}]}
+
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+def example(gateway: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    """The example with some keys of its gateway, and some sections, replaced."""
+    config = configuration(EXAMPLE) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    config["gke-ai:gateway"] |= gateway or {}
+    return config
+
+
+def weights(gemma: int, gemma_next: int) -> dict[str, Any]:
+    """A gateway with these weights."""
+    servers = [{"server": "gemma", "weight": gemma}, {"server": "gemma-next", "weight": gemma_next}]
+    return {"routes": [{"name": "gemma", "servers": servers}]}
+
+
+def plain(inputs: Any) -> Any:
+    """Inputs with whole numbers, which Pulumi sends as floats."""
+    if isinstance(inputs, dict):
+        return {key: plain(value) for key, value in inputs.items()}
+    if isinstance(inputs, list):
+        return [plain(value) for value in inputs]
+    return int(inputs) if isinstance(inputs, float) else inputs
+
+
+# --- the objects ------------------------------------------------------------------------------------------------------
+
+
+def test_gateway_is_internal_unless_it_is_public() -> None:
+    internal = shared_record(example()).one("Gateway").inputs["spec"]
+    assert internal["gatewayClassName"] == "gke-l7-rilb"
+    public = {"public": True, "plainHttp": False, "certificate": "llm"}
+    assert (
+        shared_record(example(public)).one("Gateway").inputs["spec"]["gatewayClassName"]
+        == "gke-l7-regional-external-managed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "listener"),
+    [
+        ({"plainHttp": True}, {"name": "http", "protocol": "HTTP", "port": 80}),
+        (
+            {"certificate": "llm"},
+            {
+                "name": "https",
+                "protocol": "HTTPS",
+                "port": 443,
+                "tls": {"mode": "Terminate", "options": {"networking.gke.io/cert-manager-certs": "llm"}},
+            },
+        ),
+        (
+            {"tlsSecret": "llm"},
+            {
+                "name": "https",
+                "protocol": "HTTPS",
+                "port": 443,
+                "tls": {"mode": "Terminate", "certificateRefs": [{"name": "llm"}]},
+            },
+        ),
+    ],
+    ids=["plainHttp", "certificate", "tlsSecret"],
+)
+def test_gateway_has_one_listener_with_its_certificate(keys: dict[str, Any], listener: dict[str, Any]) -> None:
+    record = shared_record(example({"plainHttp": False, **keys}))
+    (created,) = plain(record.one("Gateway").inputs["spec"]["listeners"])
+    del created["allowedRoutes"]
+    assert created == listener
+
+
+def test_only_namespaces_of_routes_attach_routes() -> None:
+    (own,) = shared_record(example()).one("Gateway").inputs["spec"]["listeners"]
+    assert own["allowedRoutes"]["namespaces"] == {"from": "Same"}
+    (other,) = shared_record(example({"namespace": "edge"})).one("Gateway").inputs["spec"]["listeners"]
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["llm"]}
+    assert other["allowedRoutes"]["namespaces"] == {
+        "from": "Selector",
+        "selector": {"matchExpressions": [expression]},
+    }
+
+
+def test_gateway_takes_a_reserved_address_by_name() -> None:
+    spec = shared_record(example({"address": "llm-address"})).one("Gateway").inputs["spec"]
+    assert spec["addresses"] == [{"type": "NamedAddress", "value": "llm-address"}]
+
+
+def test_route_forwards_the_api_alone_by_weight() -> None:
+    gateway = weights(90, 10)
+    gateway["routes"][0]["host"] = "llm.example.com"
+    spec = plain(shared_record(example(gateway)).one("HTTPRoute").inputs["spec"])
+    pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
+    assert spec == {
+        "parentRefs": [{"name": "inference-gateway", "namespace": "llm"}],
+        "hostnames": ["llm.example.com"],
+        "rules": [
+            {
+                "matches": [{"path": {"type": "PathPrefix", "value": "/v1"}}],
+                "backendRefs": [{**pool, "name": "gemma", "weight": 90}, {**pool, "name": "gemma-next", "weight": 10}],
+            }
+        ],
+    }
+
+
+def test_pool_has_the_pods_of_its_server() -> None:
+    record = shared_record(example())
+    for name in ("gemma", "gemma-next"):
+        (pool,) = (
+            pool for pool in record.all("InferencePool") if pool.inputs.get("kind") and pool.name == f"llm/{name}"
+        )
+        spec = plain(pool.inputs["spec"])
+        template = record.one("Deployment", name).inputs["spec"]["template"]
+        assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        service = record.one("Service", spec["endpointPickerRef"]["name"]).inputs["spec"]
+        assert spec["endpointPickerRef"]["port"]["number"] in [port["port"] for port in service["ports"]]
+        picker = record.one("Deployment", f"{name}-epp").inputs["spec"]["template"]
+        assert service["selector"].items() <= picker["metadata"]["labels"].items()
+        assert spec["targetPorts"] == [{"number": 8000}]
+
+
+def test_endpoint_picker_has_a_standby_and_reads_only_its_namespace() -> None:
+    record = shared_record(example())
+    picker = record.one("Deployment", "gemma-epp")
+    assert picker.inputs["spec"]["replicas"] == 2
+    (container,) = picker.inputs["spec"]["template"]["spec"]["containers"]
+    assert {"--pool-name=gemma", "--pool-namespace=llm", "--ha-enable-leader-election"} <= {*container["args"]}
+    assert picker.inputs["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
+    role = record.one("Role", "gemma-epp").inputs
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
+        *("pods", "inferencepools", "leases", "events")
+    }
+    assert not record.all("ClusterRole")
+
+
+def test_load_balancer_knows_how_long_pods_answer() -> None:
+    record = shared_record(example())
+    (policy,) = (each for each in record.all("GCPBackendPolicy") if each.object_name == "gemma")
+    assert plain(policy.inputs["spec"]["default"]) == {
+        "timeoutSec": 600,
+        "connectionDraining": {"drainingTimeoutSec": 120},
+    }
+    (check,) = (each for each in record.all("HealthCheckPolicy") if each.object_name == "gemma")
+    assert plain(check.inputs["spec"]["default"]["config"]["httpHealthCheck"]) == {
+        "requestPath": "/health",
+        "portSpecification": "USE_FIXED_PORT",
+        "port": 8000,
+    }
+
+
+def test_stack_with_a_gateway_has_the_gateway_api_and_a_proxy_subnetwork() -> None:
+    record = shared_record(example())
+    assert record.one("Cluster").inputs["gatewayApiConfig"] == {"channel": "CHANNEL_STANDARD"}
+    proxies = record.one("Subnetwork", "inference-gateway-proxies").inputs
+    assert (proxies["purpose"], proxies["role"], proxies["ipCidrRange"]) == (
+        *("REGIONAL_MANAGED_PROXY", "ACTIVE"),
+        "10.9.0.0/23",
+    )
+    assert "Subnetwork inference-gateway-proxies" in record.waits_for(record.one("Gateway"))
+
+
+def test_stack_without_a_gateway_has_neither() -> None:
+    config = example()
+    del config["gke-ai:gateway"]
+    record = shared_record(config)
+    assert "gatewayApiConfig" not in record.one("Cluster").inputs
+    assert len(record.all("Subnetwork")) == 1
+    assert not [each for kind in ("Gateway", "HTTPRoute", "InferencePool") for each in record.all(kind)]
+    assert record.outputs["gateways"] == []
+
+
+def test_outputs_have_the_address_and_the_weights() -> None:
+    (gateway,) = plain(shared_record(example()).outputs["gateways"])
+    assert gateway == {
+        "name": "inference-gateway",
+        "namespace": "llm",
+        "address": GATEWAY_ADDRESS,
+        "url": f"http://{GATEWAY_ADDRESS}",
+        "public": False,
+        "apiKey": True,
+        "routes": [
+            {
+                "name": "gemma",
+                "namespace": "llm",
+                "host": "",
+                "model": "google/gemma-3-4b-it",
+                "servers": [{"server": "gemma", "weight": 90}, {"server": "gemma-next", "weight": 10}],
+            }
+        ],
+    }
+
+
+def test_load_balancer_and_picker_get_past_the_policies_of_a_tenant() -> None:
+    config = example(tenants=[{"name": "llm"}])
+    config["gke-ai:queues"] = {
+        "flavors": [{"name": "l4", "pools": ["l4"]}],
+        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "l4", "quota": "derive"}]}],
+        "localQueues": [{"name": "lq", "namespace": "llm", "clusterQueue": "gpus"}],
+    }
+    for server in config["gke-ai:serving"]:
+        server["queue"] = "lq"
+    record = shared_record(config)
+    policies = {policy.object_name: policy.inputs["spec"] for policy in record.all("NetworkPolicy")}
+    for name, app, ports in (
+        ("gemma-gateway-ingress", "gemma", [8000]),
+        ("gemma-epp-ingress", "gemma-epp", [9002, 9003]),
+    ):
+        (rule,) = plain(policies[name]["ingress"])
+        assert policies[name]["podSelector"] == {"matchLabels": {"app": app}}
+        sources = [source["ipBlock"]["cidr"] for source in rule["from"]]
+        assert sources == ["10.9.0.0/23", "130.211.0.0/22", "35.191.0.0/16"]
+        assert [port["port"] for port in rule["ports"]] == ports
+    assert policies["gemma-epp-egress"]["podSelector"] == {"matchLabels": {"app": "gemma-epp"}}
+    (policy,) = record.all("ValidatingAdmissionPolicy")
+    assert '"gemma-epp"' in str(policy.inputs["spec"]["validations"])
+
+
+def test_namespace_without_a_tenant_needs_no_policy() -> None:
+    assert not shared_record(example()).all("NetworkPolicy")
+
+
+# --- canary and rollback ----------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("server", ["gemma", "gemma-next"])
+def test_route_waits_for_servers_and_their_endpoint_pickers(server: str, preview: bool) -> None:
+    record = shared_record(example(), preview)
+    waits_for = record.waits_for(record.one("HTTPRoute"))
+    assert {f"Deployment {server}", f"Deployment {server}-epp", f"InferencePool {server}"} <= waits_for
+    assert "Gateway inference-gateway" in waits_for
+
+
+def registrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The resources that a program registers, also if it fails."""
+    registered: list[str] = []
+    register = Monitor.RegisterResource
+
+    def listed(monitor: Monitor, request: Any) -> Any:
+        registered.append(f"{request.type.rpartition(':')[2]} {request.name}")
+        return register(monitor, request)
+
+    monkeypatch.setattr(Monitor, "RegisterResource", listed)
+    return registered
+
+
+# Long enough for the program to register all that waits for nothing.
+SECONDS = 1.0
+
+
+class Replicas:
+    """Replaces the wait for the first replica, and notes what is registered before it ends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self._registered = registrations(monkeypatch)
+        self.registered_before: set[str] = set()
+        monkeypatch.setattr("tests.recorder.ready_at_once", self.wait)
+
+    async def wait(self, server: Any = None, *_: object) -> None:
+        name = getattr(server, "name", None)
+        if name is None:
+            return
+        self.asked.append(name)
+        await asyncio.sleep(SECONDS)
+        self.registered_before |= {*self._registered}
+
+
+def test_route_changes_once_the_canary_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = Replicas(monkeypatch)
+    record = run_program(example(), False, monkeypatch)
+    assert "Deployment llm/gemma-next" in replicas.registered_before
+    assert "HTTPRoute llm/gemma" not in replicas.registered_before, "until then, the route stays as it was"
+    assert record.one("HTTPRoute")
+
+
+def test_rollback_does_not_wait_for_the_broken_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = Replicas(monkeypatch)
+    record = run_program(example(weights(100, 0)), False, monkeypatch)
+    assert replicas.asked == ["gemma"]
+    refs = record.one("HTTPRoute").inputs["spec"]["rules"][0]["backendRefs"]
+    assert [ref["weight"] for ref in refs] == [100, 0]
+    assert record.one("Deployment", "gemma-next"), "it keeps running"
+
+
+def test_promotion_changes_the_route_alone() -> None:
+    before, after = (shared_record(example(weights(*share))) for share in ((90, 10), (0, 100)))
+    changed = {
+        urn.rpartition("::")[2]
+        for urn in before.resources
+        if before.resources[urn].inputs != after.resources[urn].inputs
+    }
+    assert before.resources.keys() == after.resources.keys()
+    assert changed == {"llm/gemma"}
+    kinds = {
+        resource.type for urn, resource in before.resources.items() if resource.inputs != after.resources[urn].inputs
+    }
+    assert kinds == {"kubernetes:gateway.networking.k8s.io/v1:HTTPRoute"}
+
+
+def test_server_that_the_route_no_longer_names_can_be_removed() -> None:
+    config = example()
+    (gemma, _) = config["gke-ai:serving"]
+    record = shared_record(example({"routes": [ROUTE]}, serving=[gemma]))
+    # Pulumi deletes what the program no longer registers at the end of an update, after the route has changed.
+    assert [ref["name"] for ref in record.one("HTTPRoute").inputs["spec"]["rules"][0]["backendRefs"]] == ["gemma"]
+    assert not [resource for resource in record.resources.values() if "gemma-next" in resource.object_name]
+
+
+def test_rollout_never_has_fewer_pods_than_replicas() -> None:
+    rollout = shared_record(example()).one("Deployment", "gemma").inputs["spec"]["strategy"]["rollingUpdate"]
+    assert (rollout["maxUnavailable"], rollout["maxSurge"]) == (0, 1)
+
+
+def test_replica_of_the_old_version_does_not_count_as_ready() -> None:
+    old: dict[str, Any] = {
+        "metadata": {"annotations": {readiness.REVISION: "1"}, "uid": "old"},
+        "status": {"availableReplicas": 2},
+    }
+    new: dict[str, Any] = {"metadata": {"annotations": {readiness.REVISION: "2"}, "uid": "new"}, "status": {}}
+    owner = {"ownerReferences": [{"uid": "deployment"}]}
+    for replica_set in (old, new):
+        replica_set["metadata"] |= owner
+    deployment = {
+        "metadata": {"uid": "deployment", "generation": 2, "annotations": {readiness.REVISION: "2"}},
+        "status": {"observedGeneration": 2, "availableReplicas": 2},
+    }
+    reason = readiness.waits_for(deployment, [old, new], [], [])
+    assert reason == "its pods to be created; its earlier replicas keep serving"
+
+
+# --- the API key ------------------------------------------------------------------------------------------------------
+
+
+def test_servers_behind_the_gateway_check_the_key() -> None:
+    record = shared_record(example())
+    secret = record.one("Secret", "gateway-api-key")
+    assert secret.inputs["stringData"]["value"] == {"key": GATEWAY_KEY}, "a Pulumi secret"
+    for name in ("gemma", "gemma-next"):
+        server = record.one("Deployment", name)
+        (container,) = server.inputs["spec"]["template"]["spec"]["containers"]
+        (variable,) = (each for each in container["env"] if each["name"] == "VLLM_API_KEY")
+        assert variable["valueFrom"] == {"secretKeyRef": {"name": "gateway-api-key", "key": "key"}}
+        assert "Secret gateway-api-key" in record.waits_for(server)
+
+
+def test_key_is_only_in_its_secret() -> None:
+    record = shared_record(example())
+    others = [resource for resource in record.resources.values() if resource.object_name != "gateway-api-key"]
+    assert not [resource.name for resource in others if GATEWAY_KEY in str(resource.inputs)]
+    assert GATEWAY_KEY not in str(record.outputs)
+
+
+def test_gateway_without_a_key_has_no_secret() -> None:
+    record = shared_record(example({"apiKey": False}))
+    assert "gateway-api-key" not in [secret.object_name for secret in record.all("Secret")]
+    assert "VLLM_API_KEY" not in str(record.one("Deployment", "gemma").inputs)
+
+
+def test_engine_that_checks_no_key_is_refused(build: Callable[..., Record]) -> None:
+    server = {"name": "s", "model": "google/gemma-2-9b-it", "apiKey": True}
+    assert "VLLM_API_KEY" in str(build(VllmServer, server).one("Deployment").inputs)
+    with pytest.raises(ValueError, match="Text Generation Inference cannot require an API key"):
+        build(TgiServer, server)
+
+
+def test_pool_is_a_component_of_its_own(build: Callable[..., Record]) -> None:
+    record = build(InferencePool, {"name": "gemma", "namespace": "llm", "app": "gemma-app", "port": 9000})
+    (pool,) = (pool for pool in record.all("InferencePool") if pool.inputs.get("kind"))
+    assert plain(pool.inputs["spec"])["targetPorts"] == [{"number": 9000}]
+
+
+# --- the address ------------------------------------------------------------------------------------------------------
+
+
+def gateway(status: dict[str, Any], generation: int = 1) -> dict[str, Any]:
+    return {"metadata": {"generation": generation}, "status": status}
+
+
+def programmed(generation: int = 1, **more: Any) -> dict[str, Any]:
+    return {"type": "Programmed", "status": "True", "observedGeneration": generation, **more}
+
+
+def test_address_is_known_once_the_gateway_is_programmed() -> None:
+    addresses = [{"type": "IPAddress", "value": "10.0.0.5"}]
+    assert address_of(gateway({"conditions": [programmed()], "addresses": addresses})) == ("10.0.0.5", None)
+    assert address_of(gateway({"conditions": [programmed()], "addresses": addresses}, 2))[1] is not None
+    assert address_of(gateway({"conditions": [programmed()]}))[1] is not None
+    assert address_of({"metadata": {"generation": 1}}) == ("", "its load balancer")
+
+
+def test_reason_of_a_gateway_without_an_address_is_that_of_its_controller() -> None:
+    no_subnetwork = {"type": "Programmed", "status": "False", "message": "no active proxy-only subnetwork"}
+    assert address_of(gateway({"conditions": [no_subnetwork]}))[1] == (
+        "its load balancer: no active proxy-only subnetwork"
+    )
+
+
+def test_address_is_not_known_in_a_preview() -> None:
+    assert shared_record(example(), preview=True).outputs == {}
+
+
+# --- what a stack needs -----------------------------------------------------------------------------------------------
+
+
+def test_endpoint_picker_downloads_from_the_internet() -> None:
+    def hosts(config: dict[str, Any]) -> dict[str, str]:
+        values = {key.removeprefix("gke-ai:"): value for key, value in config.items() if "gke-ai:" in key}
+        return plan.internet(load(values, PROJECT))
+
+    without = example()
+    del without["gke-ai:gateway"]
+    assert hosts(example())["registry.k8s.io"] == "endpoint picker"
+    assert "registry.k8s.io" not in hosts(without)
+
+
+def test_gateway_needs_the_apis_of_its_parts() -> None:
+    def apis(**gateway: Any) -> list[str]:
+        values = {key.removeprefix("gke-ai:"): value for key, value in example(gateway).items() if "gke-ai:" in key}
+        return plan.apis(load(values, PROJECT))
+
+    assert "networkservices.googleapis.com" in apis()
+    assert "certificatemanager.googleapis.com" not in apis()
+    assert "certificatemanager.googleapis.com" in apis(plainHttp=False, certificate="llm")

@@ -1,0 +1,410 @@
+"""Servers whose model comes from a bucket: the Job that fills it, the pods that read it, and who may do which."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pytest
+from kubernetes import client
+
+import settings
+from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
+from components import model_download
+from components.model_download import JobClient, wait_for, waits_for
+from components.polling import Pauses
+from ops.downloads import download_rows
+from programs import fill_bucket, hugging_face
+from settings import Settings, model_memory, plan, tenancy
+from tests.recorder import PROJECT, TOKEN, Record, configuration, run_program, shared_record, strings
+
+EXAMPLE = "examples/model-cache.yaml"
+BUCKET = f"models-{PROJECT}"
+COMMIT = "299a8560bedf22ed1c72a8a11e7dce4a7f9f51f8"
+FOLDER = f"google/gemma-2-2b-it/{COMMIT}"
+
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+def example(cache: Mapping[str, Any] | None = None, **server: Any) -> dict[str, Any]:
+    """The example with other keys of the server and of its model cache."""
+    config = deepcopy(configuration(EXAMPLE))
+    (only,) = config["gke-ai:serving"]
+    only |= server
+    only["modelCache"] |= cache or {}
+    return config
+
+
+def recorded(cache: Mapping[str, Any] | None = None, preview: bool = False, **server: Any) -> Record:
+    return shared_record(example(cache, **server), preview)
+
+
+def parsed(config: Mapping[str, Any]) -> Settings:
+    return settings.load(
+        {key.removeprefix("gke-ai:"): value for key, value in config.items()}, PROJECT, token_given=True
+    )
+
+
+def pod_of(record: Record, kind: str = "Deployment") -> dict[str, Any]:
+    template: dict[str, Any] = record.one(kind).inputs["spec"]["template"]
+    return template
+
+
+def container_of(record: Record, kind: str = "Deployment") -> dict[str, Any]:
+    container: dict[str, Any] = pod_of(record, kind)["spec"]["containers"][0]
+    return container
+
+
+def env_of(container: Mapping[str, Any]) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+
+
+@both
+def test_server_waits_for_the_job_and_the_job_for_the_bucket(preview: bool) -> None:
+    record = recorded(preview=preview)
+    job = record.one("Job")
+    assert f"Job {job.object_name}" in record.waits_for(record.one("Deployment"))
+    before = record.waits_for(job)
+    assert {f"Bucket {BUCKET}", "Namespace model-cache", "Secret hf-secret", "ServiceAccount model-download"} <= before
+    assert f"BucketIAMMember {BUCKET}/model-cache/model-download/storage.objectUser" in before
+    assert not any(resource.startswith("NodePool l4") for resource in before), "the download needs no GPU"
+
+
+def test_only_the_job_has_the_token_and_the_server_is_offline() -> None:
+    record = recorded()
+    server = container_of(record)
+    assert env_of(server)["HF_HUB_OFFLINE"] == "1"
+    assert "HF_TOKEN" not in env_of(server)
+    assert env_of(container_of(record, "Job"))["HF_TOKEN"] == {
+        "secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}
+    }
+    (secret,) = record.all("Secret")
+    assert secret.inputs["metadata"]["namespace"] == "model-cache"
+    assert TOKEN not in list(strings(record.one("Job").inputs))
+
+
+def test_public_model_needs_no_token() -> None:
+    config = example(tokenSecret=None)
+    assert settings.load(
+        {key.removeprefix("gke-ai:"): value for key, value in config.items()}, PROJECT, token_given=False
+    )
+    record = shared_record(config)
+    assert record.all("Secret") == []
+    assert "HF_TOKEN" not in env_of(container_of(record, "Job"))
+
+
+def test_server_reads_the_folder_of_the_model_under_the_name_that_clients_know() -> None:
+    server = container_of(recorded())
+    assert server["args"][0] == f"/models/{FOLDER}"
+    assert "--served-model-name=google/gemma-2-2b-it" in server["args"]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in server["volumeMounts"]
+    assert recorded().outputs["servers"][0]["model"] == "google/gemma-2-2b-it"
+
+
+def test_bucket_is_mounted_for_reading_with_a_cache_that_holds_the_model() -> None:
+    template = pod_of(recorded())
+    (volume,) = (volume for volume in template["spec"]["volumes"] if volume["name"] == "models")
+    assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
+    assert volume["csi"]["readOnly"] is True
+    attributes = volume["csi"]["volumeAttributes"]
+    assert attributes["bucketName"] == BUCKET
+    options = attributes["mountOptions"].split(",")
+    assert {"implicit-dirs", "file-cache:enable-parallel-downloads:true", "metadata-cache:ttl-secs:-1"} <= {*options}
+    # 2,614,341,888 parameters of two bytes, and a tenth more: 5.4 GiB.
+    assert "file-cache:max-size-mb:6144" in options
+    assert template["metadata"]["annotations"] == {
+        "gke-gcsfuse/volumes": "true",
+        "gke-gcsfuse/cpu-limit": "2",
+        "gke-gcsfuse/memory-limit": "2Gi",
+        "gke-gcsfuse/ephemeral-storage-limit": "11Gi",
+    }
+
+
+def test_file_cache_in_memory_counts_as_memory_of_the_sidecar() -> None:
+    template = pod_of(recorded({"fileCacheMedium": "memory", "fileCache": "8Gi"}))
+    assert template["metadata"]["annotations"]["gke-gcsfuse/memory-limit"] == "10Gi"
+    assert template["metadata"]["annotations"]["gke-gcsfuse/ephemeral-storage-limit"] == "5Gi"
+    cache = {"name": "gke-gcsfuse-cache", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
+    assert cache in template["spec"]["volumes"]
+
+
+def test_streamer_reads_the_uri_without_a_mount_and_without_offline_mode() -> None:
+    record = recorded({"reader": "streamer"}, image="vllm/vllm-openai:v0.11.2")
+    server = container_of(record)
+    assert server["args"][0] == f"gs://{BUCKET}/{FOLDER}"
+    assert {"--load-format=runai_streamer", "--served-model-name=google/gemma-2-2b-it"} <= {*server["args"]}
+    assert "HF_HUB_OFFLINE" not in env_of(server), "vLLM would look for the URI in a local cache"
+    assert "HF_TOKEN" not in env_of(server)
+    assert "annotations" not in pod_of(record)["metadata"]
+    assert all("csi" not in volume for volume in pod_of(record)["spec"]["volumes"])
+
+
+def test_tgi_gets_the_folder_as_its_model() -> None:
+    variables = env_of(container_of(recorded(engine="tgi")))
+    assert (variables["MODEL_ID"], variables["HF_HUB_OFFLINE"]) == (f"/models/{FOLDER}", "1")
+    assert not {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} & variables.keys()
+
+
+@pytest.mark.parametrize(("reader", "model"), [("fuse", f"/models/{FOLDER}"), ("streamer", f"gs://{BUCKET}/{FOLDER}")])
+def test_vllm_on_tpus_reads_the_bucket_without_a_token(reader: str, model: str) -> None:
+    config = example({"reader": reader}, engine="vllm-tpu", pool="v5e", maxModelLen=2048, resources={})
+    del config["gke-ai:gpuPools"]
+    pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
+    server = container_of(shared_record(config | {"gke-ai:tpuPools": [pool]}))
+    assert server["args"][0] == model
+    assert "--served-model-name=google/gemma-2-2b-it" in server["args"]
+    assert "HF_TOKEN" not in env_of(server)
+
+
+def test_job_writes_and_the_server_only_reads() -> None:
+    members = {
+        (member.inputs["member"].partition("/subject/")[2].rpartition("ns/")[2], member.inputs["role"])
+        for member in recorded().all("BucketIAMMember")
+    }
+    assert members == {
+        ("model-cache/sa/model-download", "roles/storage.objectUser"),
+        ("llm/sa/default", "roles/storage.objectViewer"),
+    }
+
+
+def test_account_with_a_role_gets_no_other() -> None:
+    config = example()
+    config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "role": "roles/storage.objectAdmin"}]
+    stack = parsed(config)
+    roles = {(grant.namespace, grant.role) for grant in tenancy.grants(stack.buckets[0], stack)}
+    assert roles == {("llm", "roles/storage.objectAdmin"), ("model-cache", "roles/storage.objectUser")}
+
+
+def test_job_runs_the_program_of_its_config_map_on_a_node_without_accelerators() -> None:
+    record = recorded()
+    container, template = container_of(record, "Job"), pod_of(record, "Job")
+    assert container["image"] == FILL_IMAGE
+    assert "@sha256:" in container["image"]
+    program = next(volume["configMap"] for volume in template["spec"]["volumes"] if "configMap" in volume)
+    config_map = record.one("ConfigMap", program["name"])
+    assert {item["key"] for item in program["items"]} == config_map.inputs["data"].keys()
+    assert container["command"] == ["python3", "-m", "programs.fill_bucket"]
+    assert env_of(container)["MODEL_DIRECTORY"] == f"/models/{FOLDER}"
+    requests = container["resources"]["requests"]
+    assert requests.keys() == {"cpu", "memory"}
+    assert not {"nodeSelector", "tolerations"} & template["spec"].keys()
+
+
+def test_status_with_which_the_program_refuses_ends_the_job() -> None:
+    assert fill_bucket.EXIT_REFUSED == REFUSED
+    rules = recorded().one("Job").inputs["spec"]["podFailurePolicy"]["rules"]
+    assert rules[0]["onExitCodes"]["values"] == [fill_bucket.EXIT_REFUSED]
+
+
+def test_two_servers_of_one_model_share_a_job_and_another_revision_is_another_job() -> None:
+    config = example()
+    (server,) = config["gke-ai:serving"]
+    config["gke-ai:serving"] = [
+        {**server, "name": "a", "tokenSecret": None},
+        {**server, "name": "b", "namespace": "other", "modelCache": {**server["modelCache"], "timeoutSeconds": 7200}},
+        {**server, "name": "c", "modelCache": {"bucket": server["modelCache"]["bucket"]}},
+    ]
+    first, second = plan.downloads(parsed(config))
+    assert (first.revision, first.timeout_seconds, second.revision) == (COMMIT, 7200, "main")
+    assert first.token, "one of its servers has a token"
+    assert first.name != second.name
+
+
+def test_name_of_the_job_follows_only_from_what_it_downloads() -> None:
+    before = recorded().one("Job")
+    assert recorded({"timeoutSeconds": 60}, replicas=2).one("Job").object_name == before.object_name
+    assert recorded({"revision": "main"}).one("Job").object_name != before.object_name
+    assert before.ignored == ("spec",), "another release must not repeat the download"
+
+
+def test_pods_of_a_cluster_need_hugging_face_and_docker_hub_only_for_the_job() -> None:
+    stack = parsed(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
+    (download,) = plan.downloads(stack)
+    assert plan.internet(stack) == {"docker.io": download.name, "huggingface.co": download.name}
+
+
+def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() -> None:
+    stack = parsed(example())
+    request = plan.node_request(stack.serving[0], stack)
+    assert request["ephemeral-storage"] == (20 + 5 + 6) * 2**30
+    assert request["cpu"] == 6 + 2
+    assert plan.queued_request(stack.serving[0], stack) == request, "Kueue sees the pods with their sidecars"
+
+
+def test_memory_of_the_model_is_checked_as_without_a_bucket() -> None:
+    assert not list(model_memory.unchecked(parsed(example())))
+
+
+@pytest.mark.parametrize(
+    ("image", "release"),
+    [
+        ("vllm/vllm-openai:v0.11.0@sha256:0", (0, 11, 0)),
+        ("registry:5000/team/vllm:0.12.3-patched", (0, 12, 3)),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai", None),
+    ],
+)
+def test_release_is_read_from_the_tag(image: str, release: tuple[int, ...] | None) -> None:
+    assert release_of(image) == release
+
+
+# ------------------------------------------------------------------------------------------------------------- the wait
+DOWNLOAD = plan.Download(BUCKET, "google/gemma-2-2b-it", "main", None, 60)
+RUNNING: dict[str, Any] = {"status": {"active": 1}}
+DONE: dict[str, Any] = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+FAILED: dict[str, Any] = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+
+
+def pod(**state: Any) -> dict[str, Any]:
+    return {"status": {"containerStatuses": [{"state": state}]}}
+
+
+class Cluster:
+    """A cluster that answers with these states in turn."""
+
+    title = "model-cache/gemma"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.repeated = 0
+
+    def look(self) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def repeat(self, job: Any) -> None:
+        self.repeated += 1
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) -> list[str]:
+    """What an update logs while it waits."""
+    logged: list[str] = []
+    monkeypatch.setattr(model_download, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(model_download, "PAUSES", Pauses(0.001))
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
+    download = plan.Download(BUCKET, DOWNLOAD.model, "main", None, seconds)
+    resource: Any = SimpleNamespace()
+    jobs: Any = cluster
+    asyncio.run(wait_for(download, jobs, resource))
+    return logged
+
+
+def test_update_logs_the_progress_and_ends_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        (RUNNING, [], ""),
+        (RUNNING, [{"status": {}}], ""),
+        (RUNNING, [pod(waiting={"reason": "ContainerCreating"})], ""),
+        (RUNNING, [pod(running={})], "40 % of 5.2 GB"),
+        (DONE, [pod(terminated={})], "complete"),
+    ]
+    assert watch(monkeypatch, Cluster(*answers)) == [
+        "model-cache/gemma waits for its pod to be created",
+        "model-cache/gemma waits for a node",
+        "model-cache/gemma waits for its container to start: ContainerCreating",
+        "model-cache/gemma waits for the download: 40 % of 5.2 GB",
+    ]
+
+
+def test_failed_job_stops_the_update_with_what_the_program_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster((RUNNING, [], ""), (FAILED, [pod(terminated={})], "error: The model may be gated."))
+    with pytest.raises(pulumi.RunError, match=r"could not fill bucket .*: The model may be gated\.\n.*Run up again"):
+        watch(monkeypatch, cluster)
+    assert cluster.repeated == 0
+
+
+def test_job_that_failed_in_an_earlier_update_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster((FAILED, [], "error: gated"), (RUNNING, [], ""), (DONE, [], ""))
+    watch(monkeypatch, cluster)
+    assert cluster.repeated == 1
+
+
+class FakeBatch:
+    """The API of Jobs, in which a deleted Job is gone only after a second."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def delete_namespaced_job(self, name: str, namespace: str, propagation_policy: str) -> None:
+        self.calls.append(("delete", namespace, name, propagation_policy))
+
+    def create_namespaced_job(self, namespace: str, body: Any) -> None:
+        if len(self.calls) == 1:
+            self.calls.append("refused")
+            raise client.ApiException(status=409)
+        self.calls.append((namespace, body))
+
+
+def test_repeated_job_is_the_same_without_what_selects_the_pods_of_the_failed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = FakeBatch()
+    connection = SimpleNamespace(call=lambda request: request(object()))
+    monkeypatch.setattr(model_download, "connection", lambda _: connection)
+    monkeypatch.setattr(client, "BatchV1Api", lambda _: batch)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    uid = {"batch.kubernetes.io/controller-uid": "1"}
+    metadata = {"name": "gemma", "namespace": "model-cache", "annotations": {"a": "b"}, "uid": "1", "labels": {}}
+    template = {"metadata": {"labels": uid, "annotations": {"gke-gcsfuse/volumes": "true"}}, "spec": {"containers": []}}
+    failed = {"metadata": metadata, "spec": {"selector": {"matchLabels": uid}, "template": template}, **FAILED}
+    JobClient("", "model-cache", "gemma").repeat(failed)
+    assert batch.calls[:2] == [("delete", "model-cache", "gemma", "Background"), "refused"]
+    namespace, body = batch.calls[2]
+    assert namespace == "model-cache"
+    assert body["metadata"] == {key: metadata[key] for key in ("name", "namespace", "labels", "annotations")}
+    assert body["spec"] == {"template": {**template, "metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}}}}
+
+
+def test_deleted_job_stops_the_update_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NotFound(Exception):
+        status = 404
+
+    with pytest.raises(pulumi.RunError, match=r"was deleted\. Run refresh, then up"):
+        watch(monkeypatch, Cluster(NotFound()))
+
+
+def test_update_that_cannot_wait_longer_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(pulumi.RunError, match=r"after 0 s: it waits for the download: 3 %\.\n.*timeoutSeconds"):
+        watch(monkeypatch, Cluster((RUNNING, [pod(running={})], "3 %")), seconds=0)
+
+
+def test_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = watch(monkeypatch, Cluster(ConnectionError("refused"), (DONE, [], "")))
+    assert logged == ["model-cache/gemma waits for the cluster to answer: refused"]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (DONE["status"], "complete"),
+        (FAILED["status"], "failed: kubectl -n model-cache logs job/"),
+        (RUNNING["status"], "downloads"),
+        ({}, "waits"),
+    ],
+)
+def test_status_shows_each_model_with_its_folder(status: dict[str, Any], state: str) -> None:
+    job = {**recorded().one("Job").inputs, "status": status}
+    other = {**job, "metadata": {"name": "finetune", "namespace": "llm"}}
+    ((name, folder, shown),) = download_rows([job, other])
+    assert name == recorded().one("Job").object_name
+    assert folder == f"gs://{BUCKET}/{FOLDER}"
+    assert shown.startswith(state)
+
+
+def test_marker_of_the_program_is_no_file_of_a_model() -> None:
+    assert {hugging_face.MARKER, hugging_face.FILLING} == {*hugging_face.RESERVED}
+    assert waits_for(DONE, [], "") is None
+
+
+def test_preview_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("a preview has no cluster to look at")
+
+    monkeypatch.setattr(JobClient, "look", never)
+    assert run_program(example(), True, monkeypatch).one("Job")

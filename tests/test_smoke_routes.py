@@ -1,0 +1,95 @@
+"""`make smoke` of servers that require an API key: through their gateway, with the key."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from ops import smoke
+from ops.routes import keyed_routes, requires_key
+from ops.stack import Stack
+from ops.terminal import new_console
+
+KEY = "0123456789abcdef0123"
+
+
+@pytest.fixture
+def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A gateway in front of a server that checks the key: its address, and the requests that it gets."""
+    requests: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append({"path": self.path, "host": self.headers["Host"], **body})
+            allowed = self.headers["Authorization"] == f"Bearer {KEY}"
+            answer: Any = {"choices": [{"text": "Jupiter"}], "usage": {"completion_tokens": 2}}
+            content = json.dumps(answer if allowed else {"error": f"Unauthorized: {self.headers['Authorization']}"})
+            self.send_response(200 if allowed else 401)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Logs nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", requests
+    server.shutdown()
+
+
+def outputs(url: str, *, api_key: bool = True, host: str = "") -> dict[str, Any]:
+    servers = [{"server": "gemma", "weight": 90}, {"server": "gemma-next", "weight": 0}]
+    route = {"name": "gemma", "namespace": "llm", "host": host, "model": "google/gemma", "servers": servers}
+    return {
+        "servers": [{"name": name, "namespace": "llm", "engine": "vllm"} for name in ("gemma", "gemma-next", "other")],
+        "gateways": [{"url": url, "apiKey": api_key, "routes": [route]}],
+    }
+
+
+def result(url: str, host: str = "") -> smoke.Result:
+    (route,) = keyed_routes(outputs(url, host=host))
+    return smoke.check_route(route, Stack("dev"), new_console())
+
+
+def test_servers_with_a_key_are_checked_through_their_gateway(
+    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, requests = gateway
+    monkeypatch.setenv("GATEWAY_API_KEY", KEY)
+    checked = result(url, "llm.example.com")
+    assert checked.passed, checked
+    assert {(request["path"], request["host"], request["model"]) for request in requests} == {
+        ("/v1/completions", "llm.example.com", "google/gemma")
+    }
+
+
+def test_wrong_key_fails_and_is_never_shown(
+    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_API_KEY", "wrong-key-of-somebody")
+    checked = result(gateway[0])
+    assert not checked.passed
+    assert "HTTP 401" in checked.replies[0].problem
+    assert "wrong-key" not in str(checked)
+
+
+def test_missing_key_is_a_problem_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATEWAY_API_KEY", raising=False)
+    checked = result("http://192.0.2.1")
+    assert not checked.passed
+    assert "pulumi config get gke-ai:gatewayApiKey --stack dev" in checked.remedy
+
+
+def test_other_servers_are_checked_through_the_api_server() -> None:
+    protected = outputs("http://192.0.2.1")
+    assert [requires_key(server, protected) for server in protected["servers"]] == [True, True, False]
+    unprotected = outputs("http://192.0.2.1", api_key=False)
+    assert not any(requires_key(server, unprotected) for server in unprotected["servers"])
+    assert not list(keyed_routes(unprotected))
