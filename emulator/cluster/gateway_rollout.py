@@ -37,7 +37,11 @@ class Rollout:
         routes = {}
         for key, route in objects.routes.items():
             before = self._applied.get(key)
-            if before is not None and _version(before) != _version(route) and await self._holds(key, route, pickers, now):
+            if (
+                before is not None
+                and _version(before) != _version(route)
+                and await self._holds(key, route, pickers, now)
+            ):
                 routes[key] = before
             else:
                 self._pending.pop(key, None)

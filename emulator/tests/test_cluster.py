@@ -449,7 +449,8 @@ def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None
         await_gone(api, f"/api/v1/namespaces/{namespace}")
     gkes = {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io"}
     secret_sync = {"secret-sync.gke.io", "secrets-store.csi.x-k8s.io"}
-    eventually(lambda: crd_groups(api) == gkes | secret_sync)
+    gateways = {"gateway.networking.k8s.io", "inference.networking.k8s.io", "networking.gke.io"}
+    eventually(lambda: crd_groups(api) == gkes | secret_sync | gateways)
     eventually(lambda: commands() == ALL_RUN_ONCE)
     cluster.delete(STANDARD.name)
     assert commands() == {}
