@@ -164,6 +164,17 @@ def test_only_what_two_forks_decide_differently_is_left_to_chance(
     assert judge(CASE, RIGHT, forecast, again).kind == kind
 
 
+def test_a_node_that_comes_and_goes_is_told_from_one_that_stays() -> None:
+    def with_nodes(came: int, went: int) -> Outcome:
+        pool = TRUE.nodes[0]
+        changed = replace(pool, came=came, went=went, after=pool.before + came - went)
+        return replace(RIGHT, forecast=replace(TRUE, nodes=(changed, *TRUE.nodes[1:])))
+
+    assert judge(CASE, with_nodes(3, 1), with_nodes(2, 0), None).kind == "recreated"
+    assert judge(CASE, with_nodes(3, 0), with_nodes(2, 0), None).kind == "differs"
+    assert judge(CASE, replace(with_nodes(3, 1), fates=WRONG.fates), with_nodes(2, 0), None).kind == "differs"
+
+
 def test_the_report_names_every_prediction_that_was_wrong() -> None:
     verdicts = [
         Verdict(CASE, "agrees"),
@@ -171,7 +182,10 @@ def test_the_report_names_every_prediction_that_was_wrong() -> None:
         judge(random_case(8), RIGHT, WRONG, RIGHT),
     ]
     text = report(verdicts)
-    assert text.startswith("1 of 3 forecasts agree with what happened, 1 were left to chance by Kueue, 1 differ.")
+    assert text.startswith(
+        "1 of 3 forecasts agree with what happened, 0 agree except for an idle node that was created again, "
+        "1 were left to chance by Kueue, 1 differ."
+    )
     assert "seed 7 differs" in text
     assert "seed 8 chance" in text
     assert "only forecast: team/b evicted by team/z" in text

@@ -47,7 +47,7 @@ def test_of_100_forecasts_99_agree_with_what_happens() -> None:
             verdicts += hold(clusters, cases)
             print(report(verdicts))
             places.clear(clusters, cases)
-    assert sum(verdict.kind == "agrees" for verdict in verdicts) >= GOAL, report(verdicts)
+    assert sum(verdict.kind in ("agrees", "recreated") for verdict in verdicts) >= GOAL, report(verdicts)
     assert not [verdict for verdict in verdicts if verdict.kind == "differs"], report(verdicts)
 
 
