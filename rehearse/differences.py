@@ -15,6 +15,7 @@ EXPECTED: tuple[tuple[str, str, str], ...] = (
     ("HorizontalPodAutoscaler", r"status\.(currentMetrics|conditions).*", "the autoscaler measures again"),
     (".*", r"status\.conditions\[.*\]\.(lastProbeTime|lastUpdateTime|observedGeneration)", "controllers look again"),
     (".*", r"(status\.observedGeneration|metadata\.generation)", "controllers write what they found"),
+    ("Job", r"status\.conditions\[Suspended\]\.lastTransitionTime", "the Job controller states it again"),
     (".*Queue", r"status\.conditions\[.*\]\.lastTransitionTime", "Kueue reads its queues again"),
 )
 _ABSENT = "(absent)"

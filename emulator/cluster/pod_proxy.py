@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -25,6 +26,9 @@ POOL_HEADER = "x-emulator-inference-pool"
 # Headers between two hops only.
 _HOP = ("connection", "proxy-connection", "keep-alive", POOL_HEADER)
 MAX_HEAD_BYTES = 1 << 18
+# How long a request waits for a pod whose process starts. Such a pod is Ready here. On GKE its probe would hold it back.
+START_SECONDS = 5.0
+PAUSE_SECONDS = 0.1
 
 
 async def serve(find: Callable[[str], int | None], endpoints: Callable[[str], list[str]]) -> asyncio.Server:
@@ -54,10 +58,7 @@ async def _handle(
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     target, request = rewrite(head, endpoints)
     try:
-        port = find(target)
-        if port is None:
-            raise OSError("it has no local process")
-        from_pod, to_pod = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
+        from_pod, to_pod = await _connect(target, find, START_SECONDS if DESTINATION_HEADER in head.lower() else 0)
     except (OSError, TimeoutError) as error:
         body = f"{target or 'no pod'}: {error}\n".encode()
         writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n")
@@ -72,6 +73,23 @@ async def _handle(
             sending.cancel()
     finally:
         to_pod.close()
+
+
+async def _connect(
+    target: str, find: Callable[[str], int | None], patience: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connects to a pod. Tries again for some seconds, because its process may be starting."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            port = find(target)
+            if port is None:
+                raise OSError("it has no local process")
+            return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
+        except OSError:
+            if time.monotonic() >= end:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
 def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[str, str]:

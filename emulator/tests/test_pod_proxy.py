@@ -86,3 +86,29 @@ def test_a_pod_without_a_process_answers_503(target: str) -> None:
     answered = asyncio.run(exchange(pod, f"GET http://{target}/ HTTP/1.1\r\n\r\n".encode()))
     assert answered.startswith(b"HTTP/1.1 503 ")
     assert target.encode() in answered
+
+
+def test_a_request_waits_for_a_pod_whose_process_starts() -> None:
+    async def pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"started")
+        writer.close()
+
+    looks: list[str] = []
+
+    async def exchange_with_late_pod() -> bytes:
+        async with await asyncio.start_server(pod, "127.0.0.1", 0) as server:
+
+            def find(target: str) -> int | None:
+                looks.append(target)
+                return int(server.sockets[0].getsockname()[1]) if len(looks) > 2 else None
+
+            async with await pod_proxy.serve(find, endpoints) as proxy:
+                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
+                writer.write(b"GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.9:1\r\n\r\n")
+                answered = await asyncio.wait_for(reader.read(), 10)
+                writer.close()
+                return answered
+
+    assert asyncio.run(exchange_with_late_pod()) == b"started"
+    assert looks == ["10.0.0.9:1"] * 3
