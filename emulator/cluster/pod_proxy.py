@@ -26,7 +26,7 @@ POOL_HEADER = "x-emulator-inference-pool"
 # Headers between two hops only.
 _HOP = ("connection", "proxy-connection", "keep-alive", POOL_HEADER)
 MAX_HEAD_BYTES = 1 << 18
-# How long a request waits for a pod whose process starts. Such a pod is Ready here. On GKE its probe would hold it back.
+# How long a request waits for a pod whose process starts. Here the pod is Ready; on GKE its probe would hold it back.
 START_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 
