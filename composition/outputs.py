@@ -15,7 +15,7 @@ from catalog.identities import DEFAULT_ACCOUNT
 from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
 from gke_ai_outputs.model import VERSION
-from settings import Settings, plan, scaling, tenancy
+from settings import Settings, cold_start, plan, scaling, tenancy
 from settings.model import Flavor, FlavorQuota, Run
 
 
@@ -43,6 +43,7 @@ class ComponentOutputs:
 
 def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
     """All outputs of the stack by name: the keys of `gke_ai_outputs.model.Contract`."""
+    cold_starts = {estimate.server: estimate.seconds for estimate in cold_start.estimates(stack)}
     return {
         "version": VERSION,
         "project": project,
@@ -68,6 +69,7 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
                 "url": url,
                 "engine": server.engine,
                 "model": server.model,
+                "coldStartSeconds": round(cold_starts.get(f"{server.namespace}/{server.name}", 0)),
             }
             for server, url in zip(stack.serving, components.server_urls, strict=True)
         ],

@@ -21,6 +21,16 @@ def download_rows(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, ...]
         yield job["metadata"]["name"], f"gs://{''.join(buckets)}{folder}", state(job)
 
 
+def cold_starts(outputs: Mapping[str, Any]) -> dict[str, str]:
+    """Returns how long a new replica reads its model, by server, from the outputs of a stack."""
+    servers = outputs.get("servers") or []
+    return {
+        f"{server['namespace']}/{server['name']}": f"about {server['coldStartSeconds']} s"
+        for server in servers
+        if server.get("coldStartSeconds")
+    }
+
+
 def state(job: Mapping[str, Any]) -> str:
     """Whether the bucket has the model, and else why not."""
     for condition in job.get("status", {}).get("conditions") or []:

@@ -15,7 +15,7 @@ from catalog import nodes as labels
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
-from ops.downloads import download_rows
+from ops.downloads import cold_starts, download_rows
 from ops.gateways import gateway_rows
 from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
@@ -32,6 +32,7 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 # Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
+AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
 @dataclass
@@ -50,6 +51,7 @@ class Snapshot:
     events: list[Object] = field(default_factory=list)
     pools: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    cold_starts: Mapping[str, str] = field(default_factory=dict)
     jobs: list[Object] = field(default_factory=list)
 
 
@@ -75,7 +77,6 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
-    waits = any(waiting(pod) for pod in pods)
     return Snapshot(
         nodes=list_objects(api, "/api/v1/nodes"),
         pods=pods,
@@ -83,14 +84,13 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
         cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
         workloads=list_objects(api, f"{KUEUE}/workloads"),
         jobsets=jobsets,
-        autoscalers=list_objects(api, "/apis/autoscaling/v2/horizontalpodautoscalers")
-        if HORIZONTAL_POD_AUTOSCALER in has
-        else [],
+        autoscalers=list_objects(api, AUTOSCALERS) if HORIZONTAL_POD_AUTOSCALER in has else [],
         gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
         routes=list_objects(api, f"/apis/{GATEWAY_API}/httproutes") if GATEWAY in has else [],
-        events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if waits else [],
+        events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if any(map(waiting, pods)) else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
         jobs=jobs,
+        cold_starts=cold_starts(stack.recorded_outputs),
         runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
 
@@ -104,7 +104,7 @@ def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
         table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
         table("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
-        table("Servers", ("server", "ready", "waiting"), server_rows(snapshot)),
+        table("Servers", ("server", "ready", "waiting", "reads its model in"), server_rows(snapshot)),
         table(
             "Autoscalers",
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
@@ -307,7 +307,7 @@ def hindrance(autoscaler: Object) -> str:
 
 
 def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """Yields a row per Deployment with a queue or accelerators: ready and desired replicas."""
+    """Yields a row per Deployment with a queue or accelerators: its replicas, and how long one reads its model."""
     for deployment in snapshot.deployments:
         template = deployment["spec"]["template"]
         if not label(template, QUEUE_LABEL) and not accelerators_of(template):
@@ -315,7 +315,7 @@ def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         wanted = deployment["spec"].get("replicas", 1)
         ready = deployment.get("status", {}).get("readyReplicas", 0)
         name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
-        yield name, f"{ready} of {wanted}", str(wanted - ready) if ready < wanted else "–"
+        yield name, f"{ready} of {wanted}", str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
 
 
 def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:

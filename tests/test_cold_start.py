@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalog.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, ways
+from catalog.quota import QUEUE_LABEL
+from ops import status
+from ops.downloads import cold_starts
 from report.changes import plan
 from report.page import Options, page
 from report.policies import verdict
@@ -74,3 +78,20 @@ def test_the_report_has_a_section_with_the_estimates() -> None:
     text = page(plan(preview), verdict(preview), Options())
     assert "## Cold starts" in text
     assert "- llm/gemma reads 5.2 GB by Cloud Storage" in text
+
+
+def test_status_shows_how_long_a_new_replica_reads_its_model() -> None:
+    servers = [{"namespace": "llm", "name": name, "coldStartSeconds": s} for name, s in (("a", 94), ("b", 0))]
+    deployments: list[Mapping[str, Any]] = [
+        {
+            "metadata": {"namespace": "llm", "name": name},
+            "spec": {"replicas": 2, "template": {"metadata": {"labels": {QUEUE_LABEL: "q"}}}},
+            "status": {"readyReplicas": 1},
+        }
+        for name in "ab"
+    ]
+    snapshot = status.Snapshot(deployments=deployments, cold_starts=cold_starts({"servers": servers}))
+    assert list(status.server_rows(snapshot)) == [
+        ("llm/a", "1 of 2", "1", "about 94 s"),
+        ("llm/b", "1 of 2", "1", "–"),
+    ]

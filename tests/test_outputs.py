@@ -57,6 +57,7 @@ VERSIONS = {
         gateways gateways[].name gateways[].namespace gateways[].address gateways[].url gateways[].public
         gateways[].apiKey gateways[].routes
         gateways[].routes[].name gateways[].routes[].namespace gateways[].routes[].host gateways[].routes[].model
+        servers[].coldStartSeconds
         gateways[].routes[].servers gateways[].routes[].servers[].server gateways[].routes[].servers[].weight
     """,
 }
@@ -209,6 +210,7 @@ def test_outputs_are_the_contract() -> None:
                 "url": "http://llm-service.llm.svc.cluster.local:8000",
                 "engine": "tgi",
                 "model": "google/gemma-2-9b-it",
+                "coldStartSeconds": 94,
             }
         ],
         "jobs": [
