@@ -26,8 +26,9 @@ POOL_HEADER = "x-emulator-inference-pool"
 # Headers between two hops only.
 _HOP = ("connection", "proxy-connection", "keep-alive", POOL_HEADER)
 MAX_HEAD_BYTES = 1 << 18
-# How long a request waits for a pod whose process starts. Here the pod is Ready; on GKE its probe would hold it back.
-START_SECONDS = 5.0
+# How long a request of a gateway looks for a pod. Here a pod is Ready before its process listens, and has no time to
+# drain after it is deleted. On GKE its probe and its preStop hook take care of that.
+LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 
 
@@ -56,11 +57,11 @@ async def _handle(
     endpoints: Callable[[str], list[str]],
 ) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    target, request = rewrite(head, endpoints)
+    targets, request = rewrite(head, endpoints)
     try:
-        from_pod, to_pod = await _connect(target, find, START_SECONDS if DESTINATION_HEADER in head.lower() else 0)
+        from_pod, to_pod = await _connect(targets, find, LOOK_SECONDS if POOL_HEADER in head.lower() else 0)
     except (OSError, TimeoutError) as error:
-        body = f"{target or 'no pod'}: {error}\n".encode()
+        body = f"{', '.join(targets) or 'no pod'}: {error}\n".encode()
         writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n")
         writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         return await writer.drain()
@@ -76,41 +77,40 @@ async def _handle(
 
 
 async def _connect(
-    target: str, find: Callable[[str], int | None], patience: float
+    targets: list[str], find: Callable[[str], int | None], patience: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connects to a pod. Tries again for some seconds, because its process may be starting."""
+    """Connects to the first target that answers. Tries again for `patience` seconds."""
     end = time.monotonic() + patience
     while True:
-        try:
-            port = find(target)
-            if port is None:
-                raise OSError("it has no local process")
-            return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
-        except OSError:
-            if time.monotonic() >= end:
-                raise
-            await asyncio.sleep(PAUSE_SECONDS)
+        error: OSError = OSError("it has no local process")
+        for port in filter(None, map(find, targets)):
+            try:
+                return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
+            except OSError as refused:
+                error = refused
+        if time.monotonic() >= end:
+            raise error
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
-def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[str, str]:
-    """The target of a request, and the request's head for the target.
+def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[list[str], str]:
+    """The targets of a request, the first choice first, and the request's head for a target.
 
-    The target answers one request per connection.
+    A target answers one request per connection.
     """
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     method, uri, version = first.split(" ", 2)
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     parts = urlsplit(uri)
     if parts.netloc:
-        target = parts.netloc if parts.port else f"{parts.netloc}:80"
+        targets = [parts.netloc if parts.port else f"{parts.netloc}:80"]
         uri = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    elif DESTINATION_HEADER in fields:
-        target = fields[DESTINATION_HEADER].partition(",")[0].strip()
     else:
         ready = endpoints(fields.get(POOL_HEADER, ""))
-        target = random.choice(ready) if ready else ""
+        chosen = [address.strip() for address in fields.get(DESTINATION_HEADER, "").split(",") if address.strip()]
+        targets = list(dict.fromkeys([*chosen, *random.sample(ready, len(ready))]))
     kept = [line for line in lines if line.partition(":")[0].lower() not in _HOP]
-    return target, "\r\n".join([f"{method} {uri} {version}", *kept, "Connection: close", "", ""])
+    return targets, "\r\n".join([f"{method} {uri} {version}", *kept, "Connection: close", "", ""])
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,27 +13,32 @@ POOL = ["10.0.0.7:8000"]
 
 
 def endpoints(pool: str) -> list[str]:
-    return POOL if pool == "llm/gemma" else []
+    return {"llm/gemma": POOL, "llm/late": ["10.0.0.9:1"]}.get(pool, [])
 
 
 @pytest.mark.parametrize(
-    ("head", "target", "first"),
+    ("head", "targets", "first"),
     [
         ("GET http://10.0.0.7:8000/metrics?a=b HTTP/1.1\r\n", "10.0.0.7:8000", "GET /metrics?a=b HTTP/1.1"),
         ("GET http://10.0.0.7 HTTP/1.1\r\n", "10.0.0.7:80", "GET / HTTP/1.1"),
         ("POST /v1 HTTP/1.1\r\nX-Gateway-Destination-Endpoint: 10.0.0.8:1\r\n", "10.0.0.8:1", "POST /v1 HTTP/1.1"),
         (
             "GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.8:1, 10.0.0.9:1\r\n",
-            "10.0.0.8:1",
+            "10.0.0.8:1 10.0.0.9:1",
             "GET / HTTP/1.1",
         ),
         ("GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/gemma\r\n", "10.0.0.7:8000", "GET / HTTP/1.1"),
         ("GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/empty\r\n", "", "GET / HTTP/1.1"),
+        (
+            "GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.8:1\r\nx-emulator-inference-pool: llm/gemma\r\n",
+            "10.0.0.8:1 10.0.0.7:8000",
+            "GET / HTTP/1.1",
+        ),
     ],
 )
-def test_a_request_names_its_pod_by_address_picker_or_pool(head: str, target: str, first: str) -> None:
+def test_a_request_names_its_pods_by_address_picker_and_pool(head: str, targets: str, first: str) -> None:
     found, request = pod_proxy.rewrite(f"{head}Accept: x\r\nConnection: keep-alive\r\n\r\n", endpoints)
-    assert found == target
+    assert found == targets.split()
     lines = request.split("\r\n")
     assert lines[0] == first
     assert lines[-4:] == ["Accept: x", "Connection: close", "", ""]
@@ -105,7 +110,7 @@ def test_a_request_waits_for_a_pod_whose_process_starts() -> None:
 
             async with await pod_proxy.serve(find, endpoints) as proxy:
                 reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
-                writer.write(b"GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.9:1\r\n\r\n")
+                writer.write(b"GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/late\r\n\r\n")
                 answered = await asyncio.wait_for(reader.read(), 10)
                 writer.close()
                 return answered
