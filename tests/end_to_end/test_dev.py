@@ -92,7 +92,9 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
 def answered(emulator: Emulator, service: str) -> str:
     """A server's answer to a prompt. Empty while no server answers."""
     prompt = emulator.state / "prompt.json"
-    prompt.write_text(json.dumps({"model": "any", "prompt": "What is a tenant?", "max_tokens": 8}))
+    prompt.write_text(
+        json.dumps({"model": "Qwen/Qwen2.5-1.5B-Instruct", "prompt": "What is a tenant?", "max_tokens": 8})
+    )
     path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
     process = emulator.start(
         "kubectl", "--kubeconfig", emulator.kubeconfig(), "create", "--raw", path, "-f", str(prompt)
