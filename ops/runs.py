@@ -93,9 +93,12 @@ class Run:
 
     @property
     def restarts(self) -> int:
-        """Restarts of all pods of a JobSet; failed pods of a Job."""
+        """Restarts of a JobSet that count towards `maxRestarts`; failed pods of a Job.
+
+        JobSet also counts restarts that do not, such as those after a preemption or with exit status 75.
+        """
         status: Mapping[str, Any] = (self.item or {}).get("status") or {}
-        return int(status.get("restarts" if self.kind == "JobSet" else "failed") or 0)
+        return int(status.get("restartsCountTowardsMax" if self.kind == "JobSet" else "failed") or 0)
 
     @property
     def wanted_pods(self) -> int:

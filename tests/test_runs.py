@@ -52,7 +52,7 @@ def pod(name: str, index: int, phase: str = "Running") -> dict[str, Any]:
 
 def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespaces() -> None:
     items = {
-        "JobSet": [jobset(restarts=3), jobset("pretrain-000000"), jobset("other", namespace="elsewhere")],
+        "JobSet": [jobset(restarts=5, restartsCountTowardsMax=3), jobset("pretrain-000000"), jobset("other", namespace="elsewhere")],
         "Job": [job("pretrain-1a2b3c-worker-0", owner="pretrain-1a2b3c")],
     }
     found = runs.runs_of({"jobs": [OUTPUT, FINE_TUNE]}, items)
@@ -247,7 +247,7 @@ def newest(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("newest")
 def test_status_shows_pods_restarts_checkpoint_and_step_of_a_run() -> None:
     out = io.StringIO()
-    found = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=1)]})
+    found = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=3, restartsCountTowardsMax=1)]})
     snapshot = status.Snapshot(pods=[pod("a", 0), pod("b", 1, "Pending")], runs=found)
     Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
     (row,) = (line.split() for line in out.getvalue().splitlines() if line.startswith("llm/pretrain"))
@@ -274,7 +274,7 @@ def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.
     monkeypatch.delenv("GKE_AI_STATE", raising=False)
     pods = [pod("run-worker-0-10-x", 10), pod("run-worker-0-2-z", 2), pod("run-worker-0-0-y", 0)]
     monkeypatch.setattr(logs, "list_objects", lambda *_, **__: pods)
-    (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=1)]})
+    (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=3, restartsCountTowardsMax=1)]})
     api: Any = Api(**{"run-worker-0-0-y": "step 1\nstep 2\n", "run-worker-0-2-z": "ready\n"})
     assert list(logs.report(api, found, 5)) == [
         "run-worker-0-0-y: step 1",

@@ -108,7 +108,7 @@ def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) ->
     scale(example, 1)
     eventually(lambda: len(pods(example)) == 2, "both pods run again")
     assert jobset(example)["metadata"]["uid"] == uid
-    assert jobset(example)["status"].get("restarts", 0) == 0
+    assert jobset(example)["status"].get("restartsCountTowardsMax", 0) == 0
 
 
 def test_status_and_logs_show_pods_restarts_checkpoint_and_step(example: Emulator) -> None:
@@ -122,7 +122,7 @@ def test_status_and_logs_show_pods_restarts_checkpoint_and_step(example: Emulato
 def test_failed_pod_restarts_all_pods(example: Emulator) -> None:
     before = {pod["metadata"]["uid"] for pod in pods(example)}
     finish(example, f"{name(example)}-worker-0", "llm", succeeded=False)
-    eventually(lambda: jobset(example)["status"].get("restarts") == 1, "the run is restarted")
+    eventually(lambda: jobset(example)["status"].get("restartsCountTowardsMax") == 1, "the run is restarted")
     eventually(lambda: len(pods(example)) == 2, "both pods run again")
     assert before.isdisjoint({pod["metadata"]["uid"] for pod in pods(example)})
     assert {pod["spec"]["hostname"].rpartition("-")[2] for pod in pods(example)} == {"0", "1"}
@@ -145,7 +145,7 @@ def test_run_moves_to_another_pool_and_stays_the_same_run(example: Emulator) -> 
     pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][GKE_NODEPOOL] for node in example.get("nodes")}
     assert {pool_of[pod["spec"]["nodeName"]] for pod in pods(example)} == {"spot"}
     assert jobset(example)["metadata"]["uid"] == uid
-    assert jobset(example)["status"].get("restarts") == 1, "a move is no restart"
+    assert jobset(example)["status"].get("restartsCountTowardsMax") == 1, "a move is no restart"
     settled(example)
 
 
