@@ -81,22 +81,25 @@ def client(emulator: Emulator) -> httpx.Client:
     return httpx.Client(base_url=gateway["url"], headers=key, timeout=30, trust_env=False)
 
 
-def ask(gateway: httpx.Client) -> int:
-    """The status of an answer. The prompts differ, so that no cached prefix decides."""
+def ask(gateway: httpx.Client, batch: str = "") -> int:
+    """The status of an answer. The prompts differ, so that no cached prefix decides. The access log has the batch."""
     prompt = f"{time.monotonic_ns()}: who?"
     body = {"model": "google/gemma-3-4b-it", "prompt": prompt, "max_tokens": 2}
-    return gateway.post("/v1/completions", json=body).status_code
+    return gateway.post("/v1/completions", params={"batch": batch}, json=body).status_code
 
 
 def served(emulator: Emulator, requests: int) -> Counter[str]:
     """The servers whose pods answered this many requests."""
     log = next((emulator.state / "clusters").glob("*/log/gateway_*_access.log"))
-    before = len(log.read_text().splitlines())
+    batch = f"batch-{time.monotonic_ns()}"
+
+    def logged() -> list[str]:
+        return [line for line in log.read_text().splitlines() if batch in line]
+
     with client(emulator) as gateway:
-        assert {ask(gateway) for _ in range(requests)} == {200}
-    eventually(lambda: len(log.read_text().splitlines()) - before >= requests, "the access log has all requests")
-    lines = log.read_text().splitlines()[before:]
-    return Counter(NEXT if f"llm/{NEXT}" in line else "gemma" for line in lines)
+        assert {ask(gateway, batch) for _ in range(requests)} == {200}
+    eventually(lambda: len(logged()) == requests, "the access log has all requests")
+    return Counter(NEXT if f"llm/{NEXT}" in line else "gemma" for line in logged())
 
 
 @contextmanager
