@@ -52,7 +52,11 @@ def pod(name: str, index: int, phase: str = "Running") -> dict[str, Any]:
 
 def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespaces() -> None:
     items = {
-        "JobSet": [jobset(restarts=5, restartsCountTowardsMax=3), jobset("pretrain-000000"), jobset("other", namespace="elsewhere")],
+        "JobSet": [
+            jobset(restarts=5, restartsCountTowardsMax=3),
+            jobset("pretrain-000000"),
+            jobset("other", namespace="elsewhere"),
+        ],
         "Job": [job("pretrain-1a2b3c-worker-0", owner="pretrain-1a2b3c")],
     }
     found = runs.runs_of({"jobs": [OUTPUT, FINE_TUNE]}, items)
