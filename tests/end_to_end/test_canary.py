@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,20 +107,19 @@ def served(emulator: Emulator, requests: int) -> Counter[str]:
 def users(emulator: Emulator) -> Iterator[None]:
     """Someone who asks the gateway all the time, and is always answered."""
     enough, answers = threading.Event(), Counter[int]()
+    with client(emulator) as gateway, ThreadPoolExecutor(1) as threads:
 
-    def ask_on() -> None:
-        with client(emulator) as gateway:
+        def ask_on() -> None:
             while not enough.is_set():
                 answers[ask(gateway)] += 1
                 time.sleep(0.05)
 
-    user = threading.Thread(target=ask_on)
-    user.start()
-    try:
-        yield
-    finally:
-        enough.set()
-        user.join()
+        user = threads.submit(ask_on)
+        try:
+            yield
+        finally:
+            enough.set()
+        user.result()
     assert answers.keys() == {200}, answers
 
 
