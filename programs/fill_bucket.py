@@ -63,7 +63,7 @@ class Output:
     """A new file, written in order. Errors of the file system are explained, and leave no file."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.size = path, 0
+        self.path, self.size, self._file = path, 0, -1
         with self._explained():
             for last in (False, True):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,22 +85,27 @@ class Output:
     def close(self) -> None:
         """Closes the file. Cloud Storage has it only now: an error of the upload may come here."""
         with self._explained():
-            os.close(self._file)
+            self._release()
 
     def discard(self) -> None:
         """Closes and deletes the file."""
         with contextlib.suppress(OSError):
-            os.close(self._file)
+            self._release()
         with contextlib.suppress(OSError):
             self.path.unlink()
+
+    def _release(self) -> None:
+        """Closes the descriptor once, even if that fails: its number may then be that of another thread's file."""
+        descriptor, self._file = self._file, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if hasattr(self, "_file"):
-                self.discard()
+            self.discard()
             raise disk_error(self.path, error) from error
 
 

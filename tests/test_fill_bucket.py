@@ -22,7 +22,7 @@ import pytest
 from docs.repository import ROOT
 from emulator.cluster import hub as stubbed
 from programs import fill_bucket, hugging_face
-from programs.fill_bucket import Filling
+from programs.fill_bucket import Filling, Output
 from programs.hugging_face import FILLING, MARKER, FillError, Hub
 from tests.hub import COMMIT, MODEL, FakeHub, Request
 
@@ -264,6 +264,22 @@ def test_full_disk_fails_with_the_remedy_and_leaves_nothing_that_looks_complete(
     assert not (folder / SHARD).exists()
     fill(folder, hub)
     assert is_complete(folder)
+
+
+def test_file_that_can_not_be_written_is_closed_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    output = Output(tmp_path / "part")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(FillError):
+            output.write(b"x")
+    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)  # of another thread, with the same number
+    output.close()
+    output.discard()
+    assert os.write(other, b"x") == 1
+    os.close(other)
 
 
 def test_limit_of_the_file_system_ends_the_process_with_a_message(folder: Path, hub: FakeHub) -> None:
