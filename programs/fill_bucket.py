@@ -200,7 +200,6 @@ class Filling:
         """Downloads a file, from where an interrupted process stopped."""
         for attempt in range(MAX_DOWNLOADS):
             output, checksum = Output(self._partial(file.name)), file.checksum()
-            before = self._done
             try:
                 if attempt == 0:
                     self._continue(file, output, checksum)
@@ -217,7 +216,7 @@ class Filling:
                 return
             output.discard()
             self._remove_partials(file.name)
-            self._count(before - self._done)
+            self._count(-output.size)
             print(f"{file.name} has another checksum than {file.digest}: downloading it again", flush=True)
         raise FillError(
             f"{file.name} had another {file.algorithm} checksum than {file.digest} {MAX_DOWNLOADS} times. The model is "

@@ -232,6 +232,23 @@ def test_wrong_checksum_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
     assert [request.start for request in hub.of(SHARD)] == [0, 0]
 
 
+def test_progress_loses_only_the_bytes_that_are_downloaded_again(
+    folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fault(_: Request, content: bytes) -> bytes | None:
+        if len(hub.of("config.json")) == 1:
+            wait_until((folder / SHARD).exists)  # counted by another thread meanwhile
+            return b"x" * len(content)
+        time.sleep(0.3)
+        return None
+
+    hub.faults["config.json"] = fault
+    hub.faults[SHARD] = lambda *_: wait_until(lambda: bool(hub.of("config.json")))
+    fill(folder, hub)
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.endswith("% of 0.8 MB")]
+    assert shown[-1] == "99 % of 0.8 MB"
+
+
 @pytest.mark.parametrize("name", [SHARD, "config.json"])
 def test_checksum_that_stays_wrong_fails_and_leaves_nothing_that_looks_complete(
     folder: Path, hub: FakeHub, name: str
