@@ -130,9 +130,10 @@ class Filling:
         if marker and self._is_complete(marker):
             print(f"{self.model} is complete at commit {marker['commit']}", flush=True)
             return
-        with contextlib.suppress(FileNotFoundError):
-            (self.directory / MARKER).unlink()  # a file that it lists is missing
-        commit = str(marker["commit"]) if marker else self._commit()
+        commit = self._commit(marker)
+        if marker:
+            with contextlib.suppress(FileNotFoundError):
+                (self.directory / MARKER).unlink()  # a file that it lists is missing
         files = needed(self._hub.files(commit)[1])
         self._download(files, commit)
         self._complete(files, commit)
@@ -141,12 +142,12 @@ class Filling:
         files: Mapping[str, Any] = marker.get("files", {})
         return bool(files) and all(size_of(self.directory / name) == file["bytes"] for name, file in files.items())
 
-    def _commit(self) -> str:
-        """The commit of the revision. The first process records it: a branch may move before the last file is there."""
+    def _commit(self, marker: Mapping[str, Any] | None) -> str:
+        """The commit of the files. The first process records it: a branch may move before the last file is there."""
         record = self.directory / FILLING / SOURCE
         if known := read_json(record):
             return str(known["commit"])
-        commit = self._hub.files(self.revision)[0]
+        commit = str(marker["commit"]) if marker else self._hub.files(self.revision)[0]
         content = {"model": self.model, "revision": self.revision, "commit": commit}
         # The first of two processes wins: the other gets EEXIST, or on Cloud Storage ESTALE.
         with contextlib.suppress(OSError):

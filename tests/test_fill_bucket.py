@@ -342,6 +342,19 @@ def test_revision_that_moves_while_the_folder_is_filled_changes_nothing(folder: 
     assert not any(request.path.endswith("/revision/main") for request in hub.requests)
 
 
+def test_interrupted_repair_continues_with_the_commit_of_the_marker(folder: Path, hub: FakeHub) -> None:
+    fill(folder, hub)
+    (folder / SHARD).unlink()
+    hub.faults[SHARD] = lambda _, content: b"x" * len(content)
+    with pytest.raises(FillError):
+        fill(folder, hub)
+    del hub.faults[SHARD]
+    hub.requests.clear()
+    fill(folder, hub)
+    assert is_complete(folder)
+    assert not any(request.path.endswith("/revision/main") for request in hub.requests)
+
+
 def test_record_that_a_killed_process_left_empty_is_written_again(
     folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
