@@ -107,7 +107,7 @@ class ModelDownload(Component):
         )
         self.job_name = job.metadata.name.apply(lambda name: name or download.name)
         # The Job, known once the bucket has the model.
-        self.complete = filled(download, namespace, job, kubeconfig).apply(lambda _: job)
+        self.complete = filled(download, namespace, spec, job, kubeconfig).apply(lambda _: job)
         self.register_outputs({"jobName": self.job_name})
 
 
@@ -173,7 +173,11 @@ def pod(download: Download, program: str) -> dict[str, Any]:
 
 
 def filled(
-    download: Download, namespace: str, job: "k8s.batch.v1.Job", kubeconfig: pulumi.Input[str] | None
+    download: Download,
+    namespace: str,
+    spec: Json,
+    job: "k8s.batch.v1.Job",
+    kubeconfig: pulumi.Input[str] | None,
 ) -> pulumi.Output[bool]:
     """An output that is true once the bucket has the model, or false if nothing waits. Never waits in a preview."""
     if kubeconfig is None or pulumi.runtime.is_dry_run():
@@ -181,7 +185,7 @@ def filled(
     load_client()
 
     async def watch(values: list[str]) -> bool:
-        await wait_for(download, JobClient(values[0], namespace, download.name), job)
+        await wait_for(download, JobClient(values[0], namespace, download.name, spec), job)
         return True
 
     # The id is known once the Job exists.
@@ -189,10 +193,11 @@ def filled(
 
 
 class JobClient:
-    """The Job in its cluster. Calls block: run them in a thread."""
+    """The Job in its cluster, and its spec in this update. Calls block: run them in a thread."""
 
-    def __init__(self, kubeconfig: str, namespace: str, name: str) -> None:
+    def __init__(self, kubeconfig: str, namespace: str, name: str, spec: Json) -> None:
         self._connection, self._namespace, self._name = connection(kubeconfig), namespace, name
+        self._spec = spec
 
     @property
     def title(self) -> str:
@@ -223,23 +228,19 @@ class JobClient:
         return self._connection.call(read)
 
     def repeat(self, job: Json) -> None:
-        """Create a failed Job again, under the same name."""
+        """Create a failed Job again, under the same name.
+
+        With the spec of this update, which Pulumi ignores: a token may be what the failed Job lacked, and the ConfigMap
+        of its program may be deleted.
+        """
 
         def replace(api: Any) -> None:
             from kubernetes import client
 
-            batch, metadata, spec = client.BatchV1Api(api), job["metadata"], dict(job["spec"])
-            spec.pop("selector", None)
-            template = {**spec["template"], "metadata": dict(spec["template"].get("metadata", {}))}
-            template["metadata"].pop("labels", None)  # only those that select the pods of the failed Job
+            batch, metadata = client.BatchV1Api(api), job["metadata"]
             kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
             batch.delete_namespaced_job(self._name, self._namespace, propagation_policy="Background")
-            body: Any = {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": kept,
-                "spec": {**spec, "template": template},
-            }
+            body: Any = {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": self._spec}
             for _ in range(REPEAT_TRIES):
                 try:
                     batch.create_namespaced_job(self._namespace, body)

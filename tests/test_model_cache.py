@@ -341,7 +341,7 @@ class FakeBatch:
         self.calls.append((namespace, body))
 
 
-def test_repeated_job_is_the_same_without_what_selects_the_pods_of_the_failed_one(
+def test_repeated_job_has_the_name_of_the_failed_one_and_the_spec_of_this_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batch = FakeBatch()
@@ -349,16 +349,15 @@ def test_repeated_job_is_the_same_without_what_selects_the_pods_of_the_failed_on
     monkeypatch.setattr(model_download, "connection", lambda _: connection)
     monkeypatch.setattr(client, "BatchV1Api", lambda _: batch)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    uid = {"batch.kubernetes.io/controller-uid": "1"}
     metadata = {"name": "gemma", "namespace": "model-cache", "annotations": {"a": "b"}, "uid": "1", "labels": {}}
-    template = {"metadata": {"labels": uid, "annotations": {"gke-gcsfuse/volumes": "true"}}, "spec": {"containers": []}}
-    failed = {"metadata": metadata, "spec": {"selector": {"matchLabels": uid}, "template": template}, **FAILED}
-    JobClient("", "model-cache", "gemma").repeat(failed)
+    old_spec = {"selector": {}, "template": {"spec": {"volumes": [{"configMap": {"name": "deleted"}}]}}}
+    spec = {"template": {"spec": {"volumes": [{"configMap": {"name": "gemma-1"}}]}}}
+    JobClient("", "model-cache", "gemma", spec).repeat({"metadata": metadata, "spec": old_spec, **FAILED})
     assert batch.calls[:2] == [("delete", "model-cache", "gemma", "Background"), "refused"]
     namespace, body = batch.calls[2]
     assert namespace == "model-cache"
     assert body["metadata"] == {key: metadata[key] for key in ("name", "namespace", "labels", "annotations")}
-    assert body["spec"] == {"template": {**template, "metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}}}}
+    assert body["spec"] == spec
 
 
 def test_deleted_job_stops_the_update_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
