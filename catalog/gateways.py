@@ -26,6 +26,9 @@ HEALTH_CHECK_RANGES = ("130.211.0.0/22", "35.191.0.0/16")
 # https://cloud.google.com/compute/docs/reference/rest/v1/regionUrlMaps
 MAX_WEIGHT = 1000
 
+# Maximum of a backend service: https://cloud.google.com/load-balancing/docs/enabling-connection-draining
+MAX_DRAIN_SECONDS = 3600
+
 # vLLM checks an API key only below /v1, and answers inference, administration and metrics at other paths without one.
 # So a gateway forwards /v1 alone. https://docs.vllm.ai/en/stable/usage/security/
 API_PATH = "/v1"

@@ -6,6 +6,7 @@ import pulumi
 
 from catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
 from catalog.engines import ENGINES
+from catalog.gateways import MAX_DRAIN_SECONDS
 from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool
 from components.server import ModelServer
 from composition.cluster import Apis, in_cluster
@@ -64,6 +65,6 @@ def create_pool(
         app=server.app or server.name,
         port=server.port,
         health_path=ENGINES[server.engine].health_path,
-        drain_seconds=server.termination_grace_period_seconds,
+        drain_seconds=min(server.termination_grace_period_seconds, MAX_DRAIN_SECONDS),
         proxy_range=plan.proxy_range(stack) if tenant else None,
     )

@@ -173,6 +173,16 @@ def test_load_balancer_knows_how_long_pods_answer() -> None:
     }
 
 
+def test_load_balancer_drains_pods_no_longer_than_google_allows() -> None:
+    config = example()
+    for server in config["gke-ai:serving"]:
+        server["terminationGracePeriodSeconds"] = 7200
+    policies = shared_record(config).all("GCPBackendPolicy")
+    assert {plain(each.inputs["spec"]["default"]["connectionDraining"]["drainingTimeoutSec"]) for each in policies} == {
+        3600
+    }
+
+
 def test_stack_with_a_gateway_has_the_gateway_api_and_a_proxy_subnetwork() -> None:
     record = shared_record(example())
     assert record.one("Cluster").inputs["gatewayApiConfig"] == {"channel": "CHANNEL_STANDARD"}
