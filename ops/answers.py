@@ -29,7 +29,7 @@ WRONG_FORM = (ValueError, KeyError, IndexError, TypeError)
 
 @dataclass(frozen=True)
 class Server:
-    """A server, as the outputs of the stack name it."""
+    """A server, as the outputs of the stack name it. Without `service`, it answers through a gateway."""
 
     name: str
     namespace: str
@@ -202,6 +202,9 @@ def streamed(
 
 def remedy(status_code: int, server: Server, logs: str) -> str:
     """Returns the remedy for an HTTP error."""
+    if not server.service:
+        key = "set GATEWAY_API_KEY to the key of the stack: pulumi config get gke-ai:gatewayApiKey"
+        return key if status_code == 401 else logs
     match status_code:
         case 401 | 403:
             return f"get the permission to create services/proxy in namespace {server.namespace}, then try again"

@@ -78,6 +78,7 @@ def test_wrong_key_fails_and_is_never_shown(
     assert not checked.passed
     assert "HTTP 401" in checked.replies[0].problem
     assert "wrong-key" not in str(checked)
+    assert checked.replies[0].remedy.startswith("set GATEWAY_API_KEY to the key of the stack")
 
 
 def test_missing_key_is_a_problem_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
