@@ -165,7 +165,7 @@ class Settings(Section):
         default=[], description="Training runs, in the order in which they are submitted."
     )
     batch: list[TpuBatch] = Field(default=[], description="Jobs, each on one TPU slice.")
-    autoscaling: list[Autoscaler] = Field(default=[], description="Autoscalers of JetStream servers.")
+    autoscaling: list[Autoscaler] = Field(default=[], description="Autoscalers of model servers.")
     gateway: Gateway | None = Field(
         default=None, description="Address at which clients reach the servers. Default: only pods of the cluster do."
     )
