@@ -260,14 +260,14 @@ class Filling:
         with self._lock:
             self._done += size
 
-    def _partials(self, name: str) -> list[Path]:
-        pattern = re.compile(re.escape(quoted(name)) + r"\.[0-9a-f]+")
+    def _partials(self, *names: str) -> list[Path]:
+        pattern = re.compile(rf"({'|'.join(re.escape(quoted(name)) for name in names)})\.[0-9a-f]+")
         with contextlib.suppress(FileNotFoundError):
             return [path for path in (self.directory / FILLING).iterdir() if pattern.fullmatch(path.name)]
         return []
 
-    def _remove_partials(self, name: str) -> None:
-        for path in self._partials(name):
+    def _remove_partials(self, *names: str) -> None:
+        for path in self._partials(*names):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
@@ -278,8 +278,7 @@ class Filling:
         content = {"format": FORMAT, "model": self.model, "revision": self.revision, "commit": commit}
         listed = {file.name: file.recorded() for file in sorted(files, key=lambda file: file.name)}
         self._write(self.directory / MARKER, {**content, "files": listed})
-        for name in (*(file.name for file in files), SOURCE, MARKER):
-            self._remove_partials(name)
+        self._remove_partials(*listed, MARKER)
         with contextlib.suppress(FileNotFoundError):
             (self.directory / FILLING / SOURCE).unlink()
         with contextlib.suppress(OSError):  # another process still writes there
