@@ -94,6 +94,11 @@ def access_of(engine: str) -> Access:
     return _BY_ENGINE.get(engine, Access())
 
 
+def folder_of(model: str, revision: str) -> str:
+    """The folder of a model in its bucket."""
+    return f"{model}/{revision}"
+
+
 def release_of(image: str) -> tuple[int, ...] | None:
     """The release in the tag of an image, or None if the tag has another form."""
     match = re.search(r":v?(\d+)\.(\d+)\.(\d+)", image.partition("@")[0].rpartition("/")[2])

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog import fuse
-from catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED
+from catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
 from components.base import Component
 from components.cluster_client import connection, in_thread, load_client
 from components.polling import Pauses, ProgressLog, poll_until
@@ -131,7 +131,7 @@ def pod(download: Download, program: str) -> dict[str, Any]:
     stated = {
         "MODEL": download.model,
         "REVISION": download.revision,
-        "MODEL_DIRECTORY": f"{MOUNT_PATH}/{download.folder}",
+        "MODEL_DIRECTORY": f"{MOUNT_PATH}/{folder_of(download.model, download.revision)}",
         "PYTHONPATH": PROGRAM_PATH,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from catalog.model_cache import MOUNT_PATH, READERS, Reader
+from catalog.model_cache import MOUNT_PATH, READERS, Reader, folder_of
 from settings.model.base import Request, Section
 
 
@@ -49,11 +49,7 @@ class ModelCache(Section):
         """What the reader needs."""
         return READERS[self.reader]
 
-    def folder(self, model: str) -> str:
-        """The folder of a model in the bucket."""
-        return f"{model}/{self.revision}"
-
     def location(self, model: str) -> str:
         """Where a replica finds a model: a folder in the container, or a URI."""
         root = MOUNT_PATH if self.how.mounts else f"gs://{self.bucket}"
-        return f"{root}/{self.folder(model)}"
+        return f"{root}/{folder_of(model, self.revision)}"

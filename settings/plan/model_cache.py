@@ -31,11 +31,6 @@ class Download:
         readable = re.sub(r"[^a-z0-9]+", "-", self.model.rpartition("/")[2].lower()).strip("-")
         return f"{readable[:_MAX_NAME].strip('-')}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
 
-    @property
-    def folder(self) -> str:
-        """Folder of the model in the bucket."""
-        return f"{self.model}/{self.revision}"
-
 
 def downloads(settings: Settings) -> list[Download]:
     """The models that servers read from buckets, each once, in the order of the servers."""
