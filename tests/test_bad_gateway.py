@@ -233,6 +233,17 @@ MISTAKES = [
         good,
     ),
     Mistake(
+        "a server whose name another namespace has too",
+        both(
+            put("serving.1", {**good()["serving"][0], "namespace": "other", "queue": None, "priorityClass": None}),
+            put("gateway.routes.0.servers", [{"server": "gemma"}]),
+        ),
+        f"{SERVERS}[0].server",
+        "several servers are named gemma. Requests could reach the wrong one",
+        "Rename",
+        good,
+    ),
+    Mistake(
         "an engine without metrics for the picker",
         both(put("serving.1.engine", "tgi"), drop("gateway.apiKey"), drop("gateway.public")),
         f"{SERVERS}[1].server",

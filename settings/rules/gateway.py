@@ -95,7 +95,7 @@ def hosts_are_apart(settings: Settings) -> Iterator[Problem]:
 
 
 def routes_name_servers(settings: Settings) -> Iterator[Problem]:
-    """The servers of a route exist, are named once, and run engines whose metrics an endpoint picker reads."""
+    """The servers of a route exist once, are named once, and run engines whose metrics an endpoint picker reads."""
     names = [server.name for server in settings.serving]
     engines = {server.name: ENGINES[server.engine] for server in settings.serving}
     readable = [engine.title for engine in ENGINES.values() if engine.endpoint_picker]
@@ -107,6 +107,9 @@ def routes_name_servers(settings: Settings) -> Iterator[Problem]:
             if routed.server in seen:
                 cause = f"{routed.server} is named twice in this route. Its share would be unclear"
                 yield Problem(path, cause, "Add up its weights in one entry")
+            elif names.count(routed.server) > 1:
+                cause = f"several servers are named {routed.server}. Requests could reach the wrong one"
+                yield Problem(path, cause, "Rename all but one of them")
             elif routed.server in engines and not engines[routed.server].endpoint_picker:
                 cause = f"{routed.server} runs {engines[routed.server].title}, whose metrics an endpoint picker cannot "
                 yield Problem(path, f"{cause}read. Its requests would fail", f"Use {' or '.join(readable)}")
