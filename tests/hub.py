@@ -136,7 +136,7 @@ class FakeHub:
                 handler.wfile.flush()
                 body = body[self.hold_after - start :]
                 self.held.set()
-                self.go_on.wait(30)
+                self.go_on.wait(60)
             handler.wfile.write(body)
         except OSError:
             return  # the client is gone
