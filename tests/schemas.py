@@ -23,7 +23,7 @@ CRDS = ROOT / "emulator" / "cluster" / "crds"
 
 
 def schema_of(kind: str) -> Any:
-    """The schema of a kind of a snapshot, or None if it comes with a chart that is not here."""
+    """The schema of a kind of a snapshot; a name alone if it comes with a chart that is not here."""
     api = kinds()[kind].api
     group, _, version = api.rpartition("/")
     definition = _definition(kind, group) if "." in group else None
@@ -67,7 +67,7 @@ def _of_openapi(schema: Any) -> Any:
 
 @cache
 def _of_model(name: str) -> Any:
-    """The schema of a class of the Kubernetes client; None for a class that is not there."""
+    """The schema of a class of the Kubernetes client; the name of a type that is no such class."""
     if match := re.fullmatch(r"[Ll]ist\[(.*)\]", name):
         return [_of_model(match[1])]
     if match := re.fullmatch(r"[Dd]ict[(\[]str, (.*)[)\]]", name):
