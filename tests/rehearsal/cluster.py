@@ -153,22 +153,22 @@ def create(emulator: Emulator) -> None:
     emulator.run("helm", "install", RELEASE, chart, "--values", str(values), *place)
 
 
-def kubeconfig(emulator: Emulator) -> str:
-    """The path of the cluster's kubeconfig, with the administrator's certificate."""
-    return str(emulator.state / "clusters" / NAME / "kubeconfig")
+def kubeconfig(emulator: Emulator) -> Path:
+    """The cluster's kubeconfig, with the administrator's certificate."""
+    return emulator.state / "clusters" / NAME / "kubeconfig"
 
 
 @contextmanager
 def connect(emulator: Emulator) -> Iterator[QueueCluster]:
     """A client of the cluster, which records what happens. Returns once Kueue answers."""
-    pki = next((emulator.state / "clusters" / NAME).glob("**/pki"))
+    text = kubeconfig(emulator).read_text()
+    pki = next(kubeconfig(emulator).parent.glob("**/pki"))
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
-    content = yaml.safe_load((emulator.state / "clusters" / NAME / "kubeconfig").read_text())
-    server = content["clusters"][0]["cluster"]["server"]
+    server = yaml.safe_load(text)["clusters"][0]["cluster"]["server"]
     with (
         httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False) as api,
-        Recorder(Path(kubeconfig(emulator)).read_text()) as recorder,
+        Recorder(text) as recorder,
     ):
         cluster = QueueCluster(api, recorder)
         eventually(lambda: _answers(cluster), "Kueue answers", 180)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from emulator.tests.harness import Emulator
 from forecast.outcome import outcome
@@ -36,7 +35,7 @@ class Place:
 
     def kubeconfig(self) -> str:
         """The kubeconfig of the cluster, as text."""
-        return Path(queue_cluster.kubeconfig(self.emulator)).read_text()
+        return queue_cluster.kubeconfig(self.emulator).read_text()
 
     def prepare(self, cases: Iterable[Change]) -> None:
         """Create the pools and queues of worlds."""
