@@ -24,9 +24,11 @@ from pulumi.runtime import mocks, rpc
 from pulumi.runtime.proto import source_pb2
 from pydantic.alias_generators import to_camel
 
+import settings
 from catalog.zones import is_zone, node_zones
 from components.base import Component
 from package.inputs import ComponentInputs
+from settings.reading import PREFIX
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "my-project"
@@ -289,6 +291,12 @@ def _shared_record(configuration: str, preview: bool) -> Record:
 def configuration(path: str) -> dict[str, Any]:
     """Reads a configuration of this project."""
     return deepcopy(_parsed((ROOT / path).read_text()))
+
+
+def load_settings(configuration: Mapping[str, Any], token_given: bool = True) -> settings.Settings:
+    """The settings of a stack configuration."""
+    values = {key.removeprefix(PREFIX): value for key, value in configuration.items() if key.startswith(PREFIX)}
+    return settings.load(values, PROJECT, token_given)
 
 
 @cache

@@ -10,14 +10,14 @@ import pytest
 
 from components import InferencePool, TgiServer, VllmServer, readiness
 from components.gateway_address import address_of
-from settings import load, plan
+from settings import plan
 from tests.recorder import (
     GATEWAY_ADDRESS,
     GATEWAY_KEY,
-    PROJECT,
     Monitor,
     Record,
     configuration,
+    load_settings,
     run_program,
     shared_record,
 )
@@ -160,12 +160,12 @@ def test_endpoint_picker_has_a_standby_and_reads_only_its_namespace() -> None:
 
 def test_load_balancer_knows_how_long_pods_answer() -> None:
     record = shared_record(example())
-    (policy,) = (each for each in record.all("GCPBackendPolicy") if each.object_name == "gemma")
+    policy = record.one("GCPBackendPolicy", "gemma")
     assert plain(policy.inputs["spec"]["default"]) == {
         "timeoutSec": 600,
         "connectionDraining": {"drainingTimeoutSec": 120},
     }
-    (check,) = (each for each in record.all("HealthCheckPolicy") if each.object_name == "gemma")
+    check = record.one("HealthCheckPolicy", "gemma")
     assert plain(check.inputs["spec"]["default"]["config"]["httpHealthCheck"]) == {
         "requestPath": "/health",
         "portSpecification": "USE_FIXED_PORT",
@@ -200,7 +200,7 @@ def test_stack_without_a_gateway_has_neither() -> None:
     record = shared_record(config)
     assert "gatewayApiConfig" not in record.one("Cluster").inputs
     assert len(record.all("Subnetwork")) == 1
-    assert not [each for kind in ("Gateway", "HTTPRoute", "InferencePool") for each in record.all(kind)]
+    assert not [resource for kind in ("Gateway", "HTTPRoute", "InferencePool") for resource in record.all(kind)]
     assert record.outputs["gateways"] == []
 
 
@@ -374,7 +374,7 @@ def test_servers_behind_the_gateway_check_the_key() -> None:
     for name in ("gemma", "gemma-next"):
         server = record.one("Deployment", name)
         (container,) = server.inputs["spec"]["template"]["spec"]["containers"]
-        (variable,) = (each for each in container["env"] if each["name"] == "VLLM_API_KEY")
+        (variable,) = (entry for entry in container["env"] if entry["name"] == "VLLM_API_KEY")
         assert variable["valueFrom"] == {"secretKeyRef": {"name": "gateway-api-key", "key": "key"}}
         assert "Secret gateway-api-key" in record.waits_for(server)
 
@@ -440,8 +440,7 @@ def test_address_is_not_known_in_a_preview() -> None:
 
 def test_endpoint_picker_downloads_from_the_internet() -> None:
     def hosts(config: dict[str, Any]) -> dict[str, str]:
-        values = {key.removeprefix("gke-ai:"): value for key, value in config.items() if "gke-ai:" in key}
-        return plan.internet(load(values, PROJECT))
+        return plan.internet(load_settings(config))
 
     without = example()
     del without["gke-ai:gateway"]
@@ -451,8 +450,7 @@ def test_endpoint_picker_downloads_from_the_internet() -> None:
 
 def test_gateway_needs_the_apis_of_its_parts() -> None:
     def apis(**gateway: Any) -> list[str]:
-        values = {key.removeprefix("gke-ai:"): value for key, value in example(gateway).items() if "gke-ai:" in key}
-        return plan.apis(load(values, PROJECT))
+        return plan.apis(load_settings(example(gateway)))
 
     assert "networkservices.googleapis.com" in apis()
     assert "certificatemanager.googleapis.com" not in apis()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +12,14 @@ import pulumi
 import pytest
 from kubernetes import client
 
-import settings
 from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
 from components import model_download
 from components.model_download import JobClient, wait_for, waits_for
 from components.polling import Pauses
 from ops.downloads import download_rows
 from programs import fill_bucket, hugging_face
-from settings import Settings, model_memory, plan, tenancy
-from tests.recorder import PROJECT, TOKEN, Record, configuration, run_program, shared_record, strings
+from settings import model_memory, plan, tenancy
+from tests.recorder import PROJECT, TOKEN, Record, configuration, load_settings, run_program, shared_record, strings
 
 EXAMPLE = "examples/model-cache.yaml"
 BUCKET = f"models-{PROJECT}"
@@ -33,7 +31,7 @@ both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 def example(cache: Mapping[str, Any] | None = None, **server: Any) -> dict[str, Any]:
     """The example with other keys of the server and of its model cache."""
-    config = deepcopy(configuration(EXAMPLE))
+    config = configuration(EXAMPLE)
     (only,) = config["gke-ai:serving"]
     only |= server
     only["modelCache"] |= cache or {}
@@ -42,12 +40,6 @@ def example(cache: Mapping[str, Any] | None = None, **server: Any) -> dict[str, 
 
 def recorded(cache: Mapping[str, Any] | None = None, preview: bool = False, **server: Any) -> Record:
     return shared_record(example(cache, **server), preview)
-
-
-def parsed(config: Mapping[str, Any]) -> Settings:
-    return settings.load(
-        {key.removeprefix("gke-ai:"): value for key, value in config.items()}, PROJECT, token_given=True
-    )
 
 
 def pod_of(record: Record, kind: str = "Deployment") -> dict[str, Any]:
@@ -90,9 +82,7 @@ def test_only_the_job_has_the_token_and_the_server_is_offline() -> None:
 
 def test_public_model_needs_no_token() -> None:
     config = example(tokenSecret=None)
-    assert settings.load(
-        {key.removeprefix("gke-ai:"): value for key, value in config.items()}, PROJECT, token_given=False
-    )
+    assert load_settings(config, token_given=False)
     record = shared_record(config)
     assert record.all("Secret") == []
     assert "HF_TOKEN" not in env_of(container_of(record, "Job"))
@@ -175,7 +165,7 @@ def test_job_writes_and_the_server_only_reads() -> None:
 def test_account_with_a_role_gets_no_other() -> None:
     config = example()
     config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "role": "roles/storage.objectAdmin"}]
-    stack = parsed(config)
+    stack = load_settings(config)
     roles = {(grant.namespace, grant.role) for grant in tenancy.grants(stack.buckets[0], stack)}
     assert roles == {("llm", "roles/storage.objectAdmin"), ("model-cache", "roles/storage.objectUser")}
 
@@ -209,7 +199,7 @@ def test_two_servers_of_one_model_share_a_job_and_another_revision_is_another_jo
         {**server, "name": "b", "namespace": "other", "modelCache": {**server["modelCache"], "timeoutSeconds": 7200}},
         {**server, "name": "c", "modelCache": {"bucket": server["modelCache"]["bucket"]}},
     ]
-    first, second = plan.downloads(parsed(config))
+    first, second = plan.downloads(load_settings(config))
     assert (first.revision, first.timeout_seconds, second.revision) == (COMMIT, 7200, "main")
     assert first.token, "one of its servers has a token"
     assert first.name != second.name
@@ -223,13 +213,13 @@ def test_name_of_the_job_follows_only_from_what_it_downloads() -> None:
 
 
 def test_pods_of_a_cluster_need_hugging_face_and_docker_hub_only_for_the_job() -> None:
-    stack = parsed(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
+    stack = load_settings(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
     (download,) = plan.downloads(stack)
     assert plan.internet(stack) == {"docker.io": download.name, "huggingface.co": download.name}
 
 
 def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() -> None:
-    stack = parsed(example())
+    stack = load_settings(example())
     request = plan.node_request(stack.serving[0], stack)
     assert request["ephemeral-storage"] == (20 + 5 + 6) * 2**30
     assert request["cpu"] == 6 + 2
@@ -237,7 +227,7 @@ def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() 
 
 
 def test_memory_of_the_model_is_checked_as_without_a_bucket() -> None:
-    assert not list(model_memory.unchecked(parsed(example())))
+    assert not list(model_memory.unchecked(load_settings(example())))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +244,6 @@ def test_release_is_read_from_the_tag(image: str, release: tuple[int, ...] | Non
 
 
 # ------------------------------------------------------------------------------------------------------------- the wait
-DOWNLOAD = plan.Download(BUCKET, "google/gemma-2-2b-it", "main", None, 60)
 RUNNING: dict[str, Any] = {"status": {"active": 1}}
 DONE: dict[str, Any] = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
 FAILED: dict[str, Any] = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
@@ -289,7 +278,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) 
     monkeypatch.setattr(model_download, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(model_download, "PAUSES", Pauses(0.001))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
-    download = plan.Download(BUCKET, DOWNLOAD.model, "main", None, seconds)
+    download = plan.Download(BUCKET, "google/gemma-2-2b-it", "main", None, seconds)
     resource: Any = SimpleNamespace()
     jobs: Any = cluster
     asyncio.run(wait_for(download, jobs, resource))

@@ -14,7 +14,7 @@ import yaml
 from components import Tenant, WorkloadNamespace
 from components.tenant import rules
 from settings import load, tenancy
-from tests.recorder import PROJECT, Record, shared_record
+from tests.recorder import PROJECT, Record, load_settings, shared_record
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
 
@@ -252,7 +252,7 @@ def test_each_tenant_is_limited_to_its_own_resources() -> None:
 def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> None:
     blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```yaml\n")[1:]]
     stated, job = (yaml.safe_load(block) for block in blocks)
-    stack = load({key.removeprefix("gke-ai:"): value for key, value in stated["config"].items()}, PROJECT)
+    stack = load_settings(stated["config"])
     (tenant,) = stack.tenants
     spec = job["spec"]["template"]["spec"]
     assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": tenancy.queues(tenant, stack)[0]}
