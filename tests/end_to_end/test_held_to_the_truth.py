@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import yaml
@@ -64,7 +65,7 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
     cases = [random_case(seed) for seed in CONFIGURED]
     assert all(case.is_configured for case in cases)
     base, changed = (write(emulator, cases, stage) for stage in ("base", "changed"))
-    emulator.make("up", emulator.state / base)
+    emulator.make("up", base)
     (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
     with Recorder(kubeconfig.read_text()) as recorder:
         submit(emulator, cases, recorder)
@@ -72,11 +73,11 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
         (emulator.state / "snapshot.json").write_text(text[text.index("{") :])
         emulator.run(
             *("python", "-m", "rehearse", "--stack", emulator.stack),
-            *("--base", str(emulator.state / base), "--config", str(emulator.state / changed)),
+            *("--base", str(base), "--config", str(changed)),
             *("--snapshot", str(emulator.state / "snapshot.json"), "--json", str(emulator.state / "forecast.json")),
         )
         recorder.begin()
-        emulator.make("up", emulator.state / changed)
+        emulator.make("up", changed)
         assert recorder.settle(places.NODES_SETTLE, 300)
         happened = outcome(recorder.timeline(settled=True), emulator.stack)
     forecast = parse((emulator.state / "forecast.json").read_text())
@@ -84,11 +85,12 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
     assert differences(forecast, happened) == []
 
 
-def write(emulator: Emulator, cases: list[SeededCase], stage: str) -> str:
-    """Write the configuration of all worlds. Returns the name of the file."""
+def write(emulator: Emulator, cases: list[SeededCase], stage: str) -> Path:
+    """Write the configuration of all worlds."""
     worlds = [(case.namespace, case.world if stage == "base" else case.changed) for case in cases]
-    (emulator.state / f"{stage}.yaml").write_text(yaml.safe_dump({"config": configuration(worlds)}, sort_keys=False))
-    return f"{stage}.yaml"
+    path = emulator.state / f"{stage}.yaml"
+    path.write_text(yaml.safe_dump({"config": configuration(worlds)}, sort_keys=False))
+    return path
 
 
 def submit(emulator: Emulator, cases: list[SeededCase], recorder: Recorder) -> None:

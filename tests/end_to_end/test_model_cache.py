@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from emulator.cluster import hub
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator, Found, gone, settled
+from tests.end_to_end.emulator import Emulator, Found, gone, settled
+from tests.recorder import configuration
 
 pytestmark = pytest.mark.cluster
 
@@ -31,7 +31,7 @@ def example() -> Iterator[Emulator]:
 
 def serving(**cache: Any) -> list[dict[str, Any]]:
     """The servers of the example, with other keys of the model cache."""
-    servers: list[dict[str, Any]] = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]["gke-ai:serving"]
+    servers: list[dict[str, Any]] = configuration(EXAMPLE)["gke-ai:serving"]
     servers[0]["modelCache"] |= cache
     return servers
 
@@ -41,10 +41,19 @@ def objects(emulator: Emulator) -> list[str]:
     return emulator.run("bucket", "ls", BUCKET).split()
 
 
+def folder_of(emulator: Emulator) -> Path:
+    """The model's folder in the bucket."""
+    return next(path for path in emulator.state.rglob(MODEL) if path.is_dir())
+
+
 def stored(emulator: Emulator, revision: str) -> dict[str, bytes]:
-    """The files of the model in the bucket's folder."""
-    folder = next(path for path in Path(emulator.state).rglob(MODEL) if path.is_dir()) / revision
-    return {name: (folder / name).read_bytes() for name in hub.files(MODEL)}
+    """The files of a revision in the bucket."""
+    return {name: (folder_of(emulator) / revision / name).read_bytes() for name in hub.files(MODEL)}
+
+
+def written(emulator: Emulator) -> dict[Path, int]:
+    """When each file in the model's folder was written."""
+    return {file: file.stat().st_mtime_ns for file in folder_of(emulator).rglob("*") if file.is_file()}
 
 
 def test_job_fills_the_bucket_before_the_server_starts(example: Emulator) -> None:
@@ -79,14 +88,13 @@ def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
 def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -> None:
     (job,) = example.get("jobs", "-n", "model-cache")
     name = job["metadata"]["name"]
-    folder = next(path for path in Path(example.state).rglob(MODEL) if path.is_dir())
-    before = {str(file): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+    before = written(example)
     example.kubectl("-n", "model-cache", "delete", "job", name)
     example.pulumi("refresh", "--yes")
     example.make("up", example.configure(EXAMPLE))
     (again,) = example.get("jobs", "-n", "model-cache")
     assert again["metadata"]["uid"] != job["metadata"]["uid"]
-    assert {str(file): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()} == before
+    assert written(example) == before
 
 
 def test_failed_download_stops_up_with_its_reason_and_the_next_up_repeats_it(example: Emulator) -> None:

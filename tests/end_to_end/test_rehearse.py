@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from forecast.comparison import Fact, facts
 from forecast.model import read
-from tests.end_to_end.emulator import ROOT, Emulator, until_none
+from tests.end_to_end.emulator import ROOT, Emulator, eventually, until_none
+from tests.recorder import configuration
 
 pytestmark = pytest.mark.cluster
 
@@ -21,12 +20,9 @@ SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
 
 def changed(emulator: Emulator, **server: object) -> Path:
     """The example with a changed server."""
-    content = yaml.safe_load((ROOT / EXAMPLE).read_text())
-    content["config"]["gke-ai:serving"][0] |= server
-    path = emulator.state / "changed.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return path
+    servers = configuration(EXAMPLE)["gke-ai:serving"]
+    servers[0] |= server
+    return emulator.configure(EXAMPLE, serving=servers)
 
 
 def command(config: Path, *more: str) -> tuple[str, ...]:
@@ -76,9 +72,7 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
 def test_an_interrupted_rehearsal_leaves_nothing(emulator: Emulator) -> None:
     process = emulator.start(*command(changed(emulator, replicas=2)))
     clusters = emulator.state / "rehearsal" / "clusters"
-    deadline = time.monotonic() + 120
-    while not list(clusters.glob("*/kubeconfig")) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    eventually(lambda: list(clusters.glob("*/kubeconfig")), "the scratch emulator has a cluster", 120)
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=120)[0]
     assert process.returncode != 0

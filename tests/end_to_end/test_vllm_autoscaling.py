@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator, begun, eventually, gone, settled
+from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
+from tests.recorder import configuration
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +37,7 @@ SERVERS = {
 
 def sections() -> dict[str, Any]:
     """The example's server, and the same model on a TPU and on TGI in the same namespace. Each runs two requests."""
-    config = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
+    config = configuration(EXAMPLE)
     (vllm,) = config["gke-ai:serving"]
     (scaler,) = config["gke-ai:autoscaling"]
     (pool,) = config["gke-ai:gpuPools"]
@@ -83,16 +83,20 @@ def values(emulator: Emulator, name: str) -> dict[str, str]:
     }
 
 
+def deployment(emulator: Emulator, name: str) -> dict[str, Any]:
+    """The server's Deployment."""
+    content: dict[str, Any] = json.loads(emulator.kubectl("get", "deployment", name, "-n", "llm", "-o", "json"))
+    return content
+
+
 def replicas(emulator: Emulator, name: str) -> int:
     """Replicas in the spec of the server's Deployment."""
-    deployment = emulator.kubectl("get", "deployment", name, "-n", "llm", "-o", "json")
-    return int(json.loads(deployment)["spec"]["replicas"])
+    return int(deployment(emulator, name)["spec"]["replicas"])
 
 
 def ready(emulator: Emulator, name: str) -> int:
     """Ready replicas of the server's Deployment."""
-    deployment = emulator.kubectl("get", "deployment", name, "-n", "llm", "-o", "json")
-    return int(json.loads(deployment)["status"].get("readyReplicas", 0))
+    return int(deployment(emulator, name)["status"].get("readyReplicas", 0))
 
 
 @contextmanager
