@@ -252,6 +252,7 @@ def test_a_rehearsal_has_no_credentials_and_says_what_its_snapshot_holds() -> No
     assert kept["retention-days"] == 1
     page = (ROOT / "docs" / "github.md").read_text()
     assert "`snapshot-STACK`" in page
+    assert "[snapshots.md](snapshots.md) says what it holds" in page
 
 
 def test_comments_of_others_stay_unchanged(hub: Hub) -> None:
