@@ -39,9 +39,10 @@ def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", requests
     server.shutdown()
+    server.server_close()
 
 
 def outputs(url: str, *, api_key: bool = True, host: str = "") -> dict[str, Any]:
