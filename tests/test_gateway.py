@@ -267,7 +267,7 @@ def test_route_waits_for_servers_and_their_endpoint_pickers(server: str, preview
 
 
 def registrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The resources that a program registers, also if it fails."""
+    """The resources that a program has registered so far."""
     registered: list[str] = []
     register = Monitor.RegisterResource
 

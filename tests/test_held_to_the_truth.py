@@ -27,7 +27,7 @@ def test_a_seed_always_gives_the_same_world_and_change() -> None:
 
 def test_the_seeds_have_different_changes_of_every_kind() -> None:
     cases = [random_case(seed) for seed in range(SEEDS)]
-    assert len({(case.world.queues["clusterQueues"].__repr__(), case.text) for case in cases}) == SEEDS
+    assert len({(repr(case.world.queues["clusterQueues"]), case.text) for case in cases}) == SEEDS
     assert all(case.world != case.changed for case in cases)
     kinds = (
         "quota",
