@@ -58,15 +58,15 @@ def deployed() -> Iterator[Emulator]:
         gone(emulator, before)
 
 
-def hpa(emulator: Emulator) -> dict[str, Any]:
+def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, Any]:
     """The autoscaler as the API has it."""
-    autoscaler: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", AUTOSCALER, "-n", "default", "-o", "json"))
+    autoscaler: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", name, "-n", namespace, "-o", "json"))
     return autoscaler
 
 
-def values(emulator: Emulator) -> dict[str, str]:
+def values(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, str]:
     """The current values that the autoscaler reads, by metric."""
-    read = hpa(emulator)["status"].get("currentMetrics") or []
+    read = hpa(emulator, name, namespace)["status"].get("currentMetrics") or []
     return {
         metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
         for metric in read

@@ -17,6 +17,7 @@ import pytest
 
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
+from tests.end_to_end.test_jetstream import values
 from tests.recorder import configuration
 
 pytestmark = pytest.mark.cluster
@@ -65,22 +66,6 @@ def deployed() -> Iterator[Emulator]:
         yield emulator
         emulator.make("down")
         gone(emulator, before)
-
-
-def hpa(emulator: Emulator, name: str) -> dict[str, Any]:
-    """The autoscaler as the API has it."""
-    autoscaler: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", name, "-n", "llm", "-o", "json"))
-    return autoscaler
-
-
-def values(emulator: Emulator, name: str) -> dict[str, str]:
-    """The current values that the autoscaler reads, by metric."""
-    read = hpa(emulator, name)["status"].get("currentMetrics") or []
-    return {
-        metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
-        for metric in read
-        if metric.get("type") == "External"
-    }
 
 
 def deployment(emulator: Emulator, name: str) -> dict[str, Any]:
@@ -142,7 +127,9 @@ def crowd(emulator: Emulator, server: str) -> Iterator[None]:
 
 def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator) -> None:
     idle = {name: {metric: "0"} for name, metric in SERVERS.items()}
-    eventually(lambda: {name: values(deployed, name) for name in SERVERS} == idle, "each reads that nobody waits", 180)
+    eventually(
+        lambda: {name: values(deployed, name, "llm") for name in SERVERS} == idle, "each reads that nobody waits", 180
+    )
     assert [replicas(deployed, name) for name in SERVERS] == [1, 1, 1]
 
 
@@ -156,4 +143,4 @@ def test_queue_brings_replicas_to_its_server_alone_and_its_end_takes_them_back(d
             settled(deployed)
             assert replicas(deployed, name) == MAX_REPLICAS, "neither the second up nor the refresh set them back"
     eventually(lambda: replicas(deployed, name) == 1, f"{name} has one replica again", SCALE_IN_SECONDS + 120)
-    assert values(deployed, name) == {SERVERS[name]: "0"}
+    assert values(deployed, name, "llm") == {SERVERS[name]: "0"}
