@@ -60,8 +60,8 @@ async def _handle(
     targets, request = rewrite(head, endpoints)
     try:
         from_pod, to_pod = await _connect(targets, find, LOOK_SECONDS if POOL_HEADER in head.lower() else 0)
-    except (OSError, TimeoutError) as error:
-        body = f"{', '.join(targets) or 'no pod'}: {error}\n".encode()
+    except OSError as error:
+        body = f"{', '.join(targets()) or 'no pod'}: {error}\n".encode()
         writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n")
         writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         return await writer.drain()
@@ -77,13 +77,13 @@ async def _handle(
 
 
 async def _connect(
-    targets: list[str], find: Callable[[str], int | None], patience: float
+    targets: Callable[[], list[str]], find: Callable[[str], int | None], patience: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connects to the first target that answers. Tries again for `patience` seconds."""
+    """Connects to the first target that answers. Tries again for `patience` seconds, in which targets may change."""
     end = time.monotonic() + patience
     while True:
         error: OSError = OSError("it has no local process")
-        for port in filter(None, map(find, targets)):
+        for port in filter(None, map(find, targets())):
             try:
                 return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
             except OSError as refused:
@@ -93,8 +93,8 @@ async def _connect(
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[list[str], str]:
-    """The targets of a request, the first choice first, and the request's head for a target.
+def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[Callable[[], list[str]], str]:
+    """Returns a function that lists the targets of a request, the first choice first, and the head for a target.
 
     A target answers one request per connection.
     """
@@ -103,12 +103,16 @@ def rewrite(head: str, endpoints: Callable[[str], list[str]]) -> tuple[list[str]
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     parts = urlsplit(uri)
     if parts.netloc:
-        targets = [parts.netloc if parts.port else f"{parts.netloc}:80"]
+        chosen, pool = [parts.netloc if parts.port else f"{parts.netloc}:80"], ""
         uri = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     else:
-        ready = endpoints(fields.get(POOL_HEADER, ""))
+        pool = fields.get(POOL_HEADER, "")
         chosen = [address.strip() for address in fields.get(DESTINATION_HEADER, "").split(",") if address.strip()]
-        targets = list(dict.fromkeys([*chosen, *random.sample(ready, len(ready))]))
+
+    def targets() -> list[str]:
+        ready = endpoints(pool)
+        return list(dict.fromkeys([*chosen, *random.sample(ready, len(ready))]))
+
     kept = [line for line in lines if line.partition(":")[0].lower() not in _HOP]
     return targets, "\r\n".join([f"{method} {uri} {version}", *kept, "Connection: close", "", ""])
 

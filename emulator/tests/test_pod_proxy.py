@@ -38,7 +38,7 @@ def endpoints(pool: str) -> list[str]:
 )
 def test_a_request_names_its_pods_by_address_picker_and_pool(head: str, targets: str, first: str) -> None:
     found, request = pod_proxy.rewrite(f"{head}Accept: x\r\nConnection: keep-alive\r\n\r\n", endpoints)
-    assert found == targets.split()
+    assert found() == targets.split()
     lines = request.split("\r\n")
     assert lines[0] == first
     assert lines[-4:] == ["Accept: x", "Connection: close", "", ""]
@@ -48,7 +48,7 @@ def test_a_request_names_its_pods_by_address_picker_and_pool(head: str, targets:
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def exchange(pod: Handler, request: bytes) -> bytes:
+async def exchange(pod: Handler, request: bytes, endpoints: Callable[[str], list[str]] = endpoints) -> bytes:
     """Sends a request through the proxy to a pod and returns all that comes back."""
     async with await asyncio.start_server(pod, "127.0.0.1", 0) as server:
         ports = {"10.0.0.7:8000": server.sockets[0].getsockname()[1], "10.0.0.8:8000": 1}
@@ -117,3 +117,19 @@ def test_a_request_waits_for_a_pod_whose_process_starts() -> None:
 
     assert asyncio.run(exchange_with_late_pod()) == b"started"
     assert looks == ["10.0.0.9:1"] * 3
+
+
+def test_a_request_whose_pod_has_ended_waits_for_the_next_pod_of_its_pool() -> None:
+    async def pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"next")
+        writer.close()
+
+    looks: list[str] = []
+
+    def replaced(pool: str) -> list[str]:
+        looks.append(pool)
+        return POOL if len(looks) > 2 else []
+
+    head = b"GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.9:1\r\nx-emulator-inference-pool: llm/gemma\r\n"
+    assert asyncio.run(exchange(pod, head + b"\r\n", replaced)) == b"next"
