@@ -19,7 +19,8 @@ from emulator.cluster.pod_proxy import DESTINATION_HEADER, POOL_HEADER
 EXT_PROC = "envoy.filters.http.ext_proc"
 # A cluster without endpoints. The picker of routes that name none, and the backend of references without a pool.
 NOWHERE = "nowhere"
-# Seconds that a picker may take for each message. Envoy's default of 0.2 s is too short on a busy machine.
+# Seconds that a picker may take for each message and for its probe. Envoy's default of 0.2 s is too short on a busy
+# machine. Envoy notices a standby, or a picker that has ended, without this wait.
 PICKER_SECONDS = 10
 PROBE_INTERVAL = "0.5s"
 # Names certificates of Certificate Manager: https://cloud.google.com/kubernetes-engine/docs/how-to/secure-gateway
@@ -143,7 +144,7 @@ def _picker_cluster(pool: Key, pickers: Sequence[Picker]) -> Object:
         cluster["transport_socket_matches"] = [{"name": "probe", "match": {"probe": True}, "transport_socket": raw}]
         cluster["health_checks"] = [
             {
-                "timeout": "2s",
+                "timeout": f"{PICKER_SECONDS}s",
                 "interval": PROBE_INTERVAL,
                 "no_traffic_interval": PROBE_INTERVAL,
                 "healthy_threshold": 1,

@@ -198,6 +198,15 @@ def test_each_share_asks_the_picker_of_its_pool_and_fails_as_the_pool_says() -> 
     assert asked == {"pool/llm/old": ("picker/llm/old", True), "pool/llm/new": ("picker/llm/new", False)}
 
 
+def test_a_picker_has_as_much_time_for_its_probe_as_for_a_request() -> None:
+    """Otherwise a busy machine takes the leader for a standby, and the pool answers nothing."""
+    written = files(gateway(), CANARY)
+    (picker,) = (cluster for cluster in written["clusters.json"]["resources"] if cluster["name"] == "picker/llm/old")
+    manager = written["listeners.json"]["resources"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    request = manager["http_filters"][0]["typed_config"]["message_timeout"]
+    assert [probe["timeout"] for probe in picker["health_checks"]] == [request]
+
+
 def test_a_route_without_any_weight_answers_500() -> None:
     (found,) = envoy_routes(gateway(), objects([route(ref("old", 0), ref("new", 0))]))
     assert found["direct_response"] == {"status": 500}
