@@ -30,7 +30,7 @@ class Rollout:
     def __init__(self) -> None:
         self._applied: dict[Key, Object] = {}
         self._pending: dict[Key, tuple[object, float]] = {}
-        self._answers_since: dict[Key, float] = {}
+        self._answers_since: dict[Picker, float] = {}
 
     async def applied(self, objects: Objects, pickers: Mapping[Key, Sequence[Picker]], now: float) -> Objects:
         """The objects with the versions of routes to apply. `now` is a monotonic time in seconds."""
@@ -57,13 +57,13 @@ class Rollout:
         self._pending[key] = (_version(route), since)
         if "deletionTimestamp" in route["metadata"] or now - since >= MAX_SECONDS:
             return False
-        return any([not await self._answers(pool, pickers.get(pool, ()), now) for pool in weighted_pools(route)])
+        return any([not await self._answers(pickers.get(pool, ()), now) for pool in weighted_pools(route)])
 
-    async def _answers(self, pool: Key, pickers: Sequence[Picker], now: float) -> bool:
+    async def _answers(self, pickers: Sequence[Picker], now: float) -> bool:
         for picker in pickers:
             if picker.probe_port is None or await serves(picker.probe_port, picker.probe_service):
-                return now - self._answers_since.setdefault(pool, now) >= SETTLED_SECONDS
-        self._answers_since.pop(pool, None)
+                return now - self._answers_since.setdefault(picker, now) >= SETTLED_SECONDS
+            self._answers_since.pop(picker, None)
         return False
 
 

@@ -53,6 +53,17 @@ def test_a_route_waits_for_the_picker_of_a_new_pool(serving: set[int]) -> None:
     assert weights(rollout, route(2, old=1, new=1), 9) == {"old": 1, "new": 1}
 
 
+def test_a_new_picker_of_a_pool_has_the_same_time_as_the_first_one(serving: set[int]) -> None:
+    rollout = Rollout()
+    serving |= {12, 13}
+    weights(rollout, route(1, old=1), 0)
+    weights(rollout, route(2, new=1), 1)
+    weights(rollout, route(3, old=1), 10)
+    later = {**PICKERS, NEW: [Picker(3, 13)]}
+    assert weights(rollout, route(4, new=1), 20, later) == {"old": 1}
+    assert weights(rollout, route(4, new=1), 20 + SETTLED_SECONDS, later) == {"new": 1}
+
+
 def test_a_pool_without_requests_is_not_waited_for(serving: set[int]) -> None:
     rollout = Rollout()
     weights(rollout, route(1, old=1), 0)
