@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
 STOP_SECONDS = 5
+# The process of a deleted pod finishes its requests for the time of its preStop hook, but no longer than this.
+MAX_DRAIN_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 10.0
 SECRET_PAUSE_SECONDS = 0.5
 
@@ -155,8 +157,9 @@ class ContainerProcess:
         self._main = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Ends the process and deletes its files."""
-        self._main.cancel()
+        """Ends the process after its preStop hook, and deletes its files."""
+        hook = self._container.spec.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
+        asyncio.get_running_loop().call_later(min(hook.get("seconds", 0), MAX_DRAIN_SECONDS), self._main.cancel)
 
     async def _run(self) -> None:
         try:

@@ -26,8 +26,8 @@ POOL_HEADER = "x-emulator-inference-pool"
 # Headers between two hops only.
 _HOP = ("connection", "proxy-connection", "keep-alive", POOL_HEADER)
 MAX_HEAD_BYTES = 1 << 18
-# How long a request of a gateway looks for a pod. Here a pod is Ready before its process listens, and has no time to
-# drain after it is deleted. On GKE its probe and its preStop hook take care of that.
+# How long a request of a gateway looks for a pod. Here a pod is Ready before its process listens, and gets no new
+# requests after it is deleted. On GKE its probe and its preStop hook take care of that.
 LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -14,8 +15,9 @@ from catalog import versions
 from catalog.engines import ENGINES
 from emulator import paths
 from emulator.cluster import processes, programs, scraping
+from emulator.cluster.controllers import ContainerProcess
 from emulator.cluster.folder import Folder
-from emulator.cluster.programs import Container, Sandbox, known
+from emulator.cluster.programs import Container, Program, Sandbox, known
 from emulator.cluster.records import ClusterRecord
 
 Object = dict[str, Any]
@@ -179,6 +181,35 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(
     ]
     del picker.spec["args"][3]
     assert command(picker)[-1] == "--refresh-metrics-interval=200ms"
+
+
+# ------------------------------------------------------------------------------------------------------------------ end
+def test_a_deleted_pod_finishes_its_requests_during_its_pre_stop_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    folder = Folder("c")
+    folder.log.mkdir(parents=True)
+
+    async def sleeps(_: Container) -> list[str]:
+        return ["sleep", "600"]
+
+    async def started(spec: Object) -> ContainerProcess:
+        process = ContainerProcess(folder, Mock(), Mock(), pod(spec), spec, Program("i", sleeps), {}, Mock())
+        while not processes.of(folder.path):
+            await asyncio.sleep(0.05)
+        return process
+
+    async def run() -> None:
+        (await started({"name": "a"})).stop()
+        while processes.of(folder.path):
+            await asyncio.sleep(0.05)
+        (await started({"name": "b", "lifecycle": {"preStop": {"sleep": {"seconds": 15}}}})).stop()
+        await asyncio.sleep(0.5)
+        assert processes.of(folder.path)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert not processes.of(folder.path)
 
 
 # ------------------------------------------------------------------------------------------------------------- scraping
