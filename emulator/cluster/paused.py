@@ -68,9 +68,7 @@ def resume(name: str) -> None:
         NoSuchCluster: The cluster doesn't exist.
         kwok.ClusterFailed: A process doesn't start.
     """
-    folder = _folder(name)
-    # A new process would wait until the lease of the ended one expires.
-    etcd.delete_all(folder, f"{etcd.ROOT}/leases/")
+    _delete_leases(_folder(name))
     kwok.start(name)
 
 
@@ -82,10 +80,15 @@ def stop(name: str) -> None:
     """
     folder = _folder(name)
     pause(name)
-    if kwok.id_of(folder, "etcd"):
-        etcd.delete_all(folder, f"{etcd.ROOT}/leases/")  # as in resume
+    _delete_leases(folder)
     with locked(paths.CLUSTERS):
         processes.end(folder.path)
+
+
+def _delete_leases(folder: Folder) -> None:
+    """Deletes all leases, if etcd runs: a new process would wait until the lease of the ended one expires."""
+    if kwok.id_of(folder, "etcd") in processes.of(folder.path):
+        etcd.delete_all(folder, f"{etcd.ROOT}/leases/")
 
 
 def _folder(name: str) -> Folder:

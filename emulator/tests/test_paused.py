@@ -63,6 +63,16 @@ def test_a_transaction_has_a_limited_number_of_operations_and_bytes() -> None:
     assert [len(batch) for batch in etcd._batches(large)] == [2, 2, 1]
 
 
+def test_a_stopped_cluster_can_be_stopped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    folder, (port,) = Folder(RECORD.name), processes.free_ports(1)
+    (folder.control_plane / "pids").mkdir(parents=True)
+    (folder.control_plane / "pids" / "etcd.pid").write_text(str(2**22))  # no process has this id
+    (folder.path / "kwokctl.yaml").write_text(json.dumps({"options": {"etcdPort": port}}))
+    folder.write(RECORD, "127.0.0.1:1", ready=True)
+    paused.stop(RECORD.name)
+
+
 # -------------------------------------------------------------------------------------------------------------- cluster
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
