@@ -111,7 +111,7 @@ class Gateways:
                     # As in the provisioner: an unexpected error must not end the other tasks of the daemon.
                     log.exception("gateways failed, trying again")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS if self._running else None)
+                    await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
 
     def endpoints(self, pool: str) -> list[str]:
         """The addresses of the ready pods of an InferencePool (`NAMESPACE/NAME`)."""
