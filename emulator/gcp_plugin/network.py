@@ -25,9 +25,9 @@ SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 ROUTER = "gcp:compute/router:Router"
 ROUTER_NAT = "gcp:compute/routerNat:RouterNat"
 DEFAULT = "default"
+"""Name of the network that every project has, and of its subnetwork in each region."""
 # Purpose of the subnetwork of load balancers: https://cloud.google.com/load-balancing/docs/proxy-only-subnets
 PROXIES = "REGIONAL_MANAGED_PROXY"
-"""Name of the network that every project has, and of its subnetwork in each region."""
 _ROOT = "https://www.googleapis.com/compute/v1/"
 # https://cloud.google.com/compute/docs/naming-resources
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
