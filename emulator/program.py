@@ -44,13 +44,13 @@ class LocalProgram:
 
     def runs(self, image: str) -> bool:
         """Whether this program runs in place of an image."""
-        if self.image.endswith("*"):
-            return image.startswith(self.image[:-1])
         return has_name(image, self.image)
 
 
 def has_name(image: str, name: str) -> bool:
-    """Whether an image has a name, with any tag or digest."""
+    """Whether an image has a name, with any tag or digest. A name with `*` at the end is a prefix."""
+    if name.endswith("*"):
+        return image.startswith(name[:-1])
     return image == name or image.startswith((f"{name}:", f"{name}@"))
 
 

@@ -152,8 +152,6 @@ class Program:
 
     def runs(self, image: str) -> bool:
         """Whether an image contains this program, with any tag or digest."""
-        if self.image.endswith("*"):
-            return image.startswith(self.image[:-1])
         return has_name(image, self.image)
 
 
