@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from emulator.cluster.envoy_config import Picker
-from emulator.cluster.gateway_routes import Key, Object, Objects, pool_of
+from emulator.cluster.gateway_routes import Key, Object, Objects, pool_of, refs_of
 
 # A change is applied after this time in any case, as a load balancer does not wait for backends.
 MAX_SECONDS = 60.0
@@ -69,8 +69,7 @@ class Rollout:
 
 def weighted_pools(route: Object) -> list[Key]:
     """The InferencePools that a route sends requests to."""
-    refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or [] if ref["weight"]]
-    return sorted({pool for ref in refs if (pool := pool_of(ref, route))})
+    return sorted({pool for ref in refs_of(route) if ref["weight"] and (pool := pool_of(ref, route))})
 
 
 async def serves(port: int, service: str) -> bool:

@@ -88,10 +88,9 @@ def _refers(parent: Object, route: Object, gateway: Object, listener: Object, ob
     return False
 
 
-def pools_of(route: Object) -> list[Key]:
-    """The InferencePools that a route names, with and without weight."""
-    refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs", [])]
-    return sorted({pool for ref in refs if (pool := pool_of(ref, route))})
+def refs_of(route: Object) -> list[Object]:
+    """The backend references of a route, with and without weight."""
+    return [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or []]
 
 
 def pool_of(ref: Object, route: Object) -> Key | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from emulator.cluster.envoy_config import has_certificate
-from emulator.cluster.gateway_routes import Key, Object, Objects, attached, key_of, names, pool_of, pools_of, refers_to
+from emulator.cluster.gateway_routes import Key, Object, Objects, attached, key_of, names, pool_of, refers_to, refs_of
 
 CONTROLLER = "networking.gke.io/gateway"
 # Of a local address with its port. On GKE the address has no port and the type IPAddress.
@@ -60,10 +60,10 @@ def route_status(route: Object, gateways: Iterable[Object], objects: Objects) ->
             if not names(parent, route, gateway):
                 continue
             admitted = refers_to(parent, route, gateway, objects)
-            refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or []]
-            if any(pool_of(ref, route) is None for ref in refs):
+            pools = [pool_of(ref, route) for ref in refs_of(route)]
+            if None in pools:
                 reason = "InvalidKind"
-            elif any(pool_of(ref, route) not in objects.pools for ref in refs):
+            elif any(pool not in objects.pools for pool in pools):
                 reason = "BackendNotFound"
             else:
                 reason = "ResolvedRefs"
@@ -90,7 +90,7 @@ def pool_status(pool: Object, gateways: Iterable[Object], objects: Objects, serv
             key_of(route)
             for listener in gateway["spec"]["listeners"]
             for route in attached(gateway, listener, objects)
-            if key_of(pool) in pools_of(route)
+            if key_of(pool) in (pool_of(ref, route) for ref in refs_of(route))
         }
         if routes:
             ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
