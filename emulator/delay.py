@@ -20,6 +20,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from catalog.capacity import MODES
@@ -27,7 +28,7 @@ from catalog.machines import MACHINES
 from catalog.nodes import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
 from catalog.tpus import GOOGLE_TPU
 from emulator import paths
-from emulator.cluster.api import answer, client
+from emulator.cluster.api import APPLY_PATCH, GKE, answer, client
 from emulator.cluster.folder import Folder, names
 from emulator.cluster.records import write
 
@@ -78,15 +79,13 @@ def hold_back(node: Object) -> Object:
 def declare(stated: Mapping[str, float]) -> None:
     """Replaces all delays."""
     write(_file(), {"delays": dict(stated)})
+    expression = annotation_of_pods(stated)
     for name in names():
         with client(Folder(name)) as api:
-            for kind in _KINDS:
-                path = f"{_POLICIES}/{_KINDS[kind]}/{_NAME}"
-                if expression := annotation_of_pods(stated):
-                    headers = {"content-type": "application/apply-patch+yaml"}
-                    answer(
-                        api.patch(path, params={"fieldManager": "gke"}, json=_policy(kind, expression), headers=headers)
-                    )
+            for kind, plural in _KINDS.items():
+                path = f"{_POLICIES}/{plural}/{_NAME}"
+                if expression:
+                    answer(api.patch(path, params=GKE, json=_policy(kind, expression), headers=APPLY_PATCH))
                 else:
                     api.delete(path)
 
@@ -150,7 +149,7 @@ def _is_key(key: str) -> bool:
     return (kind == "node" and (name in MODES or name in MACHINES)) or bool(_SERVER.fullmatch(key))
 
 
-def _file() -> Any:
+def _file() -> Path:
     return paths.STATE / "delays.json"
 
 

@@ -17,6 +17,9 @@ from emulator.cluster.folder import Folder
 
 Object = dict[str, Any]
 MERGE_PATCH = {"content-type": "application/merge-patch+json"}
+# Server-side apply, and the parameters of objects that GKE itself applies.
+APPLY_PATCH = {"content-type": "application/apply-patch+yaml"}
+GKE = {"fieldManager": "gke"}
 log = logging.getLogger(__name__)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 import httpx
 
 from emulator.cluster import egress, envoy_config, processes
-from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
+from emulator.cluster.api import APPLY_PATCH, GKE, MERGE_PATCH, Refused, View, answer
 from emulator.cluster.envoy_config import Picker, Place
 from emulator.cluster.fit import matches
 from emulator.cluster.folder import Folder
@@ -171,14 +171,13 @@ class Gateways:
     async def _create_classes(self) -> None:
         if self._classes_exist:
             return
-        headers = {"content-type": "application/apply-patch+yaml"}
         accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": ""}
         accepted["lastTransitionTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for name in CLASSES:
             path = f"/apis/{GATEWAY_API}/gatewayclasses/{name}"
             item = {"apiVersion": GATEWAY_API, "kind": "GatewayClass", "metadata": {"name": name}}
             spec = {"spec": {"controllerName": CONTROLLER}}
-            answer(await self._api.patch(path, params={"fieldManager": "gke"}, json=item | spec, headers=headers))
+            answer(await self._api.patch(path, params=GKE, json=item | spec, headers=APPLY_PATCH))
             status = {"status": {"conditions": [accepted]}}
             answer(await self._api.patch(f"{path}/status", json=status, headers=MERGE_PATCH))
         self._classes_exist = True

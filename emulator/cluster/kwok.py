@@ -22,7 +22,7 @@ import yaml
 
 from emulator import paths, trust
 from emulator.cluster import node_agents, processes
-from emulator.cluster.api import answer, client, kubeconfig
+from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from emulator.cluster.records import ClusterRecord, Endpoint
 from emulator.polling import poll_until
@@ -318,8 +318,7 @@ def _install_objects(folder: Folder) -> None:
         items = [item for file in files for item in yaml.safe_load_all(file.read_text())]
         for item in (*items, *node_agents.daemon_sets()):
             path = f"/apis/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
-            headers = {"content-type": "application/apply-patch+yaml"}
-            answer(api.patch(path, params={"fieldManager": "gke"}, json=item, headers=headers))
+            answer(api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
 
 
 def _start_daemon(folder: Folder) -> None:

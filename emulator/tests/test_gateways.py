@@ -19,7 +19,7 @@ import yaml
 
 from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, processes
-from emulator.cluster.api import MERGE_PATCH, Object, answer, client
+from emulator.cluster.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
 from emulator.tests.gateway_objects import NAMESPACE, api_key, certificate, gateway, pool, route, server
 from emulator.tests.harness import eventually
@@ -73,9 +73,8 @@ def path_of(item: Object) -> str:
 
 
 def apply(api: httpx.Client, item: Object) -> None:
-    headers = {"content-type": "application/apply-patch+yaml"}
     parameters = {"fieldManager": "test", "force": "true", "fieldValidation": "Strict"}
-    answer(api.patch(path_of(item), params=parameters, content=yaml.safe_dump(item), headers=headers))
+    answer(api.patch(path_of(item), params=parameters, content=yaml.safe_dump(item), headers=APPLY_PATCH))
 
 
 def status(api: httpx.Client, item: Object) -> Object:
