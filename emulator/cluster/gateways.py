@@ -210,18 +210,18 @@ class Envoy:
         self.path = folder.path / "gateways" / "_".join(gateway)
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)  # it has private keys of certificates
         self.access_log = folder.log / f"{self._title}_access.log"
+        self._ports_file = self.path / "ports.json"
+        self._ports: dict[str, int] = json.loads(self._ports_file.read_text()) if self._ports_file.exists() else {}
         self._written: dict[str, Object] = {}
         self._task: asyncio.Task[None] | None = None
 
     def ports(self, listeners: list[str]) -> dict[str, int]:
         """The local port of each listener; the same at every call and after a restart of the daemon."""
-        file = self.path / "ports.json"
-        known: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
-        missing = [name for name in listeners if name not in known]
+        missing = [name for name in listeners if name not in self._ports]
         if missing:
-            known |= zip(missing, processes.free_ports(len(missing)), strict=True)
-            write(file, known)
-        return {name: known[name] for name in listeners}
+            self._ports |= zip(missing, processes.free_ports(len(missing)), strict=True)
+            write(self._ports_file, self._ports)
+        return {name: self._ports[name] for name in listeners}
 
     def configure(self, files: Mapping[str, Object]) -> None:
         """Replaces the files that changed, in their order."""
