@@ -268,8 +268,8 @@ class ContainerProcess:
         response = await self._api.get(path)
         if response.status_code == 404:
             return None
-        value = (answer(response).get("data") or {}).get(key)
-        return None if value is None else base64.b64decode(value).decode()
+        value = files_of("secrets", answer(response)).get(key)
+        return None if value is None else value.decode()
 
     async def _volumes(self) -> None:
         """Writes the container's volumes.
