@@ -35,10 +35,8 @@ log = logging.getLogger(__name__)
 # Seconds of additional delay before a controller starts, while its pod is Ready and its webhook doesn't answer.
 WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
-STOP_SECONDS = 5
 # The process of a deleted pod finishes its requests for the time of its preStop hook, but no longer than this.
 MAX_DRAIN_SECONDS = 5.0
-MAX_BACKOFF_SECONDS = 10.0
 SECRET_PAUSE_SECONDS = 0.5
 
 
@@ -171,7 +169,10 @@ class ContainerProcess:
             await self._secrets()
             command = await self._program.command(self._container)
             self._placed()
-            await self._keep_running(command)
+            output = self._folder.log / (self._title.replace("/", "_") + ".log")
+            environment = processes.environment(self._folder.path, **self._environment())
+            # Kueue's visibility server writes into the working directory.
+            await processes.keep_running(self._title, command, output, environment, self.sandbox.root)
         except asyncio.CancelledError:
             log.info("%s: stopped", self._title)
         except Exception:
@@ -189,36 +190,6 @@ class ContainerProcess:
         server = await egress.forward(target, self._find)
         self._forwards.append(server)
         return int(server.sockets[0].getsockname()[1])
-
-    async def _keep_running(self, command: list[str]) -> None:
-        """Starts the program and restarts it whenever it ends.
-
-        The backoff grows if it ends soon.
-        """
-        output = self._folder.log / (self._title.replace("/", "_") + ".log")
-        backoff = 0.5
-        while True:
-            log.info("%s: starting %s", self._title, " ".join(command))
-            started = time.monotonic()
-            with output.open("ab") as sink:
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=sink,
-                    stderr=sink,
-                    env=processes.environment(self._folder.path, **self._environment()),
-                    # Kueue's visibility server writes into the working directory.
-                    cwd=self.sandbox.root,
-                    preexec_fn=processes.end_with_parent,
-                )
-            try:
-                code = await process.wait()
-            finally:
-                if process.returncode is None:
-                    await _end(process)
-            log.warning("%s: ended with %s (see %s)", self._title, code, output)
-            backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
-            await asyncio.sleep(backoff)
 
     def _environment(self) -> dict[str, str]:
         own = {"TMPDIR": str(self.sandbox.inside("/tmp")), "HOSTNAME": self._pod["metadata"]["name"]}
@@ -354,12 +325,3 @@ def _replace_files(folder: Path, files: dict[str, bytes]) -> None:
             link.unlink()
     if before is not None:
         shutil.rmtree(before, ignore_errors=True)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    process.terminate()
-    try:
-        await asyncio.wait_for(asyncio.shield(process.wait()), STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 # Seconds between two looks at whether the cluster has the Gateway API.
 SETTING_SECONDS = 2
-MAX_BACKOFF_SECONDS = 10.0
 # How long Envoy keeps lines of its access log before it writes them.
 FLUSH_MILLISECONDS = 500
 
@@ -230,37 +229,20 @@ class Envoy:
                 write(self.path / name, content)
                 self._written[name] = content
         if self._task is None:
-            self._task = asyncio.create_task(self._keep_running())
+            self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
         """Ends the process."""
         if self._task:
             self._task.cancel()
 
-    async def _keep_running(self) -> None:
+    async def _run(self) -> None:
         configuration = str(self.path / "bootstrap.json")
         # One worker is enough. Without hot restarts, Envoys of one machine share nothing.
         options = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "warn"]
         options += ["--file-flush-interval-msec", str(FLUSH_MILLISECONDS)]
-        backoff = 0.5
-        while True:
-            started = time.monotonic()
-            with (self._cluster.log / f"{self._title}.log").open("ab") as sink:
-                process = await asyncio.create_subprocess_exec(
-                    *[processes.tool("envoy"), "--config-path", configuration, *options],
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=sink,
-                    stderr=sink,
-                    env=processes.environment(self._cluster.path),
-                    cwd=self.path,
-                    preexec_fn=processes.end_with_parent,
-                )
-            try:
-                code = await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()  # it has no state
-                    await process.wait()
-            log.warning("%s: ended with %s", self._title, code)
-            backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
-            await asyncio.sleep(backoff)
+        command = [processes.tool("envoy"), "--config-path", configuration, *options]
+        environment = processes.environment(self._cluster.path)
+        await processes.keep_running(
+            self._title, command, self._cluster.log / f"{self._title}.log", environment, self.path
+        )

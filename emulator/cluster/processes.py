@@ -6,7 +6,9 @@ started just before its parent was killed, nor match an unrelated process with a
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import logging
 import os
 import random
 import select
@@ -14,12 +16,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections import deque
 from collections.abc import Callable, Container
 from pathlib import Path
 
 from emulator.polling import poll_until
 
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5
+MAX_BACKOFF_SECONDS = 10.0
 MARK = "GKE_AI_CLUSTER"
 # The mark of a container's process and of its children: the pod's uid and the container's name.
 POD_MARK = "GKE_AI_POD"
@@ -60,6 +67,44 @@ def detach(command: list[str], log: Path, env: dict[str, str], cwd: Path) -> Non
             check=True,
             start_new_session=True,
         )
+
+
+async def keep_running(title: str, command: list[str], output: Path, env: dict[str, str], cwd: Path) -> None:
+    """Starts a program and restarts it whenever it ends, until canceled.
+
+    The backoff grows if it ends soon.
+    """
+    backoff = 0.5
+    while True:
+        log.info("%s: starting %s", title, " ".join(command))
+        started = time.monotonic()
+        with output.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                env=env,
+                cwd=cwd,
+                preexec_fn=end_with_parent,
+            )
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:
+                await _stop(process)
+        log.warning("%s: ended with %s (see %s)", title, code, output)
+        backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
+        await asyncio.sleep(backoff)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    try:
+        await asyncio.wait_for(asyncio.shield(process.wait()), STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def of(folder: Path) -> list[int]:
