@@ -228,7 +228,7 @@ class Envoy:
             if self._written.get(name) != content:
                 write(self.path / name, content)
                 self._written[name] = content
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:

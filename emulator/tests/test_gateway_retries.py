@@ -1,4 +1,4 @@
-"""The Gateway controller tries again after the API server refused a request."""
+"""The Gateway controller tries again after a failure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 from emulator import paths
+from emulator.cluster import processes
 from emulator.cluster.api import View
 from emulator.cluster.folder import Folder
 from emulator.cluster.gateway_routes import CLASSES
-from emulator.cluster.gateways import Gateways
+from emulator.cluster.gateways import Envoy, Gateways
 from emulator.cluster.records import ClusterRecord
 
 RECORD = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1", gateway_api=True)
@@ -45,3 +46,28 @@ def test_a_refused_class_is_created_later_in_a_cluster_without_gateways(
 
     asyncio.run(asyncio.wait_for(run(), 20))
     assert created[0] == created[1] == CLASSES[0]
+
+
+def test_an_envoy_that_could_not_be_started_is_started_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    monkeypatch.setattr(processes, "tool", str)
+    starts: list[str] = []
+
+    async def keep_running(title: str, *_: object) -> None:
+        starts.append(title)
+        if len(starts) == 1:
+            raise OSError("Resource temporarily unavailable")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(processes, "keep_running", keep_running)
+
+    async def run() -> None:
+        envoy = Envoy(Folder("c"), ("llm", "g"))
+        for _ in range(2):
+            envoy.configure({})
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert starts == ["gateway_llm_g"] * 2
