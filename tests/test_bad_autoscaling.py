@@ -124,6 +124,13 @@ MISTAKES = [
         "Did you mean jetstream?",
     ),
     Mistake(
+        "a server whose name another namespace has too",
+        put("serving.+", server("jetstream", "other", namespace="other")),
+        "gke-ai:autoscaling[0].server",
+        "several servers are named jetstream. The wrong one could be scaled",
+        "Rename all but one of them",
+    ),
+    Mistake(
         "a metric of another engine",
         metrics(("queuedRequests", 10)),
         "gke-ai:autoscaling[0].metrics[0].metric",

@@ -47,13 +47,16 @@ def autoscalers_have_one_target(settings: Settings) -> Iterator[Problem]:
 
 
 def servers_exist(settings: Settings) -> Iterator[Problem]:
-    """An autoscaler's server is a server of this stack."""
+    """An autoscaler's server is one server of this stack."""
     names = [server.name for server in settings.serving]
     for autoscaler in settings.autoscaling:
         if autoscaler.server is not None:
             path = autoscaler.at("server")
             consequence = "nothing would be scaled"
             yield from unknown(settings, path, "gke-ai:serving", "server", autoscaler.server, names, consequence)
+            if names.count(autoscaler.server) > 1:
+                cause = f"several servers are named {autoscaler.server}. The wrong one could be scaled"
+                yield Problem(path, cause, "Rename all but one of them")
 
 
 def engines_are_known(settings: Settings) -> Iterator[Problem]:
