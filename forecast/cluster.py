@@ -86,7 +86,7 @@ def ready_steps(history: History, ended: float) -> list[tuple[float, int]]:
     before = history.before
     steps = [(0.0, ready_replicas(before) if before else 0)]
     steps += [(at, ready_replicas(version)) for at, version in history.versions if at > 0]
-    if history.gone is not None and history.gone > 0:
+    if history.gone is not None:
         steps.append((history.gone, 0))
     return [*steps, (max(ended, steps[-1][0]), steps[-1][1])]
 
@@ -142,7 +142,7 @@ def nodes(histories: Histories) -> tuple[Nodes, ...]:
 def _nodes(key: PoolKey, members: list[History]) -> Nodes:
     before = sum(history.before is not None for history in members)
     came = sum(history.first > 0 for history in members)
-    went = sum(history.gone is not None and history.gone > 0 for history in members)
+    went = sum(history.gone is not None for history in members)
     last = members[0].last
     per_node = accelerators_on(last)
     return Nodes(*key, accelerator_type(last), per_node, before, came, went, before + came - went)

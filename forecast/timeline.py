@@ -69,7 +69,7 @@ Histories = Mapping[str, Mapping[str, History]]
 
 
 def histories(timeline: Timeline) -> Histories:
-    """Returns the history of each object, by kind and uid."""
+    """Returns the history of each object that exists when the change begins or later, by kind and uid."""
     result: dict[str, dict[str, History]] = {}
     for observation in timeline.observations:
         metadata = observation.object["metadata"]
@@ -79,7 +79,10 @@ def histories(timeline: Timeline) -> Histories:
             if history.versions:
                 continue
         history.versions.append((observation.at, observation.object))
-    return result
+    return {
+        kind: {uid: history for uid, history in of_kind.items() if history.gone is None or history.gone > 0}
+        for kind, of_kind in result.items()
+    }
 
 
 def condition(item: Object, condition_type: str) -> Object:

@@ -146,6 +146,20 @@ def test_a_finished_run_and_a_deleted_one_end() -> None:
     assert outcome(ends).ends == (End("llm/job/finetune", "Succeeded", 3), End("llm/job/old", "Deleted", 4))
 
 
+def test_what_ends_before_the_change_is_no_result_of_it() -> None:
+    gone = timeline(
+        (-9, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-9, "pod", replica("a", node="node-1")),
+        (-9, "node", node("1")),
+        (-8, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
+        (-8, "pod", replica("a", node="node-1"), "gone"),
+        (-8, "node", node("1"), "gone"),
+        (2, "pod", replica("b", template="new", node="node-2")),
+    )
+    forecast = outcome(gone, durations=[Duration("nodeIdle", "", 600, "docs")])
+    assert (forecast.ends, forecast.interruptions, forecast.nodes, forecast.accelerators) == ((), (), (), ())
+
+
 def test_a_replaced_workload_of_the_same_job_does_not_end() -> None:
     replaced = timeline(
         (-1, "workload", workload("w1", JOB, 20, flavor="l4")),

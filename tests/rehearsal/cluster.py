@@ -113,9 +113,7 @@ class QueueCluster:
     def timeline(self, namespace: str) -> Timeline:
         """What happened in a namespace and to its pools since the change began, and what was there before."""
         whole = self.recorder.timeline(settled=True)
-        own = [item for item in whole.observations if _is_of(item.object, namespace)]
-        gone = {item.object["metadata"]["uid"] for item in own if item.deleted and item.at < 0}
-        return replace(whole, observations=tuple(item for item in own if item.object["metadata"]["uid"] not in gone))
+        return replace(whole, observations=tuple(item for item in whole.observations if _is_of(item.object, namespace)))
 
 
 def _is_of(obj: Mapping[str, Any], namespace: str) -> bool:
