@@ -10,9 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from forecast.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE, Fact, Line, facts
+from forecast.comparison import (
+    AS_FORECAST,
+    EVICTED,
+    NOT_FORECAST,
+    NOT_SEEN,
+    OTHERWISE,
+    STARTS,
+    Fact,
+    Line,
+    facts,
+)
 from forecast.model import Forecast
 from forecast.outcome import outcome
+from forecast.queue import SERVER
 from forecast.timeline import Object, Observation, Timeline, condition
 
 # What each condition was before it became true.
@@ -62,15 +73,23 @@ def _line(name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], prese
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
     missing = [fact for fact in expected if not any(_same(fact, other) for other in seen)]
-    if name not in present:  # a workload that ended leaves nothing
-        missing = [fact for fact in missing if fact.outcome not in ENDED]
+    others = [fact for fact in seen if not any(_same(other, fact) for other in expected)]
     if not expected:
         verdict = NOT_FORECAST
-    elif not missing:
-        verdict = AS_FORECAST
-    else:
+    elif any(_shows(fact, seen, present) for fact in missing) or any(fact.outcome not in ENDED for fact in others):
         verdict = OTHERWISE if seen or name in present else NOT_SEEN
+    else:
+        verdict = AS_FORECAST
     return Line(name, verdict, _texts(expected), _texts(seen))
+
+
+def _shows(fact: Fact, seen: Iterable[Fact], present: set[str]) -> bool:
+    """Whether a later state would show a fact. What is gone leaves nothing, and an admission hides the eviction."""
+    if SERVER in fact.workload:  # evicted replicas are deleted, too
+        return fact.outcome not in (EVICTED, *ENDED)
+    if fact.outcome == EVICTED:
+        return all(other.outcome != STARTS for other in seen)
+    return fact.outcome not in ENDED or fact.workload in present
 
 
 def _same(fact: Fact, other: Fact) -> bool:

@@ -87,6 +87,38 @@ def test_a_run_that_ended_and_is_gone_is_as_forecast() -> None:
     }
 
 
+def test_replicas_that_are_gone_leave_nothing_to_compare() -> None:
+    smaller = Forecast("prod", "x", True, 1, 1, ends=(End(GEMMA, "Deleted"),))
+    runs = [dated(workload("wa", REPLICA, 30, flavor="l4"), changed=EARLIER)]
+    assert verdicts(smaller, cluster(Workload=runs)) == {GEMMA: AS_FORECAST}
+    preempted = Forecast(
+        *("prod", "x", True, 1, 1),
+        evictions=(Eviction(GEMMA, "lq", 30, "Preempted", "InClusterQueue", JOB, "l4"),),
+        waits=(Wait(GEMMA, "lq", 30, "Pending", "2 more GPUs in flavor l4"),),
+    )
+    assert verdicts(preempted, cluster(Workload=[dated(waiting("wa", REPLICA), created=LATER)])) == {GEMMA: AS_FORECAST}
+
+
+def test_a_replica_that_waits_and_was_forecast_to_start_is_otherwise() -> None:
+    objects = cluster()
+    objects["Workload"].append(dated(waiting("wb", owned("Pod", "gemma-abc-2", "b")), created=LATER))
+    objects["Pod"].append(dated(replica("b"), created=LATER))
+    assert verdicts(FORECAST, objects) == {GEMMA: OTHERWISE, JOB: AS_FORECAST}
+
+
+def test_a_run_that_starts_again_no_longer_shows_its_eviction() -> None:
+    again = Forecast(*("prod", "x", True, 1, 1), evictions=FORECAST.evictions, starts=(Start(JOB, "lq", 20, "spot"),))
+    not_evicted = ("False", "QuotaReserved", "Previously: preempted")
+    runs = [dated(workload("wj", RUN, 20, flavor="spot", Evicted=not_evicted))]
+    assert verdicts(again, {"Workload": runs}) == {JOB: AS_FORECAST}
+
+
+def test_a_run_that_starts_as_forecast_and_ends_later_is_as_forecast() -> None:
+    starts = Forecast("prod", "x", True, 1, 1, starts=(Start(JOB, "lq", 20, "l4"),))
+    done = workload("wj", RUN, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished"))
+    assert verdicts(starts, {"Workload": [dated(done, created=LATER)]}) == {JOB: AS_FORECAST}
+
+
 def test_pools_are_compared_by_their_nodes() -> None:
     grows = Forecast("prod", "x", True, 1, 1, nodes=(Nodes("l4", "onDemand", "g2-standard-24", came=1, after=2),))
     assert verdicts(grows, {"Node": [dated(node("1")), dated(node("2"), created=LATER)]}) == {
