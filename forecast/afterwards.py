@@ -98,10 +98,10 @@ def _same(fact: Fact, other: Fact) -> bool:
 
 
 def _pools(forecast: Forecast, later: Forecast) -> Iterator[Line]:
-    now = {(pool.pool, pool.capacity): pool.after for pool in later.nodes}
+    now = {(pool.pool, pool.capacity, pool.machine): pool.after for pool in later.nodes}
     for pool in forecast.nodes:
         if pool.came or pool.went:
-            count = now.get((pool.pool, pool.capacity), 0)
+            count = now.get((pool.pool, pool.capacity, pool.machine), 0)
             verdict = AS_FORECAST if count == pool.after else OTHERWISE
             yield Line(f"pool {pool.pool} ({pool.capacity})", verdict, (f"{pool.after} nodes",), (f"{count} nodes",))
 

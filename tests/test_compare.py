@@ -127,6 +127,16 @@ def test_pools_are_compared_by_their_nodes() -> None:
     assert verdicts(grows, {"Node": [dated(node("1"))]}) == {"pool l4 (onDemand)": OTHERWISE}
 
 
+def test_nodes_of_another_machine_type_are_compared_apart() -> None:
+    old, new = (
+        Nodes("l4", "onDemand", "g2-standard-48", before=1, went=1),
+        Nodes("l4", "onDemand", "g2-standard-24", came=1, after=1),
+    )
+    replaced = Forecast("prod", "x", True, 1, 1, nodes=(new, old))
+    lines = compare.compare(replaced, {"Node": [dated(node("2"), created=LATER)]}, SINCE)
+    assert [line.verdict for line in lines] == [AS_FORECAST, AS_FORECAST]
+
+
 def test_the_command_compares_a_file_with_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
