@@ -89,9 +89,10 @@ class Queue:
                 yield End(name, how, self.clock.seconds(finished))
                 continue
             at = next((at for at in (finished, history.gone) if at is not None), None)
-            # Kueue replaces the Workload of a changed Job by another one with the same owner.
+            # Kueue deletes evicted pods, and replaces the Workload of a changed Job by another one with the same owner.
+            evicted = owner_of(history.last).get("kind") == "Pod" and holds(history.last, "Evicted")
             replaced = not server and name in living
-            if at is not None and not holds(history.last, "Evicted") and not replaced:
+            if at is not None and not evicted and not replaced:
                 yield End(name, "Deleted", self.clock.seconds(at))
 
     def _named(self, uid: str, owner_uid: str) -> str:

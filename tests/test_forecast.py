@@ -146,6 +146,13 @@ def test_a_finished_run_and_a_deleted_one_end() -> None:
     assert outcome(ends).ends == (End("llm/job/finetune", "Succeeded", 3), End("llm/job/old", "Deleted", 4))
 
 
+def test_a_run_that_waits_after_an_eviction_and_is_deleted_ends() -> None:
+    removed = timeline(
+        (-1, "workload", evicted("wj", JOB, "x", "y")), (3, "workload", evicted("wj", JOB, "x", "y"), "gone")
+    )
+    assert outcome(removed).ends == (End("llm/job/finetune", "Deleted", 3),)
+
+
 def test_what_ends_before_the_change_is_no_result_of_it() -> None:
     gone = timeline(
         (-9, "workload", workload("wj", JOB, 20, flavor="l4")),
