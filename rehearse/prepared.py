@@ -8,15 +8,19 @@ import subprocess
 from pathlib import Path
 
 from ops.stack import ROOT, Stop
+from rehearse.configurations import calibration
 from rehearse.scratch import Scratch
 
 # What decides the state after a deployment, besides the configuration.
-SOURCES = ("__main__.py", "requirements.lock", "catalog", "settings", "components", "composition", "emulator", "ops")
+SOURCES = (
+    *("__main__.py", "requirements.lock", "catalog", "settings", "components", "composition", "gke_ai_outputs"),
+    *("programs", "emulator", "ops"),
+)
 
 
 def key(stack: str, config: Path) -> str:
-    """Returns a hash of a stack's name, its configuration, the program and the emulator."""
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}".encode())
+    """Returns a hash of a stack's name, its configuration and measurements, the program and the emulator."""
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{calibration(config).model_dump_json()}".encode())
     for source in SOURCES:
         path = ROOT / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

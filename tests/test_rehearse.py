@@ -18,6 +18,7 @@ from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
 from settings.calibration import Calibration, Duration, Step
+from tests.test_imports import MAY_IMPORT
 
 
 def written(path: Path, **config: object) -> Path:
@@ -182,6 +183,28 @@ def test_a_kept_base_belongs_to_its_stack_and_configuration(tmp_path: Path) -> N
     one, other = written(tmp_path / "one.yaml", size=1), written(tmp_path / "other.yaml", size=2)
     assert prepared.key("prod", one) == prepared.key("prod", one)
     assert len({prepared.key("prod", one), prepared.key("dev", one), prepared.key("prod", other)}) == 3
+
+
+def test_a_kept_base_belongs_to_the_measurements_that_its_configuration_names(tmp_path: Path) -> None:
+    measured = tmp_path / "calibration.yaml"
+    config = written(tmp_path / "config.yaml", calibration=str(measured))
+    measured.write_text("nodes: []")
+    before = prepared.key("prod", config)
+    duration = {"step": "modelLoad", "of": "llm/gemma", "seconds": 360, "maxSeconds": 400, "count": 3}
+    measured.write_text(
+        yaml.safe_dump({"durations": [{**duration, "measuredOn": datetime.date(2026, 11, 20), "gkeVersion": "1.36"}]})
+    )
+    assert prepared.key("prod", config) != before
+
+
+def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() -> None:
+    needed = {"programs"}  # components write them into ConfigMaps
+    folders = ["__main__"]
+    while folders:
+        new = MAY_IMPORT[folders.pop()] - needed
+        needed |= new
+        folders += new
+    assert needed <= {source.removesuffix(".py") for source in prepared.SOURCES}
 
 
 # ---------------------------------------------------------------------------------------------------------- command
