@@ -162,13 +162,17 @@ def test_every_form_of_selection_names_labels() -> None:
         "tolerations": [{"key": "taint", "operator": "Exists"}],
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}},
-            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]},
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "rack", "matchLabelKeys": ["match"], "mismatchLabelKeys": ["mismatch"]}
+                ]
+            },
         },
     }
     flavor = {"spec": {"nodeLabels": {"flavor": "x"}}}
     topology = {"spec": {"levels": [{"nodeLabel": "block"}]}}
     keys = {key for item in (spec, flavor, topology) for key in selected_labels(item)}
-    assert keys == {"node", "expression", "rack", "flavor", "block"}
+    assert keys == {"node", "expression", "rack", "match", "mismatch", "flavor", "block"}
 
 
 # --------------------------------------------------------------------------------------------------------------- format

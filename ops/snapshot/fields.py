@@ -17,7 +17,7 @@ _ABSENT = object()
 # Fields whose keys, or whose value, are keys of labels that matter to the scheduler, to Kueue or to a controller.
 _MAPS_OF_LABELS = ("matchLabels", "nodeSelector", "nodeLabels")
 _LABEL_KEYS = (
-    *("topologyKey", "nodeLabel", "required", "preferred", "topology", "levels"),
+    *("topologyKey", "matchLabelKeys", "mismatchLabelKeys", "nodeLabel", "required", "preferred", "topology", "levels"),
     *("kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"),
     "alpha.jobset.sigs.k8s.io/exclusive-topology",
 )
