@@ -217,13 +217,11 @@ def ended(pod: Object) -> bool:
 
 def waits_for_nodes(histories: Histories) -> tuple[Wait, ...]:
     """Returns the workloads whose pods no node fits at the end, with the reason of the autoscaler or the scheduler."""
-    waiting: dict[str, list[Object]] = defaultdict(list)
-    before: set[str] = set()
+    waiting: dict[tuple[str, bool], list[Object]] = defaultdict(list)
     for history in histories.get("Pod", {}).values():
         if history.gone is None and _has_no_node(history.last) and _is_of_interest(history.last):
-            waiting[pod_name(history.last)].append(history.last)
-            if history.before and _has_no_node(history.before):
-                before.add(pod_name(history.last))
+            waited_before = history.before is not None and _has_no_node(history.before)
+            waiting[pod_name(history.last), waited_before].append(history.last)
     events = [history.last for history in histories.get("Event", {}).values()]
     return tuple(
         Wait(
@@ -232,10 +230,10 @@ def waits_for_nodes(histories: Histories) -> tuple[Wait, ...]:
             int(pods[0]["spec"].get("priority") or 0),
             NO_NODE,
             f"a node: {_why_no_node(pods, events)}",
-            name in before,
+            waited_before,
             len(pods),
         )
-        for name, pods in sorted(waiting.items())
+        for (name, waited_before), pods in sorted(waiting.items())
     )
 
 

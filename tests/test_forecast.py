@@ -244,6 +244,11 @@ def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() 
     )
 
 
+def test_a_replica_that_waits_for_a_node_since_the_change_is_apart_from_one_that_waited_before() -> None:
+    waits = timeline((-1, "pod", replica("a", unschedulable=True)), (1, "pod", replica("b", unschedulable=True)))
+    assert [(wait.before, wait.count) for wait in outcome(waits).waits] == [(False, 1), (True, 1)]
+
+
 def test_a_smaller_server_is_not_interrupted() -> None:
     smaller = timeline(
         (-1, "deployment", deployment("gemma", 2, 2)),
