@@ -187,6 +187,8 @@ def _change(
                 settled = recorder.settle(quiet, limit)
             if update.runs:
                 notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
+            elif not update.succeeded():
+                notes.append(f"pulumi up failed in the end: {update.errors()}")
         finally:
             update.stop()
         recorded = recorder.timeline(settled)

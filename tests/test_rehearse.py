@@ -12,6 +12,7 @@ import yaml
 from catalog.capacity import MODES
 from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
+from forecast.timeline import Timeline
 from ops.stack import ROOT, Stop
 from rehearse import command, configurations, delays, prepared
 from rehearse.differences import Difference
@@ -208,6 +209,63 @@ def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() 
 
 
 # ---------------------------------------------------------------------------------------------------------- command
+class QuietCluster:
+    """A recorder of a cluster in which nothing happens."""
+
+    quiet = 60.0
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> QuietCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def settle(self, *_: object) -> bool:
+        FailsLater.runs = False
+        return True
+
+    def begin(self) -> None: ...
+
+    def applied(self) -> None: ...
+
+    def timeline(self, settled: bool) -> Timeline:
+        return Timeline((), 0, 1, settled)
+
+
+class FailsLater:
+    """An update that waits for a resource, and fails while the cluster is watched."""
+
+    runs = True
+    quiet = 60.0
+
+    def __init__(self, *_: object) -> None:
+        FailsLater.runs = True
+
+    def waits_for(self) -> str:
+        return "Deployment serving/gemma"
+
+    def succeeded(self) -> bool:
+        return False
+
+    def errors(self) -> str:
+        return "serving/gemma: progress deadline exceeded"
+
+    def stop(self) -> None: ...
+
+
+def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "Recorder", QuietCluster)
+    monkeypatch.setattr(command, "Update", FailsLater)
+    monkeypatch.setattr(Scratch, "run", lambda *_: "")
+    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
+    stated = delays.durations(Calibration())
+    forecast = command._change(Scratch(tmp_path), command.parser().parse_args([]), tmp_path, "serving", stated)
+    assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
+
+
 def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
     file = written(tmp_path / "same.yaml", size=1)
     options = command.parser().parse_args(["--stack", "prod", "--config", str(file), "--base", str(file)])
