@@ -50,7 +50,7 @@ def outcome(
     found, durations = histories(timeline), tuple(sorted(durations))
     idle = next((duration.seconds for duration in durations if duration.step == NODE_IDLE), 0)
     time = clock(found, compression)
-    queued = queue(found, time, timeline.ended)
+    queued = queue(found, time)
     by_owner = {name: history for name, history in queued.workloads.values() if SERVER not in name}
     by_owner |= {str(owner_of(history.last).get("uid", "")): history for _, history in queued.workloads.values()}
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends()

@@ -21,7 +21,6 @@ class Queue:
 
     workloads: Mapping[str, tuple[str, History]]
     clock: Clock
-    ended: float
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Returns the evictions, those of replicas of a server as one."""
@@ -105,12 +104,12 @@ class Queue:
         return ""
 
 
-def queue(histories: Histories, clock: Clock, ended: float) -> Queue:
+def queue(histories: Histories, clock: Clock) -> Queue:
     """Returns the Workloads of a timeline."""
     pods = {uid: history.last for uid, history in histories.get("Pod", {}).items()}
     workloads = histories.get("Workload", {}).items()
     named = {uid: (workload_name(history.last, pods), history) for uid, history in workloads}
-    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, ended)
+    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock)
 
 
 def flavor_of(workload: Object) -> str:

@@ -5,7 +5,7 @@ A timeline begins with the objects that exist when the change begins. Times befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,10 +104,3 @@ def label(item: Object, key: str) -> str:
 def annotation(item: Object, key: str) -> str:
     """Returns the value of an annotation, or an empty text."""
     return str((item["metadata"].get("annotations") or {}).get(key, ""))
-
-
-def initial(objects: Mapping[str, Iterable[Object]], at: float = 0.0) -> Iterator[Observation]:
-    """Yields the objects of a cluster, by kind, as observations of one time."""
-    for kind, items in objects.items():
-        for item in items:
-            yield Observation(at, kind, item)

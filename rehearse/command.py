@@ -168,7 +168,7 @@ def _change(
     delayed = delays.arguments(stated, compression)
     quiet = delays.longest(delayed) + delays.QUIET_SECONDS
     notes: list[str] = []
-    with Recorder(emulator.kubeconfig(), compression) as recorder:
+    with Recorder(emulator.kubeconfig()) as recorder:
         with phase("wait until the base has settled"):
             if not recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES):
                 notes.append("The base did not settle before the change, so some results may belong to the base.")

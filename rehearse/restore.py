@@ -67,9 +67,7 @@ class _Planner:
     def __init__(self, snapshot: Snapshot, scratch: Objects) -> None:
         self.plan = Plan()
         self._snapshot = snapshot
-        self._scratch = {
-            kind: {_key(item): item for item in items} for kind, items in scratch.items() if kind in kinds()
-        }
+        self._scratch = {kind: {_key(item): item for item in items} for kind, items in scratch.items()}
         self._by_uid: dict[str, tuple[str, Object]] = {}
         self._uids = {item["metadata"].get("uid") for items in snapshot.objects.values() for item in items}
 

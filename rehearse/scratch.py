@@ -39,11 +39,6 @@ class Scratch:
         """The environment of commands on the scratch emulator."""
         return {**os.environ, "GKE_AI_STATE": str(self.state)}
 
-    @property
-    def log(self) -> Path:
-        """The output of the commands."""
-        return self.state.with_suffix(".log")
-
     def kubeconfig(self) -> str:
         """Returns the kubeconfig of the stack that was deployed last."""
         return (self.state / "kubeconfig").read_text()

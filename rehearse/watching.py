@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from catalog.versions import KUEUE_API
-from forecast.clock import clock
-from forecast.timeline import Observation, Timeline, histories, holds
+from forecast.timeline import Observation, Timeline, holds
 from ops.stack import Stop, client_of
 from ops.status import AUTOSCALER_EVENTS
 
@@ -37,12 +36,10 @@ class Recorder:
 
     Args:
         kubeconfig: Text of a kubeconfig. Its user may list and watch the kinds in all namespaces.
-        compression: How many times as fast Google's durations run.
     """
 
-    def __init__(self, kubeconfig: str, compression: float = 1.0) -> None:
+    def __init__(self, kubeconfig: str) -> None:
         self._api: ApiClient = client_of(kubeconfig, len(KINDS))
-        self._compression = compression
         self._lock = threading.Lock()
         self._observations: list[tuple[float, str, Object, bool]] = []
         self._present: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
@@ -78,19 +75,14 @@ class Recorder:
         with self._lock:
             return time.monotonic() - self._changed
 
-    def settle(self, quiet: float, limit: float, goes_on: Callable[[], bool] = lambda: False) -> bool:
-        """Waits until nothing has changed for `quiet` seconds and nothing goes on. False after `limit` seconds."""
+    def settle(self, quiet: float, limit: float) -> bool:
+        """Waits until nothing has changed for `quiet` seconds. False after `limit` seconds."""
         end = time.monotonic() + limit
         while time.monotonic() < end:
-            if self.quiet >= quiet and not goes_on():
+            if self.quiet >= quiet:
                 return True
             time.sleep(LOOK_EVERY)
         return False
-
-    def cloud_seconds(self) -> float:
-        """Returns the seconds of Google Cloud since the change began."""
-        timeline = self.timeline(settled=False)
-        return clock(histories(timeline), self._compression).exactly(timeline.ended)
 
     def timeline(self, settled: bool) -> Timeline:
         """Returns everything recorded so far."""
