@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ops.snapshot.command import Forbidden, list_all
 from ops.snapshot.fields import kinds
 from ops.snapshot.format import Snapshot
-from ops.stack import ROOT, Stop, request
+from ops.stack import Stop, request
 from rehearse.graft import complete, graft
 from rehearse.ownership import managed_fields
+from rehearse.scratch import Scratch
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -170,12 +169,12 @@ def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") 
         state: State folder of the scratch emulator.
         cluster: Name of its cluster. Default: the only one.
     """
-    picked = [cluster] if cluster else []
-    _emulator(state, "cluster", "pause", *picked)
+    emulator, picked = Scratch(state), [cluster] if cluster else []
+    emulator.run("cluster", "pause", *picked)
     moved = snapshot.at(datetime.now(UTC).replace(microsecond=0))
     planned = plan(moved, dict(objects_of(api)))
-    _emulator(state, "cluster", "load", *picked, stdin=planned.to_json())
-    _emulator(state, "cluster", "resume", *picked)
+    emulator.run("cluster", "load", *picked, stdin=planned.to_json())
+    emulator.run("cluster", "resume", *picked)
     wait_for_webhooks(api)
     return moved
 
@@ -202,13 +201,3 @@ def objects_of(api: ApiClient) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
             yield name, list_all(api, kind)
         except Forbidden as forbidden:
             raise Stop(f"The scratch cluster refuses to list {kind.plural}: {forbidden}") from None
-
-
-def _emulator(state: Path, *command: str, stdin: str | None = None) -> str:
-    """Returns what a command of the scratch emulator prints. Stops with its error if it fails."""
-    environment = {**os.environ, "GKE_AI_STATE": str(state)}
-    program = [str(ROOT / "emulator" / "run"), *command]
-    done = subprocess.run(program, env=environment, input=stdin, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Stop(f"emulator/run {' '.join(command)} failed: {done.stderr.strip()}")
-    return done.stdout

@@ -43,10 +43,10 @@ class Scratch:
         """Returns the kubeconfig of the stack that was deployed last."""
         return (self.state / "kubeconfig").read_text()
 
-    def run(self, *command: str) -> str:
+    def run(self, *command: str, stdin: str | None = None) -> str:
         """Runs a command of the emulator and returns its output. Stops with its error if it fails."""
         done = subprocess.run(
-            [RUN, *command], env=self.environment, cwd=ROOT, capture_output=True, text=True, check=False
+            [RUN, *command], env=self.environment, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise Stop(f"emulator/run {shlex.join(command)} failed:\n{(done.stderr or done.stdout).strip()}")
