@@ -22,8 +22,7 @@ from forecast.comparison import AS_FORECAST, Line
 from forecast.model import BadForecast, Forecast
 from forecast.model import read as read_forecast
 from forecast.names import workload_name
-from ops.snapshot.format import InvalidSnapshot
-from ops.snapshot.format import read as read_snapshot
+from ops.snapshot.command import read_file
 from ops.stack import Object, Stack, Stop, add_stack, list_objects, run
 from ops.terminal import new_console
 
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BadForecast as bad:
         raise Stop(str(bad)) from None
     stack = Stack(options.stack)
-    objects = of_snapshot(options.snapshot) if options.snapshot else of_cluster(stack)
+    objects = read_file(options.snapshot).objects if options.snapshot else of_cluster(stack)
     since = options.since or last_update(stack)
     lines = compare(forecast, objects, since)
     console = new_console()
@@ -73,16 +72,6 @@ def of_cluster(stack: Stack) -> Objects:
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     return {kind: list_objects(api, path) for kind, path in PATHS.items()}
-
-
-def of_snapshot(path: Path) -> Objects:
-    """Reads a snapshot."""
-    try:
-        return read_snapshot(path.read_text()).objects
-    except OSError as error:
-        raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
-    except InvalidSnapshot as invalid:
-        raise Stop(f"{path}: {invalid}") from None
 
 
 def last_update(stack: Stack) -> datetime:

@@ -26,9 +26,8 @@ from pathlib import Path
 
 from forecast.model import Duration, Forecast
 from forecast.outcome import outcome
-from ops.snapshot.command import take
-from ops.snapshot.format import InvalidSnapshot, Snapshot
-from ops.snapshot.format import read as read_snapshot
+from ops.snapshot.command import read_file, take
+from ops.snapshot.format import Snapshot
 from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
 from rehearse import configurations, delays, prepared, table
@@ -103,7 +102,7 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
     Returns None if the configurations are the same.
     """
     config = configurations.changed(options.stack, options.config)
-    snapshot = _read_snapshot(options.snapshot)
+    snapshot = read_file(options.snapshot) if options.snapshot else None
     with tempfile.TemporaryDirectory() as folder:
         base = configurations.base(options.stack, options.base, config, Path(folder))
         keys = configurations.differing_keys(base, config)
@@ -210,15 +209,6 @@ def _await_update(update: Update, recorder: Recorder) -> None:
         if min(recorder.quiet, update.quiet) > ENGINE_WAITS and update.waits_for():
             return
         time.sleep(0.2)
-
-
-def _read_snapshot(path: Path | None) -> Snapshot | None:
-    try:
-        return read_snapshot(path.read_text()) if path else None
-    except OSError as error:
-        raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
-    except InvalidSnapshot as invalid:
-        raise Stop(f"{path}: {invalid}") from None
 
 
 @contextmanager

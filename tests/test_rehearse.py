@@ -13,6 +13,7 @@ from catalog.capacity import MODES
 from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
 from forecast.timeline import Timeline
+from ops.snapshot.command import read_file
 from ops.stack import ROOT, Stop
 from rehearse import command, configurations, delays, prepared
 from rehearse.differences import Difference
@@ -295,7 +296,7 @@ def test_differences_from_a_snapshot_are_noted_by_kind() -> None:
 
 def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:
     with pytest.raises(Stop, match="cannot be read"):
-        command._read_snapshot(tmp_path / "none.json")
+        read_file(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(Stop, match=r"bad\.json"):
-        command._read_snapshot(tmp_path / "bad.json")
+        read_file(tmp_path / "bad.json")

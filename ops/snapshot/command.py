@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ops.snapshot.fields import Kind, kinds
-from ops.snapshot.format import Snapshot, build
+from ops.snapshot.format import InvalidSnapshot, Snapshot, build, read
 from ops.snapshot.names import hash_names, stack_names
 from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
 
@@ -90,6 +90,16 @@ def take(stack: str, api: ApiClient) -> Snapshot:
             "Check which user your kubeconfig uses, and give it the role that ops.snapshot --role prints."
         )
     return build(stack, objects, taken_at, missing=missing)
+
+
+def read_file(path: Path) -> Snapshot:
+    """Reads a snapshot from a file. Stops if it is none."""
+    try:
+        return read(path.read_text())
+    except OSError as error:
+        raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
+    except InvalidSnapshot as invalid:
+        raise Stop(f"{path}: {invalid}") from None
 
 
 class Forbidden(Exception):
