@@ -36,7 +36,8 @@ from rehearse.engine import Update, deploy
 from rehearse.restore import restore
 from rehearse.scratch import Scratch, scratch
 from rehearse.watching import Recorder
-from report import page, prices, rehearsal_picture
+from report import page, rehearsal_picture
+from report.__main__ import read_prices
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
@@ -50,7 +51,7 @@ def main() -> None:
     options = parser().parse_args()
     if not on_emulator():
         raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
-    table_of_prices = _read_prices(options.prices)  # before minutes pass
+    prices = read_prices(options.prices)  # before minutes pass
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit("The rehearsal was stopped."))
     forecast = rehearse(options)
@@ -65,9 +66,9 @@ def main() -> None:
     picture.write_text(rehearsal_picture.drawn(forecast))
     if options.markdown:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
-        options.markdown.write_text(page.rehearsal_page(forecast, table_of_prices))
+        options.markdown.write_text(page.rehearsal_page(forecast, prices))
     console = new_console()
-    for part in table.shown(forecast, table_of_prices):
+    for part in table.shown(forecast, prices):
         console.print()
         console.print(part)
     for file in filter(None, (options.json, picture, options.markdown)):
@@ -222,10 +223,3 @@ def phase(description: str) -> Iterator[Callable[[str], None]]:
         print(" – failed", flush=True)
         raise
     print(f" ({time.monotonic() - started:.0f} s)", flush=True)
-
-
-def _read_prices(path: Path | None) -> prices.Prices | None:
-    try:
-        return prices.read(path) if path else None
-    except prices.BadPrices as bad:
-        raise Stop(str(bad)) from None

@@ -15,6 +15,7 @@ from report.graph import MARKS
 from report.interruptions import NOTE, interruptions
 from report.policies import MANDATORY, Verdict
 from report.prices import Prices
+from report.rehearsal import plural
 
 # GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190
 COMMENT_LIMIT = 65_536
@@ -348,11 +349,6 @@ def long(title: str, body: str, rows: int) -> str:
 def folded(title: str, body: str) -> str:
     """Returns a part that readers expand."""
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
-
-
-def plural(count: int, noun: str) -> str:
-    """Formats a count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def text(value: str) -> str:

@@ -7,7 +7,9 @@ from decimal import ROUND_HALF_UP, Decimal
 from math import ceil
 
 from forecast.model import Accelerators, Eviction, Forecast, Nodes, Server, Wait
+from forecast.queue import SERVER
 from forecast.reasons import why_evicted
+from report.interruptions import join_names
 from report.prices import Prices
 
 Row = tuple[str, ...]
@@ -29,18 +31,13 @@ def sentence(forecast: Forecast) -> str:
     if not parts:
         return "Merging this changes nothing in the queue, and no server loses a ready replica."
     unsettled = "" if forecast.settled else f" The cluster had not settled after {minutes(forecast.seconds)}."
-    return f"Merging this {joined(parts)}.{unsettled}"
+    return f"Merging this {join_names(parts)}.{unsettled}"
 
 
 def _evictions(evictions: Sequence[Eviction]) -> Iterator[str]:
-    runs = sum(eviction.count for eviction in evictions if "/deployment/" not in eviction.workload)
+    runs = sum(eviction.count for eviction in evictions if SERVER not in eviction.workload)
     replicas = sum(eviction.count for eviction in evictions) - runs
-    names = [
-        f"{count} {noun if count == 1 else noun + 's'}"
-        for count, noun in ((runs, "run"), (replicas, "replica"))
-        if count
-    ]
-    if names:
+    if names := [plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count]:
         yield f"evicts {' and '.join(names)}"
 
 
@@ -56,16 +53,16 @@ def _degraded(server: Server) -> str:
 
 
 def _interruptions(forecast: Forecast) -> Iterator[str]:
-    runs = {entry.workload for entry in forecast.interruptions if "/deployment/" not in entry.workload}
+    runs = {entry.workload for entry in forecast.interruptions if SERVER not in entry.workload}
     if runs:
-        yield f"restarts {count(len(runs), 'run')}"
+        yield f"restarts {plural(len(runs), 'run')}"
 
 
 def _waiting(forecast: Forecast) -> Iterator[str]:
     evicted = {eviction.workload for eviction in forecast.evictions}
     waiting = sum(wait.count for wait in forecast.waits if not wait.before and wait.workload not in evicted)
     if waiting:
-        yield f"leaves {count(waiting, 'workload')} waiting"
+        yield f"leaves {plural(waiting, 'workload')} waiting"
 
 
 def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
@@ -74,9 +71,9 @@ def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
         by_mode[pool.capacity] = by_mode.get(pool.capacity, 0) + pool.came
     for mode, came in sorted(by_mode.items()):
         if came:
-            yield f"asks for {came} {MODES.get(mode, mode)} node{'' if came == 1 else 's'}"
+            yield f"asks for {plural(came, f'{MODES.get(mode, mode)} node')}"
     if (gone := sum(pool.went for pool in pools)) and not any(by_mode.values()):
-        yield f"gives back {count(gone, 'node')}"
+        yield f"gives back {plural(gone, 'node')}"
 
 
 def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]:
@@ -192,8 +189,8 @@ def _accelerators(entries: Sequence[Accelerators], prices: Prices | None, horizo
     return "Accelerators", (*columns, f"{prices.currency} per hour") if prices else columns, rows
 
 
-def _cost(entry: Accelerators, prices: Prices | None) -> str:
-    price = prices.of(entry.machine, entry.capacity) if prices else None
+def _cost(entry: Accelerators, prices: Prices) -> str:
+    price = prices.of(entry.machine, entry.capacity)
     if price is None:
         return "no price"
     before, after = (
@@ -217,7 +214,7 @@ def remarks(forecast: Forecast) -> list[str]:
         )
     origin = f"The cluster was brought to the state of {forecast.snapshot}." if forecast.snapshot else ""
     hidden = sum(wait.count for wait in forecast.waits) - sum(wait.count for wait in shown_waits(forecast))
-    others = f"{count(hidden, 'more workload')} waited before the change and still wait." if hidden else ""
+    others = f"{plural(hidden, 'more workload')} waited before the change and still wait." if hidden else ""
     return [line for line in (settled, f"{time}.", origin, others, *forecast.notes) if line]
 
 
@@ -243,14 +240,9 @@ def clock(seconds: int) -> str:
 
 def minutes(seconds: int) -> str:
     """Formats a time in whole minutes, rounded up: `1 minute`."""
-    return count(max(1, ceil(seconds / 60 - 0.2)), "minute")
+    return plural(max(1, ceil(seconds / 60 - 0.2)), "minute")
 
 
-def count(number: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """Formats a count with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def joined(parts: Sequence[str]) -> str:
-    """Joins the parts of a sentence."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return f"{count} {noun}{'' if count == 1 else 's'}"
