@@ -37,7 +37,7 @@ def take(scratch: Scratch, name: str) -> bool:
     scratch.discard()
     _copy(kept, scratch.state)
     try:
-        scratch.run("ready", str(next((scratch.state / "rehearsed").glob("base.yaml"))))
+        _start(scratch)
     except Stop:  # for example, another process has one of its ports now
         scratch.discard()
         scratch.create()
@@ -55,6 +55,11 @@ def keep(scratch: Scratch, name: str) -> None:
     unfinished = folder / f"{name}.new"
     _copy(scratch.state, unfinished)
     unfinished.rename(folder / name)
+    _start(scratch)
+
+
+def _start(scratch: Scratch) -> None:
+    """Starts the cluster of a deployed base."""
     scratch.run("ready", str(scratch.state / "rehearsed" / "base.yaml"))
 
 
