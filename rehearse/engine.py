@@ -32,6 +32,8 @@ class Update:
         self._output: TextIO = self._file.open("w")
         command = ("python", "-m", "ops.emulated", "up", "--stack", stack, "--config", str(config))
         self._process: subprocess.Popen[str] = scratch.start(self._output, *command)
+        self._seen: list[str] = []
+        self._since = time.monotonic()
 
     @property
     def runs(self) -> bool:
@@ -42,7 +44,7 @@ class Update:
     def quiet(self) -> float:
         """Seconds since the update printed something besides dots."""
         lines = self.lines()
-        if lines != getattr(self, "_seen", None):
+        if lines != self._seen:
             self._seen, self._since = lines, time.monotonic()
         return time.monotonic() - self._since
 

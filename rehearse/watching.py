@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from urllib3.exceptions import HTTPError
+
 from catalog.versions import KUEUE_API
 from forecast.timeline import Observation, Timeline, holds
 from ops.stack import Stop, client_of
@@ -100,11 +102,7 @@ class Recorder:
                 self._listed[kind].set()
                 for event, item in self._watch(kind, version):
                     self._record(kind, item, event == "DELETED")
-            except (OSError, ValueError, KeyError):
-                time.sleep(LOOK_EVERY * 5)
-            except Exception as error:  # urllib3 has its own errors
-                if "urllib3" not in type(error).__module__:
-                    raise
+            except (OSError, ValueError, KeyError, HTTPError):
                 time.sleep(LOOK_EVERY * 5)
 
     def _list(self, kind: str) -> str:
@@ -151,19 +149,15 @@ class Recorder:
         slim = {**item, "metadata": {key: value for key, value in item["metadata"].items() if key != "managedFields"}}
         with self._lock:
             before = self._present[kind].get(uid)
-            if (
-                before
-                and not gone
-                and before["metadata"].get("resourceVersion") == slim["metadata"].get("resourceVersion")
-            ):
+            if before and not gone and before["metadata"]["resourceVersion"] == slim["metadata"]["resourceVersion"]:
                 return
             if gone:
                 self._present[kind].pop(uid, None)
             else:
                 self._present[kind][uid] = slim
             self._observations.append((now, kind, slim, gone))
-            if gone or before is None or _signature(kind, before) != _signature(kind, slim):
-                self._changed = now if kind != "Event" else self._changed
+            if kind != "Event" and (gone or before is None or _signature(kind, before) != _signature(kind, slim)):
+                self._changed = now
 
 
 def _signature(kind: str, item: Object) -> tuple[object, ...]:
