@@ -26,7 +26,7 @@ from forecast.outcome import outcome
 from forecast.queue import SERVER
 from forecast.timeline import Object, Observation, Timeline, condition
 
-# What each condition was before it became true.
+# Conditions that were not true before their last transition.
 _WATCHED = ("Admitted", "Evicted", "Preempted", "Finished")
 _UNTIL_NOW = 1.0
 ENDED = ("Succeeded", "Failed", "Deleted")
@@ -65,15 +65,18 @@ def beside(forecast: Forecast, later: Forecast, workloads: Iterable[str]) -> lis
     """
     ours, theirs, present = facts(forecast), facts(later), set(workloads)
     names = sorted({fact.workload for fact in (*ours, *theirs)})
-    lines = [_line(name, ours, theirs, present) for name in names]
+    # A snapshot has no messages, which name the preemptors.
+    unnamed = {entry.workload for entry in later.evictions if entry.reason == "Preempted" and not entry.preemptor}
+    lines = [_line(name, ours, theirs, present, name in unnamed) for name in names]
     return [*lines, *_pools(forecast, later)]
 
 
-def _line(name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], present: set[str]) -> Line:
+def _line(name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], present: set[str], unnamed: bool) -> Line:
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
-    missing = [fact for fact in expected if not any(_same(fact, other) for other in seen)]
-    others = [fact for fact in seen if not any(_same(other, fact) for other in expected)]
+    comparable = [fact._replace(preemptor="") for fact in expected] if unnamed else expected
+    missing = [fact for fact in comparable if not any(_same(fact, other) for other in seen)]
+    others = [fact for fact in seen if not any(_same(other, fact) for other in comparable)]
     if not expected:
         verdict = NOT_FORECAST
     elif any(_shows(fact, seen, present) for fact in missing) or any(fact.outcome not in ENDED for fact in others):

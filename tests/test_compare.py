@@ -12,6 +12,7 @@ import pytest
 from forecast.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE
 from forecast.model import End, Eviction, Forecast, Nodes, Start, Wait
 from ops import compare
+from ops.snapshot.format import build
 from ops.stack import Stack, Stop
 from tests.timelines import evicted, node, owned, pod, replica, waiting, workload
 
@@ -71,6 +72,15 @@ def test_another_preemptor_is_otherwise() -> None:
     objects["Workload"][0] = dated(evicted("wj", RUN, "wo", "other-uid"))
     objects["Workload"].append(dated(workload("wo", other, 30, flavor="l4"), created=LATER))
     assert verdicts(FORECAST, objects) == {GEMMA: AS_FORECAST, JOB: OTHERWISE, "llm/job/other": NOT_FORECAST}
+
+
+def test_a_snapshot_does_not_name_the_preemptor() -> None:
+    taken = build("prod", cluster(), SINCE).objects
+    assert verdicts(FORECAST, taken) == {GEMMA: AS_FORECAST, JOB: AS_FORECAST}
+    slow = cluster()
+    for condition in slow["Workload"][0]["status"]["conditions"]:
+        condition["reason"] = {"Evicted": "PodsReadyTimeout"}.get(condition["type"], condition["reason"])
+    assert verdicts(FORECAST, build("prod", slow, SINCE).objects) == {GEMMA: AS_FORECAST, JOB: OTHERWISE}
 
 
 def test_an_old_eviction_is_no_result_of_the_change() -> None:
