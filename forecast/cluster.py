@@ -263,7 +263,7 @@ def interruptions(histories: Histories, workloads: Mapping[str, History], clock:
 
     `workloads` are the Workloads by the uid of their pod, and by the stable name of their Job or JobSet.
     """
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    ends: dict[tuple[str, str], list[int]] = defaultdict(list)
     for uid, history in histories.get("Pod", {}).items():
         at = _end_of(history)
         if at is None or not history.last["spec"].get("nodeName") or not _is_of_interest(history.last):
@@ -272,8 +272,8 @@ def interruptions(histories: Histories, workloads: Mapping[str, History], clock:
         if owner is not None and _leaves_queue(owner, at):
             continue
         if cause := _cause(history, at, histories):
-            found[pod_name(history.last), cause].append(clock.seconds(at))
-    return tuple(sorted(Interruption(*key, len(times), min(times)) for key, times in found.items()))
+            ends[pod_name(history.last), cause].append(clock.seconds(at))
+    return tuple(sorted(Interruption(*key, len(times), min(times)) for key, times in ends.items()))
 
 
 def _end_of(history: History) -> float | None:

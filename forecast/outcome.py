@@ -47,14 +47,14 @@ def outcome(
         notes: Differences between this cluster and the real one.
         snapshot: What the cluster was brought to, in a few words.
     """
-    found, durations = histories(timeline), tuple(sorted(durations))
+    objects, durations = histories(timeline), tuple(sorted(durations))
     idle = next((duration.seconds for duration in durations if duration.step == NODE_IDLE), 0)
-    time = clock(found, compression)
-    queued = queue(found, time)
+    time = clock(objects, compression)
+    queued = queue(objects, time)
     by_owner = {name: history for name, history in queued.workloads.values() if SERVER not in name}
     by_owner |= {str(owner_of(history.last).get("uid", "")): history for _, history in queued.workloads.values()}
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends()
-    waits = (*queued.waits(), *waits_for_nodes(found))
+    waits = (*queued.waits(), *waits_for_nodes(objects))
     new_waits = [wait for wait in waits if not wait.before]
     touched = {entry.workload for entries in (evictions, starts, new_waits, ends) for entry in entries}
     return Forecast(
@@ -69,12 +69,12 @@ def outcome(
         starts=starts,
         waits=tuple(sorted(waits)),
         ends=ends,
-        interruptions=interruptions(found, by_owner, time),
-        nodes=nodes(found),
-        servers=servers(found, time, timeline.ended),
-        accelerators=accelerators(found, time, timeline.ended, horizon, idle),
+        interruptions=interruptions(objects, by_owner, time),
+        nodes=nodes(objects),
+        servers=servers(objects, time, timeline.ended),
+        accelerators=accelerators(objects, time, timeline.ended, horizon, idle),
         durations=durations,
-        lanes=tuple(lanes(found, queued, time, timeline.ended, touched)),
+        lanes=tuple(lanes(objects, queued, time, timeline.ended, touched)),
         notes=tuple(notes),
         snapshot=snapshot,
     )

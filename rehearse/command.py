@@ -122,9 +122,9 @@ def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
     """Deploys the base, or starts the copy that an earlier rehearsal kept."""
     kept = prepared.key(stack, emulator.copy("base", base))
     with phase("look for a deployed base of an earlier rehearsal") as answer:
-        found = prepared.take(emulator, kept)
-        answer("started" if found else "none")
-    if found:
+        is_kept = prepared.take(emulator, kept)
+        answer("started" if is_kept else "none")
+    if is_kept:
         return
     config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
     with phase(f"deploy the base, {base.name}, to a scratch emulator"):
@@ -149,13 +149,13 @@ def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]
         written = restore(snapshot, api, emulator.state)
     with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
         recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
-        found = differences(written, take(stack, api))
-    yield from summarized(found)
+        differing = differences(written, take(stack, api))
+    yield from summarized(differing)
 
 
-def summarized(found: Iterable[Difference]) -> Iterator[str]:
+def summarized(differing: Iterable[Difference]) -> Iterator[str]:
     """Yields a note for each kind whose objects differ from the snapshot."""
-    for _, group in groupby(sorted(found), key=lambda difference: difference.kind):
+    for _, group in groupby(sorted(differing), key=lambda difference: difference.kind):
         first, *more = group
         others = f", and {len(more)} more of this kind" if more else ""
         yield f"Unlike the snapshot: {first}{others}."

@@ -183,10 +183,10 @@ def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
     """Waits until Kueue and JobSet answer, if the cluster has them: each decides on an object that is not created."""
     deadline = time.monotonic() + seconds
     for kind, spec in _PROBES.items():
-        found = kinds()[kind]
+        probed = kinds()[kind]
         namespace = "default" if kind in _NAMESPACED_PROBES else ""
-        probe = {"apiVersion": found.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
-        while (answer := request(api, "POST", found.path(namespace), {"dryRun": "All"}, probe)).code >= SERVER_ERROR:
+        probe = {"apiVersion": probed.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
+        while (answer := request(api, "POST", probed.path(namespace), {"dryRun": "All"}, probe)).code >= SERVER_ERROR:
             if time.monotonic() > deadline:
                 raise Stop(
                     f"The scratch cluster restored its objects, but a controller does not answer: {answer.reason}"

@@ -126,8 +126,8 @@ def rehearsed(forecast: Forecast, prices: Prices | None) -> Section:
         if rows
     ]
     remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast))
-    said = f"{text(rehearsal.sentence(forecast))}\n\n{remarks}"
-    return Section("In the queue", [said], [folded("Workloads, servers and nodes", "\n\n".join(parts))], 2)
+    opening = f"{text(rehearsal.sentence(forecast))}\n\n{remarks}"
+    return Section("In the queue", [opening], [folded("Workloads, servers and nodes", "\n\n".join(parts))], 2)
 
 
 def rehearsal_page(forecast: Forecast, prices: Prices | None, limit: int = 6_000) -> str:

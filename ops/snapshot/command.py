@@ -109,15 +109,15 @@ class Forbidden(Exception):
 def list_all(api: ApiClient, kind: Kind) -> list[Object]:
     """Returns all objects of a kind, page by page. Raises Forbidden."""
     query = {"limit": str(PAGE)}
-    found: list[Object] = []
+    objects: list[Object] = []
     while True:
         answer = request(api, "GET", kind.path(), query)
         if answer.code == FORBIDDEN:
             raise Forbidden(answer.reason)
         if answer.code == GONE:  # the pages took longer than the cluster keeps them: read them all at once
             return objects_of(request(api, "GET", kind.path()), kind.path())
-        found += objects_of(answer, kind.path())
+        objects += objects_of(answer, kind.path())
         page = (answer.body.get("metadata") or {}).get("continue") if answer.code == 200 else None
         if not page:
-            return found
+            return objects
         query = {"limit": str(PAGE), "continue": page}

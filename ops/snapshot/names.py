@@ -116,7 +116,7 @@ class _Hasher:
             return self._label(key, part)
         if field in _WITH_KEY and "key" in value and key in ("value", "values"):
             label = value["key"]
-            return [self._label(label, one) for one in part] if isinstance(part, list) else self._label(label, part)
+            return [self._label(label, text) for text in part] if isinstance(part, list) else self._label(label, part)
         is_name = key in _NAMES or (key == "name" and field in _REFERENCES)
         # In the status of a Workload: the flavor of each resource.
         if isinstance(part, str) and (is_name or (field == "flavors" and key not in ("name", "resources"))):
