@@ -21,6 +21,7 @@ from catalog.tpus import GOOGLE_TPU
 from forecast.clock import Clock
 from forecast.model import Accelerators, Interruption, Nodes, Server, Wait
 from forecast.names import TEMPLATE_HASH, owner_of, pod_name
+from forecast.queue import SERVER
 from forecast.reasons import NO_NODE
 from forecast.timeline import Histories, History, Object, condition, holds, label
 
@@ -231,7 +232,7 @@ def waits_for_nodes(histories: Histories) -> tuple[Wait, ...]:
             NO_NODE,
             f"a node: {_why_no_node(pods, events)}",
             waited_before,
-            len(pods),
+            len(pods) if SERVER in name else 1,
         )
         for (name, waited_before), pods in sorted(waiting.items())
     )

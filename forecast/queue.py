@@ -38,61 +38,64 @@ class Queue:
         """Returns the workloads that end or are deleted, without evicted replicas, which their server creates again."""
         return _together(self._ends())
 
-    def _evictions(self) -> Iterator[Eviction]:
-        for name, history in self.workloads.values():
+    def _evictions(self) -> Iterator[tuple[str, Eviction]]:
+        for uid, (name, history) in self.workloads.items():
             for at, version, earlier in _changes(history):
                 if not holds(version, "Evicted") or (earlier and _same_condition("Evicted", version, earlier)):
                     continue
                 evicted = condition(version, "Evicted")
                 preempted = evicted["reason"] == "Preempted"
-                yield Eviction(
-                    name,
-                    _queue(version),
-                    _priority(version),
-                    str(evicted["reason"]),
-                    str(condition(version, "Preempted").get("reason", "")) if preempted else "",
-                    self._named(*preemptor_of(version)) if preempted else "",
-                    _last_flavor(history, at),
-                    self.clock.seconds(at),
+                yield (
+                    uid,
+                    Eviction(
+                        name,
+                        _queue(version),
+                        _priority(version),
+                        str(evicted["reason"]),
+                        str(condition(version, "Preempted").get("reason", "")) if preempted else "",
+                        self._named(*preemptor_of(version)) if preempted else "",
+                        _last_flavor(history, at),
+                        self.clock.seconds(at),
+                    ),
                 )
 
-    def _starts(self) -> Iterator[Start]:
-        for name, history in self.workloads.values():
+    def _starts(self) -> Iterator[tuple[str, Start]]:
+        for uid, (name, history) in self.workloads.items():
             queued = max(history.first, 0.0)
             for at, version, earlier in _changes(history):
                 if holds(version, "Admitted") and not (earlier and holds(earlier, "Admitted")):
                     now = self.clock.seconds(at)
                     waited = now - self.clock.seconds(queued)
-                    yield Start(name, _queue(version), _priority(version), flavor_of(version), now, waited)
+                    yield uid, Start(name, _queue(version), _priority(version), flavor_of(version), now, waited)
                 elif earlier and holds(earlier, "Admitted") and not holds(version, "Admitted"):
                     queued = at
 
-    def _waits(self) -> Iterator[Wait]:
-        for name, history in self.workloads.values():
+    def _waits(self) -> Iterator[tuple[str, Wait]]:
+        for uid, (name, history) in self.workloads.items():
             if history.gone is not None or not _is_queued(history.last) or _leaves(history.last):
                 continue
             before = history.before
             reason, text = why_it_waits(history.last)
             waited_before = before is not None and _is_queued(before)
-            yield Wait(name, _queue(history.last), _priority(history.last), reason, text, waited_before)
+            yield uid, Wait(name, _queue(history.last), _priority(history.last), reason, text, waited_before)
 
-    def _ends(self) -> Iterator[End]:
+    def _ends(self) -> Iterator[tuple[str, End]]:
         living = {name for name, history in self.workloads.values() if history.gone is None}
-        for name, history in self.workloads.values():
+        for uid, (name, history) in self.workloads.items():
             if history.before is not None and holds(history.before, "Finished"):
                 continue
             server = SERVER in name
             finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
             if finished is not None and not server:
                 how = "Failed" if condition(history.last, "Finished").get("reason") == "Failed" else "Succeeded"
-                yield End(name, how, self.clock.seconds(finished))
+                yield uid, End(name, how, self.clock.seconds(finished))
                 continue
             at = next((at for at in (finished, history.gone) if at is not None), None)
             # Kueue deletes evicted pods, and replaces the Workload of a changed Job by another one with the same owner.
             evicted = owner_of(history.last).get("kind") == "Pod" and holds(history.last, "Evicted")
             replaced = not server and name in living
             if at is not None and not evicted and not replaced:
-                yield End(name, "Deleted", self.clock.seconds(at))
+                yield uid, End(name, "Deleted", self.clock.seconds(at))
 
     def _named(self, uid: str, owner_uid: str) -> str:
         """The name of the Workload with a uid, or of an owner with a uid."""
@@ -164,13 +167,18 @@ def _priority(workload: Object) -> int:
 Entry = TypeVar("Entry", Eviction, Start, Wait, End)
 
 
-def _together(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Entries that differ only in time as one: with the earliest time, the longest wait and the sum of counts."""
+def _together(entries: Iterable[tuple[str, Entry]]) -> tuple[Entry, ...]:
+    """Entries of Workloads, by uid, that differ only in time as one: with the earliest time and the longest wait.
+
+    Counts each Workload once, also if the same happens to it again.
+    """
     result: dict[Entry, Entry] = {}
-    for entry in entries:
+    uids: dict[Entry, set[str]] = {}
+    for uid, entry in entries:
         key = _timeless(entry)
         known = result.get(key)
-        result[key] = entry if known is None else _joined(known, entry)
+        uids.setdefault(key, set()).add(uid)
+        result[key] = replace(entry if known is None else _joined(known, entry), count=len(uids[key]))
     return tuple(sorted(result.values()))
 
 
@@ -180,8 +188,8 @@ def _timeless(entry: Entry) -> Entry:
 
 
 def _joined(one: Entry, other: Entry) -> Entry:
-    joined: dict[str, Any] = {"count": one.count + other.count}
-    for name, choose in (("seconds", min), ("waited", max)):
-        if hasattr(one, name):
-            joined[name] = choose(getattr(one, name), getattr(other, name))
+    times = (("seconds", min), ("waited", max))
+    joined: dict[str, Any] = {
+        name: choose(getattr(one, name), getattr(other, name)) for name, choose in times if hasattr(one, name)
+    }
     return replace(one, **joined)

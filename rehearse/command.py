@@ -33,7 +33,7 @@ from ops.terminal import new_console
 from rehearse import configurations, delays, prepared, table
 from rehearse.differences import Difference, differences
 from rehearse.engine import Update, deploy
-from rehearse.restore import restore
+from rehearse.restore import restore, wait_for_webhooks
 from rehearse.scratch import Scratch, scratch
 from rehearse.watching import Recorder
 from report import page, rehearsal_picture
@@ -123,6 +123,8 @@ def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
     kept = prepared.key(stack, emulator.copy("base", base))
     with phase("look for a deployed base of an earlier rehearsal") as answer:
         is_kept = prepared.take(emulator, kept)
+        if is_kept:
+            wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
         answer("started" if is_kept else "none")
     if is_kept:
         return
@@ -133,6 +135,7 @@ def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
         with Recorder(emulator.kubeconfig()) as recorder:
             recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
         prepared.keep(emulator, kept)
+        wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
 
 
 def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:

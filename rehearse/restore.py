@@ -188,9 +188,7 @@ def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
         probe = {"apiVersion": probed.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
         while (answer := request(api, "POST", probed.path(namespace), {"dryRun": "All"}, probe)).code >= SERVER_ERROR:
             if time.monotonic() > deadline:
-                raise Stop(
-                    f"The scratch cluster restored its objects, but a controller does not answer: {answer.reason}"
-                )
+                raise Stop(f"The scratch cluster runs, but a controller does not answer: {answer.reason}")
             time.sleep(0.3)
 
 

@@ -35,8 +35,8 @@ def sentence(forecast: Forecast) -> str:
 
 
 def _evictions(evictions: Sequence[Eviction]) -> Iterator[str]:
-    runs = sum(eviction.count for eviction in evictions if SERVER not in eviction.workload)
-    replicas = sum(eviction.count for eviction in evictions) - runs
+    runs = len({eviction.workload for eviction in evictions if SERVER not in eviction.workload})
+    replicas = sum(eviction.count for eviction in evictions if SERVER in eviction.workload)
     if names := [plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count]:
         yield f"evicts {' and '.join(names)}"
 

@@ -229,13 +229,16 @@ def test_progress_loses_only_the_bytes_that_are_downloaded_again(
 ) -> None:
     def fault(_: Request, content: bytes) -> bytes | None:
         if len(hub.of("config.json")) == 1:
-            wait_until((folder / SHARD).exists)  # counted by another thread meanwhile
+            poll_until((folder / SHARD).exists, SECONDS, pause=0.01)  # counted by another thread meanwhile
             return b"x" * len(content)
         time.sleep(0.3)
         return None
 
+    def later(*_: object) -> None:
+        poll_until(lambda: hub.of("config.json"), SECONDS, pause=0.01)
+
     hub.faults["config.json"] = fault
-    hub.faults[SHARD] = lambda *_: wait_until(lambda: bool(hub.of("config.json")))
+    hub.faults[SHARD] = later
     fill(folder, hub)
     shown = [line for line in capsys.readouterr().out.splitlines() if line.endswith("% of 0.8 MB")]
     assert shown[-1] == "99 % of 0.8 MB"

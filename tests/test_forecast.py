@@ -110,6 +110,17 @@ def test_evicted_and_admitted_again_is_both() -> None:
     assert forecast.waits == ()
 
 
+def test_a_run_that_is_evicted_twice_is_one_run() -> None:
+    twice = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (3, "workload", evicted("wj", JOB, "other", "unknown")),
+        (13, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (20, "workload", evicted("wj", JOB, "other", "unknown")),
+    )
+    (eviction,) = outcome(twice).evictions
+    assert (eviction.seconds, eviction.count) == (3, 1)
+
+
 def test_an_eviction_from_before_the_change_is_no_result_of_it() -> None:
     waits = timeline((-1, "workload", evicted("wj", JOB, "x", "y")), (5, "workload", evicted("wj", JOB, "x", "y")))
     forecast = outcome(waits)
@@ -242,6 +253,11 @@ def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() 
         "NoNode",
         "a node: l4: max node group size reached (3)",
     )
+
+
+def test_a_run_whose_pods_have_no_nodes_is_one_workload() -> None:
+    waits = timeline(*((1, "pod", pod(uid, JOB, unschedulable=True)) for uid in ("j1", "j2")))
+    assert [(wait.workload, wait.count) for wait in outcome(waits).waits] == [("llm/job/finetune", 1)]
 
 
 def test_a_replica_that_waits_for_a_node_since_the_change_is_apart_from_one_that_waited_before() -> None:

@@ -67,6 +67,14 @@ def test_a_change_without_effect_says_so() -> None:
     ("changed", "part"),
     [
         ({"evictions": (Eviction(GEMMA, "gpus", 30, "Preempted", count=2),)}, "evicts 2 replicas"),
+        (
+            {
+                "evictions": tuple(
+                    Eviction("t/job/a", "gpus", 10, reason) for reason in ("Preempted", "InactiveWorkload")
+                )
+            },
+            "evicts 1 run.",
+        ),
         ({"waits": (Wait("t/job/new", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
         ({"interruptions": (Interruption("t/job/a", "node pool l4", 4),)}, "restarts 1 run"),
         ({"nodes": (Nodes("l4", "onDemand", "g2-standard-24", went=2),)}, "gives back 2 nodes"),
