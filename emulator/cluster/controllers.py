@@ -37,7 +37,7 @@ WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
 # The process of a deleted pod finishes its requests for the time of its preStop hook, but no longer than this.
 MAX_DRAIN_SECONDS = 5.0
-SECRET_PAUSE_SECONDS = 0.5
+API_PAUSE_SECONDS = 0.5
 
 
 class Controllers:
@@ -217,7 +217,7 @@ class ContainerProcess:
         request = {"spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound}}
         account = self._pod["spec"]["serviceAccountName"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
-        token = answer(await self._api.post(path, json=request))["status"]["token"]
+        token = answer(await self._request("POST", path, json=request))["status"]["token"]
         fresh = file.with_suffix(".new")
         fresh.touch(mode=0o600)
         fresh.write_text(token)
@@ -231,16 +231,29 @@ class ContainerProcess:
                 continue
             path = f"/api/v1/namespaces/{self._container.namespace}/secrets/{source['name']}"
             while (value := await self._secret_key(path, source["key"])) is None and not source.get("optional"):
-                await asyncio.sleep(SECRET_PAUSE_SECONDS)
+                await asyncio.sleep(API_PAUSE_SECONDS)
             if value is not None:
                 self._container.secrets[variable["name"]] = value
 
     async def _secret_key(self, path: str, key: str) -> str | None:
-        response = await self._api.get(path)
-        if response.status_code == 404:
+        response = await self._request("GET", path)
+        if response.status_code == httpx.codes.NOT_FOUND:
             return None
         value = files_of("secrets", answer(response)).get(key)
         return None if value is None else value.decode()
+
+    async def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
+        """The API's response. As a kubelet, it tries again while the API server fails."""
+        while True:
+            try:
+                response = await self._api.request(method, path, **content)
+                if not response.is_server_error:
+                    return response
+                error: object = response.status_code
+            except httpx.HTTPError as failed:
+                error = failed
+            log.warning("%s: %s %s: %r, trying again", self._title, method, path, error)
+            await asyncio.sleep(API_PAUSE_SECONDS)
 
     async def _volumes(self) -> None:
         """Writes the container's volumes.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import pytest
 import yaml
 
@@ -183,7 +185,47 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(
     assert command(picker)[-1] == "--refresh-metrics-interval=200ms"
 
 
-# ------------------------------------------------------------------------------------------------------------------ end
+# -------------------------------------------------------------------------------------------------------- start and end
+def test_a_container_starts_although_the_api_server_fails_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    folder = Folder("c")
+    folder.log.mkdir(parents=True)
+    failures: list[httpx.Response | Exception] = [
+        httpx.ConnectError("refused"),
+        httpx.Response(503),
+        httpx.Response(404),
+    ]
+
+    def api(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/api/v1/namespaces/llm/secrets/s"
+        failure = failures.pop(0) if failures else None
+        if isinstance(failure, Exception):
+            raise failure
+        if failure:
+            return failure
+        return httpx.Response(200, json={"data": {"key": base64.b64encode(b"value").decode()}})
+
+    async def shows(_: Container) -> list[str]:
+        return ["sh", "-c", 'echo "$TOKEN"; exec sleep 600']
+
+    reference = {"secretKeyRef": {"name": "s", "key": "key"}}
+    spec = {"name": "a", "env": [{"name": "TOKEN", "valueFrom": reference}]}
+
+    async def run() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://c") as client:
+            process = ContainerProcess(folder, client, Mock(), pod(spec), spec, Program("i", shows), {}, Mock())
+            log = folder.log / "llm_p_a.log"
+            while not (log.exists() and "value" in log.read_text()):
+                await asyncio.sleep(0.05)
+            process.stop()
+            while processes.of(folder.path):
+                await asyncio.sleep(0.05)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_a_deleted_pod_finishes_its_requests_during_its_pre_stop_hook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
