@@ -262,7 +262,7 @@ def test_burst_shows_in_the_metrics_of_the_engine_and_leaves_them(
         return samples(ask(port, "GET", "/metrics")[1])
 
     assert set(now().values()) == {0}
-    body = {"model": "m", "prompt": "x", "max_tokens": 60}
+    body = {"model": "m", "prompt": "x", "max_tokens": 200}
     with ThreadPoolExecutor(20) as crowd:
         answers = [crowd.submit(ask, port, "POST", "/v1/completions", body) for _ in range(20)]
         eventually(lambda: now()[waiting + labels] == 12)
@@ -284,7 +284,7 @@ def test_a_burst_of_100_fills_the_slots_and_the_backlog_and_is_answered(
     assert idle[memory.replace("used", "total")] == 1000
 
     with ThreadPoolExecutor(100) as crowd:
-        replies = [crowd.submit(ask, front, "POST", "/generate", {"prompt": "x", "max_tokens": 20}) for _ in range(100)]
+        replies = [crowd.submit(ask, front, "POST", "/generate", {"prompt": "x", "max_tokens": 60}) for _ in range(100)]
         eventually(lambda: samples(ask(metrics, "GET", "/")[1])['jetstream_prefill_backlog_size{id="p"}'] > 50)
         busy = samples(ask(metrics, "GET", "/")[1])
         used = samples(ask(device_plugin, "GET", "/metrics")[1])[memory]
