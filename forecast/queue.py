@@ -13,6 +13,9 @@ from forecast.reasons import preemptor_of, why_it_waits
 from forecast.timeline import Histories, History, Object, condition, holds
 
 SERVER = "/deployment/"
+# How a run has ended, by the reason of its Workload's condition Finished. Deleted and replaced runs have other reasons:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/apis/kueue/v1beta2/workload_types.go
+ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Queue:
                 continue
             server = SERVER in name
             finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
-            if finished is not None and not server:
-                how = "Failed" if condition(history.last, "Finished").get("reason") == "Failed" else "Succeeded"
+            how = ENDS.get(str(condition(history.last, "Finished").get("reason")))
+            if finished is not None and how and not server:
                 yield uid, End(name, how, self.clock.seconds(finished))
                 continue
             at = next((at for at in (finished, history.gone) if at is not None), None)

@@ -157,6 +157,16 @@ def test_a_finished_run_and_a_deleted_one_end() -> None:
     assert outcome(ends).ends == (End("llm/job/finetune", "Succeeded", 3), End("llm/job/old", "Deleted", 4))
 
 
+def test_a_deleted_run_has_not_succeeded_although_kueue_finishes_its_workload() -> None:
+    finished = workload("wj", JOB, 20, flavor="l4", Finished=("True", "OwnerNotFound", "The owner is not found"))
+    deleted = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (3, "workload", finished),
+        (4, "workload", finished, "gone"),
+    )
+    assert [(end.workload, end.how) for end in outcome(deleted).ends] == [("llm/job/finetune", "Deleted")]
+
+
 def test_a_run_that_waits_after_an_eviction_and_is_deleted_ends() -> None:
     removed = timeline(
         (-1, "workload", evicted("wj", JOB, "x", "y")), (3, "workload", evicted("wj", JOB, "x", "y"), "gone")
