@@ -53,15 +53,10 @@ def differences(forecast: Outcome, happened: Outcome) -> Iterator[str]:
         yield "{}: forecast: {}; happened: {}".format(line.name, *texts)
 
 
-def workloads(outcome: Outcome) -> Counter[Fact]:
-    """What a forecast says of workloads."""
-    return facts(outcome.forecast)
-
-
-def net(outcome: Outcome) -> Counter[tuple[str, str, str]]:
-    """By how many nodes each pool grows or shrinks, without nodes that come and go."""
-    changes = Counter({fact[:3]: fact.came - fact.went for fact in pool_facts(outcome.forecast)})
-    return Counter({pool: change for pool, change in changes.items() if change})
+def in_the_end(forecast: Forecast) -> tuple[Counter[Fact], Counter[tuple[str, str, str]]]:
+    """What happens to workloads, and by how many nodes each pool grows or shrinks, without nodes that come and go."""
+    changes = {fact[:3]: fact.came - fact.went for fact in pool_facts(forecast)}
+    return facts(forecast), Counter({pool: change for pool, change in changes.items() if change})
 
 
 def fate_text(fate: Fate) -> str:
@@ -74,11 +69,7 @@ def judge(case: SeededCase, happened: Outcome, forecast: Outcome, again: Outcome
     """Compare a forecast, and if there is one a second forecast from the same snapshot, with what happened."""
     if not (found := tuple(differences(forecast, happened))):
         return Verdict(case, "agrees")
-    if (
-        forecast.fates == happened.fates
-        and workloads(forecast) == workloads(happened)
-        and net(forecast) == net(happened)
-    ):
+    if forecast.fates == happened.fates and in_the_end(forecast.forecast) == in_the_end(happened.forecast):
         return Verdict(case, "recreated", found)
     by_chance = again is not None and any(differences(forecast, again))
     return Verdict(case, "chance" if by_chance else "differs", found)
