@@ -45,7 +45,8 @@ report:  ## write a preview as one page for reviewers: make report [STACK=prod] 
 	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)")
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] [BASE=…] [SNAPSHOT=…] [MINUTES=30] [JSON=out.json]
 	@emulator/run $(TOOLS) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
-		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" $(if $(MINUTES),--minutes "$(MINUTES)")
+		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" \
+		$(if $(MINUTES),--minutes "$(MINUTES)")
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m docs.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version

@@ -1,7 +1,7 @@
 """The command of `python -m rehearse`: says what a change does in the queue before it is merged.
 
     make rehearse STACK=prod [CONFIG=changed.yaml] [BASE=Pulumi.prod.yaml] [SNAPSHOT=snapshot.json] [MINUTES=30]
-                  [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md] [PRICES=prices.yaml]
+                  [UNAVAILABLE=spot] [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md] [PRICES=prices.yaml]
 
 A scratch emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and everything that
 follows is recorded until the cluster settles. Your own stacks are not touched, and the scratch emulator is deleted.
@@ -24,6 +24,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from catalog.capacity import MODES
 from forecast.model import Duration, Forecast
 from forecast.outcome import outcome
 from ops.snapshot.command import read_file, take
@@ -38,6 +39,7 @@ from rehearse.scratch import Scratch, scratch
 from rehearse.watching import Recorder
 from report import page, rehearsal_picture
 from report.__main__ import read_prices
+from report.interruptions import join_names
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
@@ -89,12 +91,28 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--base", type=path, help="configuration before the change. Default: see docs/rehearsal.md")
     options.add_argument("--snapshot", type=path, help="snapshot of the cluster, from python -m ops.snapshot")
     options.add_argument("--minutes", type=int, default=30, help="horizon in minutes of Google Cloud. Default: 30")
+    options.add_argument(
+        "--unavailable",
+        type=capacity_modes,
+        default=(),
+        metavar="MODE,…",
+        help=f"capacity modes in which Google has no more nodes when the change begins: {', '.join(MODES)}",
+    )
     options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
     options.add_argument("--json", type=path, help="file for the result as JSON")
     options.add_argument("--picture", type=path, help="file for the timeline as SVG. Default: in the emulator's state")
     options.add_argument("--markdown", type=path, help="file for the result as Markdown, for a comment")
     options.add_argument("--prices", type=path, help="price table in YAML, as for the report")
     return options
+
+
+def capacity_modes(text: str) -> tuple[str, ...]:
+    """Returns the capacity modes in a text, which commas separate."""
+    modes = tuple(filter(None, text.replace(" ", "").split(",")))
+    for mode in modes:
+        if mode not in MODES:
+            raise argparse.ArgumentTypeError(f"{mode} is not a capacity mode. Use {', '.join(MODES)}")
+    return modes
 
 
 def rehearse(options: argparse.Namespace) -> Forecast | None:
@@ -114,6 +132,9 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
             _bring_up(emulator, options.stack, base)
             after = emulator.prepare("change", config)
             notes = list(_restore(emulator, options.stack, snapshot)) if snapshot else []
+            if options.unavailable:
+                emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
+                notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
             forecast = _change(emulator, options, after, ", ".join(keys), stated)
             return replace(forecast, notes=(*notes, *forecast.notes))
 

@@ -17,7 +17,11 @@ EXPECTED: tuple[tuple[str, str, str], ...] = (
     (".*", r"(status\.observedGeneration|metadata\.generation)", "controllers write what they found"),
     ("Job", r"status\.conditions\[Suspended\]\.lastTransitionTime", "the Job controller states it again"),
     # Its admission is compared by itself.
-    ("Workload", r"status\.(conditions\[QuotaReserved\]|resourceRequests)", "Kueue looks at every waiting workload again"),
+    (
+        "Workload",
+        r"status\.(conditions\[QuotaReserved\]|resourceRequests)",
+        "Kueue looks at every waiting workload again",
+    ),
     (".*Queue", r"status\.conditions\[.*\]\.lastTransitionTime", "Kueue reads its queues again"),
 )
 _ABSENT = "(absent)"

@@ -274,8 +274,18 @@ def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
 
 
 def test_empty_variables_of_make_are_not_stated() -> None:
-    options = command.parser().parse_args(["--config", "", "--base", "", "--snapshot", "", "--json", ""])
+    words = ("--config", "--base", "--snapshot", "--json", "--unavailable")
+    options = command.parser().parse_args([word for name in words for word in (name, "")])
     assert (options.config, options.base, options.snapshot, options.json) == (None, None, None, None)
+    assert options.unavailable == ()
+
+
+def test_modes_without_capacity_are_read_and_others_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    options = command.parser().parse_args(["--unavailable", "spot, flexStart"])
+    assert options.unavailable == ("spot", "flexStart")
+    with pytest.raises(SystemExit):
+        command.parser().parse_args(["--unavailable", "spots"])
+    assert "spots is not a capacity mode. Use onDemand, spot" in capsys.readouterr().err
 
 
 def test_a_rehearsal_outside_the_emulator_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,33 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
     clean(emulator)
 
 
+def spot(emulator: Emulator, file: str, replicas: int) -> Path:
+    """The example of a training run on Spot nodes that an autoscaler creates, two of them in use by one replica."""
+    example = "examples/training-job.yaml"
+    (pool,), (server,), (run,) = (
+        configuration(example)[f"gke-ai:{key}"] for key in ("gpuPools", "serving", "training")
+    )
+    pool |= {"capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 3}}
+    del pool["nodesPerZone"]
+    server["replicas"] = replicas
+    run["pods"] = 1
+    return emulator.configure(example, gpuPools=[pool], serving=[server], training=[run]).rename(emulator.state / file)
+
+
+def test_a_replica_waits_for_a_node_while_google_has_no_spot_capacity(emulator: Emulator) -> None:
+    out = emulator.state / "out.json"
+    emulator.run(
+        *("python", "-m", "rehearse", "--stack", "spot", "--unavailable", "spot", "--json", str(out)),
+        *("--base", str(spot(emulator, "base.yaml", 1)), "--config", str(spot(emulator, "changed.yaml", 2))),
+    )
+    forecast = read(out)
+    (wait,) = forecast.waits
+    assert (wait.workload, wait.reason, wait.count) == ("llm/deployment/gemma", "NoNode", 1)
+    assert [(pool.capacity, pool.before, pool.came, pool.after) for pool in forecast.nodes] == [("spot", 2, 0, 2)]
+    assert "Google has no more nodes in capacity mode spot." in forecast.notes
+    clean(emulator)
+
+
 def test_an_interrupted_rehearsal_leaves_nothing(emulator: Emulator) -> None:
     process = emulator.start(*command(changed(emulator, replicas=2)))
     clusters = emulator.state / "rehearsal" / "clusters"
