@@ -83,16 +83,18 @@ def spot(emulator: Emulator, file: str, replicas: int) -> Path:
     return emulator.configure(example, gpuPools=[pool], serving=[server], training=[run]).rename(emulator.state / file)
 
 
-def test_a_replica_waits_for_a_node_while_google_has_no_spot_capacity(emulator: Emulator) -> None:
+def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator: Emulator) -> None:
+    """There is quota for both. The scheduler ends the pod of lower priority, because no node comes."""
     out = emulator.state / "out.json"
     emulator.run(
         *("python", "-m", "rehearse", "--stack", "spot", "--unavailable", "spot", "--json", str(out)),
         *("--base", str(spot(emulator, "base.yaml", 1)), "--config", str(spot(emulator, "changed.yaml", 2))),
     )
     forecast = read(out)
-    (wait,) = forecast.waits
-    assert (wait.workload, wait.reason, wait.count) == ("llm/deployment/gemma", "NoNode", 1)
-    assert [(pool.capacity, pool.before, pool.came, pool.after) for pool in forecast.nodes] == [("spot", 2, 0, 2)]
+    (wait,), (interruption,), (pool,) = forecast.waits, forecast.interruptions, forecast.nodes
+    assert wait.workload == interruption.workload
+    assert (wait.workload.rpartition("-")[0], wait.reason, wait.count) == ("llm/jobset/pretrain", "NoNode", 1)
+    assert (pool.capacity, pool.before, pool.came, pool.went) == ("spot", 2, 0, 0)
     assert "Google has no more nodes in capacity mode spot." in forecast.notes
     clean(emulator)
 
