@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
-from emulator.tests.harness import Emulator
+from emulator.tests.harness import Emulator, eventually
 from forecast.outcome import outcome
 from ops.snapshot.command import take
 from ops.snapshot.format import Snapshot, read
@@ -19,7 +20,7 @@ from rehearse.differences import differences as differences_of_state
 from rehearse.restore import restore
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, SETTLED_SECONDS, QueueCluster
-from tests.rehearsal.fates import fates
+from tests.rehearsal.fates import fates, name_of
 from tests.rehearsal.verdicts import Outcome
 from tests.rehearsal.world import Change, Object, World, queue_objects, run_object
 
@@ -86,13 +87,19 @@ def populate(place: Place, cases: Sequence[Change]) -> None:
             running = replace(case.world, stopped={})  # in a stopped queue nothing would start
             cluster.apply(queue_objects(running, case.namespace))
         for number in range(max(len(case.world.runs) for case in cases)):
-            for case in cases:
-                cluster.apply(run_object(run, case.namespace) for run in case.world.runs[number : number + 1])
+            runs = [(case.namespace, run) for case in cases for run in case.world.runs[number : number + 1]]
+            cluster.apply(run_object(run, namespace) for namespace, run in runs)
+            names = {f"{namespace}/{run.name}" for namespace, run in runs if run.replicas}
+            eventually(partial(_has_workloads, cluster, names), "Kueue has the workloads")
             cluster.settle(2)
         for case in cases:
             if case.world.stopped:
                 cluster.apply(queue_objects(case.world, case.namespace))
         cluster.settle(NODES_SETTLE if any(case.world.pools for case in cases) else 2, 300)
+
+
+def _has_workloads(cluster: QueueCluster, names: set[str]) -> bool:
+    return names <= {name_of(workload) for workload in cluster.workloads()}
 
 
 def deploy_base(place: Place, cases: Sequence[Change]) -> None:
