@@ -32,9 +32,9 @@ from ops.snapshot.format import Snapshot
 from ops.stack import Stop, client_of, on_emulator
 from ops.terminal import new_console
 from rehearse import configurations, delays, prepared, table
-from rehearse.differences import Difference, differences
+from rehearse.differences import Difference
 from rehearse.engine import Update, deploy
-from rehearse.restore import restore, wait_for_webhooks
+from rehearse.restore import lasting_differences, restore, wait_for_webhooks
 from rehearse.scratch import Scratch, scratch
 from rehearse.watching import Recorder
 from report import page, rehearsal_picture
@@ -173,7 +173,7 @@ def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]
         written = restore(snapshot, api, emulator.state)
     with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
         recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
-        differing = differences(written, take(stack, api))
+        differing = lasting_differences(written, lambda: take(stack, api), RESTORED_SETTLES)
     yield from summarized(differing)
 
 

@@ -6,7 +6,7 @@ import copy
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from ops.snapshot.command import Forbidden, list_all
 from ops.snapshot.fields import kinds
 from ops.snapshot.format import Snapshot
 from ops.stack import Stop, request
+from rehearse.differences import Difference, differences
 from rehearse.graft import complete, graft
 from rehearse.ownership import managed_fields
 from rehearse.scratch import Scratch
@@ -190,6 +191,20 @@ def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
             if time.monotonic() > deadline:
                 raise Stop(f"The scratch cluster runs, but a controller does not answer: {answer.reason}")
             time.sleep(0.3)
+
+
+def lasting_differences(written: Snapshot, look: Callable[[], Snapshot], seconds: float) -> list[Difference]:
+    """Returns what differs from a restored snapshot once the queues agree, or after `seconds`.
+
+    Kueue counts the workloads of its queues only after it has read them all. Before that, it would decide on a change
+    without knowing who else waits.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = differences(written, look())
+        if not any(difference.kind.endswith("Queue") for difference in found) or time.monotonic() > deadline:
+            return found
+        time.sleep(1)
 
 
 def objects_of(api: ApiClient) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:

@@ -276,6 +276,25 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
     assert all(query == {"dryRun": "All"} for _, query, _ in asked)
 
 
+def queue_of(pending: int) -> Snapshot:
+    """A snapshot of a queue with so many pending workloads, and of the server."""
+    queue = {"metadata": {"name": "q", "namespace": "serving"}, "spec": {}, "status": {"pendingWorkloads": pending}}
+    return snapshot(**{**SERVER, "LocalQueue": [queue]})
+
+
+def test_a_restored_cluster_is_compared_once_kueue_has_counted_its_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
+    counted = iter([queue_of(0), queue_of(1), queue_of(2)])
+    assert restore.lasting_differences(queue_of(2), lambda: next(counted), 60) == []
+    (difference,) = restore.lasting_differences(queue_of(2), lambda: queue_of(1), -1)
+    assert difference.path == "status.pendingWorkloads"
+
+
+def test_other_differences_from_a_snapshot_are_not_waited_for() -> None:
+    (difference,) = restore.lasting_differences(snapshot(**SERVER), lambda: changed(phase="Failed"), 60)
+    assert difference.path == "status.phase"
+
+
 def test_a_webhook_that_never_answers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "request", lambda *_: Answer(500, {}, "failed calling webhook mresourceflavor.kb.io"))
     with pytest.raises(Stop, match=r"does not answer: failed calling webhook mresourceflavor"):

@@ -17,7 +17,7 @@ from ops.snapshot.command import take
 from ops.snapshot.format import Snapshot, read
 from ops.stack import client_of
 from rehearse.differences import differences
-from rehearse.restore import restore
+from rehearse.restore import lasting_differences, restore
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.snapshots import synthetic
@@ -90,16 +90,6 @@ def taken(emulator: Emulator) -> Snapshot:
     return take(emulator.stack, client(emulator))
 
 
-def lasting_differences(written: Snapshot, emulator: Emulator) -> list[str]:
-    """What differs from the snapshot after a minute at the latest: Kueue counts the workloads of queues late."""
-    end = time.monotonic() + 60
-    while True:
-        found = [str(difference) for difference in differences(written, taken(emulator))]
-        if all("agents" in text for text in found) or time.monotonic() > end:
-            return found
-        time.sleep(3)
-
-
 def order(snapshot: Snapshot) -> list[str]:
     """The pending Workloads, in the order of the queue: by priority, then by age."""
     waiting = [item for item in snapshot.of("Workload") if not item.get("status", {}).get("admission")]
@@ -139,7 +129,7 @@ def test_the_restored_cluster_is_that_of_the_snapshot(pair: Pair) -> None:
     before = read((pair.a.state / "snapshot.json").read_text())
     written = restore(before, client(pair.b), pair.b.state)
     time.sleep(15)
-    found = lasting_differences(written, pair.b)
+    found = [str(difference) for difference in lasting_differences(written, lambda: taken(pair.b), 60)]
     live = taken(pair.b)
     assert admissions(live) == admissions(before) != {}
     assert order(live) == order(before) != []
@@ -166,7 +156,8 @@ def test_200_more_workloads_are_restored_and_nobody_is_evicted(pair: Pair) -> No
     written = restore(many, client(pair.b), pair.b.state)
     time.sleep(20)
     # The synthetic nodes lack the pods of GKE's DaemonSets.
-    assert [text for text in lasting_differences(written, pair.b) if "agents" not in text] == []
+    found = map(str, lasting_differences(written, lambda: taken(pair.b), 60))
+    assert [text for text in found if "agents" not in text] == []
     assert written.taken_at - many.taken_at > timedelta(0)
 
 

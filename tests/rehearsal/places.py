@@ -16,8 +16,7 @@ from forecast.outcome import outcome
 from ops.snapshot.command import take
 from ops.snapshot.format import Snapshot, read
 from ops.stack import client_of
-from rehearse.differences import differences as differences_of_state
-from rehearse.restore import restore
+from rehearse.restore import lasting_differences, restore
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, SETTLED_SECONDS, QueueCluster
 from tests.rehearsal.fates import fates, name_of
@@ -26,6 +25,8 @@ from tests.rehearsal.world import Change, Object, World, queue_objects, run_obje
 
 # Longer than the emulator keeps an idle node.
 NODES_SETTLE = 18.0
+# How long Kueue may count the workloads of restored queues.
+QUEUES_SETTLE = 60.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Place:
         restored = restore(snapshot, client_of(self.kubeconfig(), 4), self.emulator.state, NAME)
         with queue_cluster.connect(self.emulator) as cluster:
             cluster.settle()
-        return [str(difference) for difference in differences_of_state(restored, self.snapshot())]
+        return [str(difference) for difference in lasting_differences(restored, self.snapshot, QUEUES_SETTLE)]
 
     def change(self, cases: Sequence[Change]) -> dict[str, Outcome]:
         """Apply the changes, and return what happens to each world, by namespace."""
