@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Object = dict[str, Any]
+
+# An engine reads the whole prompt before its first token. The API server's proxy needs this pause: if a stream begins
+# before the proxy has noticed the end of the request, it breaks off. https://github.com/golang/go/issues/40747
+PREFILL_SECONDS = 0.1
 
 
 class ErrorAnswer(Exception):
@@ -98,6 +103,7 @@ def serve(
         def _stream(self, events: Generator[Object, None, None]) -> None:
             """https://html.spec.whatwg.org/multipage/server-sent-events.html, with the last event of OpenAI's API."""
             chunked = self.request_version != "HTTP/1.0"
+            time.sleep(PREFILL_SECONDS)
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream; charset=utf-8")
             self.send_header("Cache-Control", "no-cache")
