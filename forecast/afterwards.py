@@ -66,15 +66,17 @@ def beside(forecast: Forecast, later: Forecast, workloads: Iterable[str]) -> lis
     ours, theirs, present = facts(forecast), facts(later), set(workloads)
     names = sorted({fact.workload for fact in (*ours, *theirs)})
     # A snapshot has no messages, which name the preemptors.
-    unnamed = {entry.workload for entry in later.evictions if entry.reason == "Preempted" and not entry.preemptor}
-    lines = [_line(name, ours, theirs, present, name in unnamed) for name in names]
+    nameless = {entry.workload for entry in later.evictions if entry.reason == "Preempted" and not entry.preemptor}
+    lines = [_line(name, ours, theirs, present, name not in nameless) for name in names]
     return [*lines, *_pools(forecast, later)]
 
 
-def _line(name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], present: set[str], unnamed: bool) -> Line:
+def _line(
+    name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], present: set[str], names_preemptors: bool
+) -> Line:
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
-    comparable = [fact._replace(preemptor="") for fact in expected] if unnamed else expected
+    comparable = expected if names_preemptors else [fact._replace(preemptor="") for fact in expected]
     missing = [fact for fact in comparable if not any(_same(fact, other) for other in seen)]
     others = [fact for fact in seen if not any(_same(other, fact) for other in comparable)]
     if not expected:
