@@ -140,23 +140,20 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
 
 
 def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
-    """Deploys the base, or starts the copy that an earlier rehearsal kept."""
+    """Deploys the base, or starts the copy that an earlier rehearsal kept. Returns once its controllers answer."""
     kept = prepared.key(stack, emulator.copy("base", base))
     with phase("look for a deployed base of an earlier rehearsal") as answer:
         is_kept = prepared.take(emulator, kept)
-        if is_kept:
-            wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
         answer("started" if is_kept else "none")
-    if is_kept:
-        return
-    config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
-    with phase(f"deploy the base, {base.name}, to a scratch emulator"):
-        _deploy_base(emulator, stack, config)
-    with phase("keep it for the next rehearsal"):
-        with Recorder(emulator.kubeconfig()) as recorder:
-            recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
-        prepared.keep(emulator, kept)
-        wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
+    if not is_kept:
+        config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
+        with phase(f"deploy the base, {base.name}, to a scratch emulator"):
+            _deploy_base(emulator, stack, config)
+        with phase("keep it for the next rehearsal"):
+            with Recorder(emulator.kubeconfig()) as recorder:
+                recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+            prepared.keep(emulator, kept)
+    wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
 
 
 def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
