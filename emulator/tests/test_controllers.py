@@ -186,26 +186,23 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(
 
 
 # -------------------------------------------------------------------------------------------------------- start and end
-def test_a_container_starts_although_the_api_server_fails_at_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """The folder of a cluster, for the logs of its containers."""
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
     folder = Folder("c")
     folder.log.mkdir(parents=True)
-    failures: list[httpx.Response | Exception] = [
-        httpx.ConnectError("refused"),
-        httpx.Response(503),
-        httpx.Response(404),
-    ]
+    return folder
+
+
+def test_a_container_starts_although_the_api_server_fails_at_first(folder: Folder) -> None:
+    secret = httpx.Response(200, json={"data": {"key": base64.b64encode(b"value").decode()}})
+    answers = Mock(side_effect=[httpx.ConnectError("refused"), httpx.Response(503), httpx.Response(404), secret])
 
     def api(request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/api/v1/namespaces/llm/secrets/s"
-        failure = failures.pop(0) if failures else None
-        if isinstance(failure, Exception):
-            raise failure
-        if failure:
-            return failure
-        return httpx.Response(200, json={"data": {"key": base64.b64encode(b"value").decode()}})
+        response: httpx.Response = answers()
+        return response
 
     async def shows(_: Container) -> list[str]:
         return ["sh", "-c", 'echo "$TOKEN"; exec sleep 600']
@@ -226,12 +223,7 @@ def test_a_container_starts_although_the_api_server_fails_at_first(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_deleted_pod_finishes_its_requests_during_its_pre_stop_hook(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
-    folder = Folder("c")
-    folder.log.mkdir(parents=True)
+def test_a_deleted_pod_finishes_its_requests_during_its_pre_stop_hook(folder: Folder) -> None:
 
     async def sleeps(_: Container) -> list[str]:
         return ["sleep", "600"]
