@@ -24,6 +24,7 @@ from emulator import paths, trust
 from emulator.cluster import node_agents, processes
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
+from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
 from emulator.cluster.records import ClusterRecord, Endpoint
 from emulator.polling import poll_until
 
@@ -69,6 +70,8 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
                 _discard(folder)
                 _create(folder, record)
         trust.renew()
+    if record.gateway_api:
+        _wait_for_gateway_classes(folder)
     return endpoint(name)
 
 
@@ -335,6 +338,21 @@ def _wait_for_daemon(folder: Folder, timeout: float = 20) -> None:
     if not poll_until(lambda: _accepts(folder.socket), timeout, pause=0.02):
         log = folder.log / "daemon.log"
         raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {_last_line(log)} (log: {log})")
+
+
+def _wait_for_gateway_classes(folder: Folder, timeout: float = 60) -> None:
+    """Waits for the daemon, so that a cluster has its GatewayClasses from the beginning."""
+    with client(folder) as api:
+
+        def accepted(name: str) -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                found = api.get(f"/apis/{GATEWAY_API}/gatewayclasses/{name}")
+                return found.is_success and bool(found.json().get("status", {}).get("conditions"))
+            return False
+
+        if not poll_until(lambda: all(accepted(name) for name in CLASSES), timeout):
+            log = folder.log / "daemon.log"
+            raise ClusterFailed(f"The GatewayClasses of {folder.name} don't exist: {_last_line(log)} (log: {log})")
 
 
 def _accepts(path: Path) -> bool:

@@ -21,7 +21,7 @@ import pytest
 from catalog.nodes import free
 from catalog.versions import KUEUE_VERSION
 from emulator import auth_plugin, capacity, cluster, paths
-from emulator.cluster import ClusterRecord, PoolRecord, controllers, processes
+from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
 from emulator.cluster.kwok import COMPONENTS
@@ -478,6 +478,15 @@ def test_a_cluster_whose_creation_was_killed_is_created_again(state: Path) -> No
         eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
         events = answer(api.get("/api/v1/namespaces/default/events"))["items"]
         assert "TriggeredScaleUp" in [event["reason"] for event in events]
+
+
+@pytest.mark.usefixtures("state")
+def test_a_cluster_has_its_gateway_classes_once_the_gateway_api_is_on() -> None:
+    cluster.create("half", replace(AUTOPILOT, gateway_api=True))
+    with client(Folder("half")) as api:
+        found = answer(api.get(f"/apis/{gateway_routes.GATEWAY_API}/gatewayclasses"))["items"]
+    assert {item["metadata"]["name"] for item in found} == set(gateway_routes.CLASSES)
+    assert {item["status"]["conditions"][0]["type"] for item in found} == {"Accepted"}
 
 
 @pytest.mark.usefixtures("state")
