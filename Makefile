@@ -69,7 +69,7 @@ coverage:  ## print which lines and branches the tests of `make check` run
 	$(WITHOUT_CLUSTER) --cov --cov-report term
 # Runs test files in parallel, because a test spends most of its time waiting for its cluster.
 test:  ## run every test that CI runs
-	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
+	emulator/run --tools all pytest -m "not long" -n 4 --dist loadfile --durations 12
 test-long:  ## run all tests, with more repetitions and more kill points
 	emulator/run --tools all pytest
 lint:  ## check formatting, style, types and workflows; print sizes

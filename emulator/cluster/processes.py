@@ -31,7 +31,7 @@ MARK = "GKE_AI_CLUSTER"
 # The mark of a container's process and of its children: the pod's uid and the container's name.
 POD_MARK = "GKE_AI_POD"
 # Variables that a cluster's processes inherit: no token, no passphrase.
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPYCACHEPREFIX")
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPYCACHEPREFIX", "GOGC", "GOMEMLIMIT")
 _OWN_PREFIX = "GKE_AI_"
 
 
