@@ -9,7 +9,7 @@ TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).y
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
 # Every test that needs no cluster and is not slow, with the tools that these tests run.
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
-	pytest -m "not cluster and not slow and not long" -n 2 --dist worksteal --no-header -q
+	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
 	programs rehearse report resources settings tests
 
@@ -69,7 +69,7 @@ coverage:  ## print which lines and branches the tests of `make check` run
 	$(WITHOUT_CLUSTER) --cov --cov-report term
 # Runs test files in parallel, because a test spends most of its time waiting for its cluster.
 test:  ## run every test that CI runs
-	emulator/run --tools all pytest -m "not long" -n 4 --dist loadfile --durations 12
+	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
 test-long:  ## run all tests, with more repetitions and more kill points
 	emulator/run --tools all pytest
 lint:  ## check formatting, style, types and workflows; print sizes
