@@ -6,6 +6,7 @@ import copy
 import re
 from collections import defaultdict
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,6 +275,54 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
     )
     assert [path for path, *_ in asked] == [flavors, flavors, jobsets, jobsets]
     assert all(query == {"dryRun": "All"} for _, query, _ in asked)
+
+
+# -------------------------------------------------------------------------------------------------------------- queues
+def test_a_restore_waits_until_kueue_has_read_every_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready: Object = {"conditions": [{"type": "Active", "status": "True"}], "pendingWorkloads": 1}
+    read: Object = {"metadata": {"name": "team"}, "spec": {}, "status": ready}
+    planned = plan(snapshot(ClusterQueue=[read]), {})
+    restore.forget_conditions(planned)
+    written = put(planned, "ClusterQueue", "team")
+    assert written["status"] == {"pendingWorkloads": 1}, "Kueue states its conditions again"
+    looks = iter([[written, read], [read]])
+    monkeypatch.setattr(restore, "list_all", lambda *_: next(looks))
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
+    restore.wait_for_queues(None)  # type: ignore[arg-type]
+    assert not list(looks)
+
+
+def test_a_queue_that_kueue_never_reads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "list_all", lambda *_: [{"metadata": {"name": "team"}}])
+    with pytest.raises(Stop, match="Kueue has not read its ClusterQueues: team"):
+        restore.wait_for_queues(None, seconds=-1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("early", "loads"), [(0, 1), (1, 2), (5, 3)], ids=["never", "once", "always"])
+def test_a_restore_in_which_a_waiting_workload_was_admitted_is_repeated(
+    early: int, loads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: Object = {"metadata": meta("waits"), "spec": {}}
+    runs: Object = {"metadata": meta("runs"), "spec": {}, "status": {"admission": {"clusterQueue": "team"}}}
+    commands: list[str] = []
+
+    class Scratch:
+        def __init__(self, _state: Path) -> None: ...
+
+        def run(self, _module: str, command: str, *_: str, **_more: str) -> None:
+            commands.append(command)
+
+    def listed(*_: object) -> list[Object]:
+        too_early = commands.count("load") <= early
+        return [runs, {**waits, "status": runs["status"]} if too_early else waits]
+
+    monkeypatch.setattr(restore, "Scratch", Scratch)
+    monkeypatch.setattr(restore, "objects_of", lambda _: [])
+    monkeypatch.setattr(restore, "wait_for_webhooks", lambda _: None)
+    monkeypatch.setattr(restore, "wait_for_queues", lambda _: None)
+    monkeypatch.setattr(restore, "list_all", listed)
+    restore.restore(snapshot(Workload=[runs, waits]), None, Path())  # type: ignore[arg-type]
+    assert commands == ["pause", "load", "resume"] * loads
 
 
 def queue_of(pending: int) -> Snapshot:
