@@ -59,7 +59,6 @@ def hold(clusters: list[places.Place], cases: list[SeededCase]) -> list[Verdict]
     return [judge(case, *(outcomes[case.namespace] for outcomes in (happened, forecast, again))) for case in cases]
 
 
-@pytest.mark.long
 def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Emulator) -> None:
     """Five seeded worlds in one stack: one snapshot, one rehearsal, one `up`, five changes."""
     cases = [random_case(seed) for seed in CONFIGURED]
