@@ -216,7 +216,7 @@ def first_registration(emulator: Emulator) -> float:
     )
     values = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
     config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
-    os.environ |= {"PULUMI_CONFIG": json.dumps({**config, "gcp:project": "bench"})}
+    os.environ |= {"PULUMI_CONFIG": json.dumps({**config, "gcp:project": "bench-project"})}
     return statistics.median(float(emulator.run("python", "-c", probe).split()[-1]) for _ in range(ROUNDS))
 
 
