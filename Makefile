@@ -7,7 +7,7 @@ NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
 TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
-# Every test that needs no cluster and is not slow, with the tools that these tests run.
+# Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
