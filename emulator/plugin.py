@@ -302,6 +302,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                     engine_pb2.LogRequest(severity=severity, message=message, urn=urn, ephemeral=passing), timeout=5
                 )
 
+    def warm_up(self) -> None:
+        """Loads what most stacks need from the SDK, on a thread of its own, while the engine and the program work."""
+
     def connect(self, engine_address: str) -> None:
         if engine_address:
             self._engine = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address))
@@ -348,6 +351,7 @@ def serve(provider: Provider) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
+    threading.Thread(target=provider.warm_up, daemon=True).start()
     while os.getppid() == engine:  # after the engine is killed, this process gets another parent
         time.sleep(0.3)
     os._exit(0)

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import threading
 import typing
-from types import ModuleType
 from typing import Any
 
 from pulumi import Asset, Output, _types
@@ -23,10 +22,23 @@ TYPE_NAMES = {bool: "a boolean", int: "a whole number", float: "a number", str: 
 _LOADING = threading.RLock()
 
 
-def load(module: str) -> ModuleType:
-    """Imports a module of an SDK. Any thread may call it."""
+def load(module: str, *names: str) -> type:
+    """Returns the class of an SDK's module that has the first of these names. Any thread may call it.
+
+    Raises:
+        LookupError: The SDK has no such module, or the module has no such class.
+    """
     with _LOADING:
-        return importlib.import_module(module)
+        try:
+            loaded = importlib.import_module(module)
+        except ModuleNotFoundError:
+            raise LookupError(f"the SDK has no module {module}") from None
+        # An SDK imports most of its modules only when an attribute of them is read.
+        for name in names:
+            if hasattr(loaded, name):
+                cls: type = getattr(loaded, name)
+                return cls
+    raise LookupError(f"{module} of the SDK has no {' nor '.join(names)}")
 
 
 @functools.cache

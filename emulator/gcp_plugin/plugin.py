@@ -57,13 +57,8 @@ class Gcp(Provider):
         self._cloud: Cloud | None = None
 
     def warm_up(self) -> None:
-        """Imports the SDK modules that most stacks need.
-
-        Compute Engine's module is not among them: it takes a second, and few stacks have a network.
-        """
-        for module in dict.fromkeys(resource.arguments[0] for resource in RESOURCES.values()):
-            if module != "pulumi_gcp.compute":
-                sdk_types.load(module)
+        for resource in (Cluster, Bucket, ProjectIAMMember):
+            sdk_types.properties(sdk_types.load(*resource.arguments))
 
     # -------------------------------------------------------------------------------------------------- configuration
     def CheckConfig(self, request: proto.CheckRequest, context: grpc.ServicerContext) -> proto.CheckResponse:

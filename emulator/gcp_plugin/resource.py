@@ -88,8 +88,7 @@ class Resource(ABC):
     # --------------------------------------------------------------------------------------------------------- checks
     def problems(self, inputs: Properties) -> Iterable[Problem]:
         """Problems of the inputs: names and types, conflicts, the REST body, Google's rules."""
-        module, name = self.arguments
-        if type_problems := sdk_types.problems(getattr(sdk_types.load(module), name), inputs):
+        if type_problems := sdk_types.problems(sdk_types.load(*self.arguments), inputs):
             return type_problems
         known = plain(inputs)
         if conflicts := list(self.schema.conflicts(known)):

@@ -14,12 +14,12 @@ def input_type(token: str) -> type | None:
     _, module, kind = token.split(":")
     group, _, version = module.rpartition("/")
     try:
-        sdk = sdk_types.load(f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}")
-    except ModuleNotFoundError:
+        module = f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}"
+        cls = sdk_types.load(module, f"{kind}InitArgs", f"{kind}Args")
+    except LookupError:
         return None
-    cls: type | None = getattr(sdk, f"{kind}InitArgs", None) or getattr(sdk, f"{kind}Args", None)
     # A custom resource's group may begin like a built-in group.
-    api_versions = typing.get_args(sdk_types.properties(cls).get("apiVersion")) if cls else ()
+    api_versions = typing.get_args(sdk_types.properties(cls).get("apiVersion"))
     return cls if api_version(token) in api_versions else None
 
 

@@ -38,6 +38,9 @@ class KubernetesProvider(Provider):
         self._cluster: Cluster | None = None
         self._unreachable = "its kubeconfig isn't known yet"
 
+    def warm_up(self) -> None:
+        kinds.input_type("kubernetes:core/v1:Namespace")
+
     # -------------------------------------------------------------------------------------------------------- schema
     def GetSchema(self, request: provider_pb2.GetSchemaRequest, context: Servicer) -> provider_pb2.GetSchemaResponse:
         """Returns the schema that a YAML program needs to create a provider.
@@ -114,9 +117,8 @@ class KubernetesProvider(Provider):
             raise Refused(reason)
         try:
             if token == releases.TYPE:
-                from pulumi_kubernetes.helm.v3.Release import ReleaseArgs
-
-                failures = sdk_types.problems(ReleaseArgs, news) + releases.unsupported(news)
+                release = sdk_types.load("pulumi_kubernetes.helm.v3.Release", "ReleaseArgs")
+                failures = sdk_types.problems(release, news) + releases.unsupported(news)
                 if not failures:
                     news = releases.checked(request, olds, news, self.settings.namespace)
             else:
