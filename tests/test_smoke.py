@@ -120,6 +120,7 @@ def serving(cluster: Cluster) -> Iterator[str]:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream; charset=utf-8")
             self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Connection", "close")  # as it does: otherwise a later request may take the connection
             self.end_headers()
             for text in content.events:
                 time.sleep(content.pause)
