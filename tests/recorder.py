@@ -232,20 +232,8 @@ def record(
         return pulumi.Output.all(masked(), pulumi.Output.all(**root.outputs).apply(recorded.outputs.update))
 
     to_the_end: Callable[[Callable[[], object]], Callable[[], None]] = pulumi.runtime.test
-    try:
-        to_the_end(run)()
-    finally:
-        cancel_the_rest()
+    to_the_end(run)()
     return recorded
-
-
-def cancel_the_rest() -> None:
-    """Cancels what a failed program left on the event loop. Otherwise Python warns about each such task."""
-    loop = asyncio.get_event_loop()
-    rest = asyncio.all_tasks(loop)
-    for task in rest:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
 
 
 def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
