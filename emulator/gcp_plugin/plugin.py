@@ -62,10 +62,8 @@ class Gcp(Provider):
 
     # -------------------------------------------------------------------------------------------------- configuration
     def CheckConfig(self, request: proto.CheckRequest, context: grpc.ServicerContext) -> proto.CheckResponse:
-        from pulumi import _types
-        from pulumi_gcp import ProviderArgs
-
-        known = {*_types.input_type_py_to_pulumi_names(ProviderArgs).values(), "version", "pluginDownloadURL"}
+        provider = sdk_types.load("pulumi_gcp", "ProviderArgs")
+        known = {*sdk_types.properties(provider), "version", "pluginDownloadURL"}
         failures = []
         for name in decode(request.news):
             if name not in known and not name.startswith("__"):

@@ -11,10 +11,10 @@ from emulator import sdk_types
 @functools.cache
 def input_type(token: str) -> type | None:
     """The SDK's input type, or None for a custom resource."""
-    _, module, kind = token.split(":")
-    group, _, version = module.rpartition("/")
+    _, group_version, kind = token.split(":")
+    group, _, version = group_version.rpartition("/")
+    module = f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}"
     try:
-        module = f"pulumi_kubernetes.{group.split('.')[0]}.{version}.{kind}"
         cls = sdk_types.load(module, f"{kind}InitArgs", f"{kind}Args")
     except LookupError:
         return None
