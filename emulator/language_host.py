@@ -123,7 +123,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG": json.dumps(dict(request.config)),
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
-        command = [python, "-u", runner, *arguments, program, *request.args]
+        command = [*interpreter(python), "-u", runner, *arguments, program, *request.args]
         with self._child(command, env, request.pwd, context, stdin=subprocess.DEVNULL) as process:
             status = process.wait()
         if status == SHOWED_ITS_ERROR or self._canceled.is_set():
@@ -139,9 +139,9 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         env = environment_of(python) | dict(entry.split("=", 1) for entry in request.env)
         env["PATH"] = environment_of(python)["PATH"]  # the engine's PATH would deactivate the virtual environment
         if request.kind == "analyzer":
-            command, cwd = [python, "-u", "-m", "pulumi.policy", *request.args, folder], folder
+            command, cwd = [*interpreter(python), "-u", "-m", "pulumi.policy", *request.args, folder], folder
         else:
-            command, cwd = [python, "-u", folder, *request.args], request.pwd
+            command, cwd = [*interpreter(python), "-u", folder, *request.args], request.pwd
         pipe = subprocess.PIPE
         with self._child(command, env, cwd, context, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
             assert process.stdout is not None
@@ -192,7 +192,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         The process has its own process group: the engine's SIGINT to this group would cause a traceback in it.
         """
         process = subprocess.Popen(
-            [*ENDS_WITH_PARENT, *command],
+            command,
             env=env,
             cwd=cwd,
             stdin=stdin,
@@ -217,6 +217,13 @@ def python_of(info: language.ProgramInfo) -> str:
         if folder.exists():
             return str(folder / "bin" / "python")
     return sys.executable
+
+
+def interpreter(python: str) -> list[str]:
+    """Returns how to start an interpreter that ends with this process, forked from the warm one if it is the same."""
+    if python == sys.executable:
+        return [python, "-I", "-S", str(ROOT / "emulator" / "warm.py"), "--ends-with-parent"]
+    return [*ENDS_WITH_PARENT, python]
 
 
 def environment_of(python: str) -> dict[str, str]:

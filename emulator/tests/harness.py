@@ -108,10 +108,12 @@ class Project:
         return output.strip()
 
     def running(self) -> list[int]:
-        """Ids of the host, the program and the program's child, which the program writes to `running`."""
+        """Ids of the language host, and of the program and its child, which the program writes to `running`."""
         file = self.folder / "running"
         assert poll_until(file.exists, timeout=20, pause=0.1), "the program didn't start within 20 s"
-        host, program, child = json.loads(file.read_text())
+        commands = Emulator(self.state).processes()
+        (host,) = (pid for pid, command in commands.items() if "-m emulator.language_host" in command)
+        program, child = json.loads(file.read_text())
         return [host, program, child]
 
 

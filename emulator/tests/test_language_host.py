@@ -18,7 +18,7 @@ WAITS = """
 import json, os, subprocess, time
 started = subprocess.Popen(["sleep", "600"])
 with open("running.part", "w") as file:
-    json.dump([os.getppid(), os.getpid(), started.pid], file)
+    json.dump([os.getpid(), started.pid], file)
 os.rename("running.part", "running")
 time.sleep(600)
 """
@@ -104,8 +104,13 @@ def test_a_missing_virtualenv_is_ignored(project: Project) -> None:
     assert project.output("prefix") == sys.prefix
 
 
+@pytest.mark.parametrize("forked", [True, False])
 @pytest.mark.parametrize("victim", ["engine", "host"])
-def test_no_process_outlives_a_killed_engine_or_host(project: Project, victim: str) -> None:
+def test_no_process_outlives_a_killed_engine_or_host(
+    project: Project, victim: str, forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not forked:
+        monkeypatch.setenv("GKE_AI_WARM", "")
     project.write("__main__.py", WAITS)
     engine = project.start("up", "--yes", "--skip-preview")
     host, program, started = project.running()

@@ -1,0 +1,221 @@
+"""Programs that fork from the warm process behave as in an interpreter of their own, and end with who started them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator import warm
+from emulator.paths import ROOT
+from emulator.tests.harness import eventually, until_none
+
+WARM = [sys.executable, "-I", "-S", warm.__file__]
+# Serves without the imports of the SDKs, which take seconds.
+SERVE = """
+import sys
+sys.path.insert(0, {root!r})
+from emulator import warm
+warm.MODULES, warm.IDLE_SECONDS = ("json",), {idle}
+warm.serve({lock})
+"""
+FACTS = """
+import json, os, sys
+facts = [__name__, sys.argv, sys.path[0], os.getcwd(), os.environ.get("COLOR"), sys.stdin.read(), oct(os.umask(0))]
+json.dump([*facts, sys.stdout.isatty(), len(os.listdir("/proc/self/fd")) < 20], sys.stdout)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a running warm process."""
+    folder = tmp_path / "warm"
+    folder.mkdir(mode=0o700)
+    server = serve(folder, 60)
+    try:
+        eventually((folder / "socket").exists, "the warm process listens")
+        yield folder
+    finally:
+        server.kill()
+        server.wait()
+
+
+def serve(folder: Path, idle: float) -> subprocess.Popen[bytes]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code = SERVE.format(root=str(ROOT), idle=idle, lock=lock.fileno())
+        return subprocess.Popen([sys.executable, "-P", "-c", code], cwd=folder, pass_fds=[lock.fileno()])
+
+
+def start(folder: Path | str, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE"))}
+    return subprocess.Popen(
+        [*WARM, *arguments],
+        env={**environment, "GKE_AI_WARM": str(folder), **more},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path | str, *arguments: str, stdin: str = "", **more: str) -> tuple[int, str, str]:
+    process = start(folder, *arguments, **more)
+    output, errors = process.communicate(stdin, timeout=30)
+    return process.returncode, output, errors
+
+
+def fork_of(process: subprocess.Popen[str]) -> int:
+    """The id of the process that a program forked to."""
+
+    def name() -> str:
+        return Path(f"/proc/{process.pid}/comm").read_text().strip()
+
+    return int(eventually(lambda: name().startswith("fork-") and name(), "the program is forked").removeprefix("fork-"))
+
+
+def test_a_forked_program_sees_what_it_would_see_in_an_interpreter_of_its_own(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program" / "facts.py"
+    program.parent.mkdir()
+    program.write_text(FACTS)
+    (program.parent / "__main__.py").write_text(FACTS)
+    calls = [(str(program), "--flag", "a b"), ("-u", str(program)), (str(program.parent), "x"), ("-P", "-m", "facts")]
+    for arguments in calls:
+        forked, own = (
+            run(where, *arguments, stdin="text", COLOR="blue", PYTHONPATH=str(program.parent)) for where in (folder, "")
+        )
+        assert own[0] == 0, own[2]
+        assert forked == own
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["pass", "raise SystemExit(7)", "raise SystemExit('a reason')", "1 / 0", "import os; os._exit(3)", "os.kill(0)"],
+)
+def test_exit_status_and_errors_are_those_of_the_program(folder: Path, tmp_path: Path, code: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    assert run(folder, str(program)) == run("", str(program))
+
+
+def test_a_program_that_a_signal_ends_is_seen_to_end_by_it(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert run(folder, str(program))[0] == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_the_forked_program(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, time\n"
+        f"signal.signal({int(number)}, lambda *_: os._exit(9))\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    process = start(folder, str(program))
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.wait(10) == 9
+    process.communicate()
+
+
+def test_a_forked_program_and_its_children_end_with_the_process_that_started_it(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import subprocess\nprint(subprocess.Popen(['sleep', '60']).pid, flush=True)\ninput()\n")
+    process = start(folder, str(program))
+    assert process.stdout
+    ids = [fork_of(process), int(process.stdout.readline())]
+    process.kill()
+    process.communicate()
+    until_none(lambda: [pid for pid in ids if Path(f"/proc/{pid}").exists()], "the fork and its child end", 10)
+
+
+def test_a_forked_program_ends_when_the_parent_of_its_process_is_killed(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess; subprocess.run({[*WARM, str(program)]!r})"],
+        env={"GKE_AI_WARM": str(folder), "PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()  # returns once no process holds the stream
+    until_none(Path(f"/proc/{pid}").exists, "the fork ends", 10)
+
+
+def test_a_source_file_edited_between_two_runs_counts_at_once(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import part\nprint(part.VALUE)\n")
+    for value in ("first", "second and longer"):
+        (tmp_path / "part.py").write_text(f"VALUE = {value!r}\n")
+        assert run(folder, str(tmp_path / "program.py"))[1] == f"{value}\n"
+
+
+def test_the_first_program_runs_by_itself_and_starts_a_warm_process_with_the_sdks_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "warm"
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, os, sys\n"
+        "modules = {name: module for name, module in sys.modules.items() if name not in ('__main__', '__mp_main__')}\n"
+        "files = [getattr(module, '__file__', None) or '' for module in modules.values()]\n"
+        "print(json.dumps([os.getppid(), 'pulumi_gcp.container.cluster' in sys.modules, files]))\n"
+    )
+    assert run(folder, str(program))[0] == 0
+    eventually((folder / "socket").exists, "the warm process listens", 120)
+    assert (folder / "log").read_text() == ""
+    assert oct(folder.stat().st_mode & 0o777) == "0o700"
+    assert oct((folder / "socket").stat().st_mode & 0o777) == "0o600"
+    status, output, errors = run(folder, str(program))
+    assert status == 0, errors
+    server, has_sdk, files = json.loads(output)
+    try:
+        assert has_sdk
+        assert [file for file in files if file.startswith(str(ROOT))] == []
+        assert len(os.listdir(f"/proc/{server}/task")) == 1
+    finally:
+        os.kill(server, signal.SIGTERM)
+
+
+def test_the_warm_process_ends_when_it_is_idle(tmp_path: Path) -> None:
+    assert serve(tmp_path, 0.2).wait(30) == 0
+    assert not (tmp_path / "socket").exists()
+
+
+def test_a_program_with_a_variable_that_acts_at_the_start_of_python_is_not_forked(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nprint(sys.flags.hash_randomization)\n")
+    assert run(folder, str(program), PYTHONHASHSEED="0")[1] == "0\n"
+    assert run(folder, str(program))[1] == "1\n"
+
+
+def test_every_module_of_the_sdks_that_the_program_names_is_warm() -> None:
+    named = set()
+    for place in ("components", "composition", "emulator/gcp_plugin"):
+        for file in (ROOT / place).rglob("*.py"):
+            text = file.read_text()
+            named |= {f"pulumi_gcp.{name}" for name in re.findall(r"\b(?:pulumi_)?gcp\.([a-z]+)[.:/\"]", text)}
+            named |= {f"pulumi_kubernetes.{name}" for name in re.findall(r"\bk8s\.([a-z]+(?:\.v\d)?)\.", text)}
+    assert {"pulumi_gcp.container", "pulumi_kubernetes.core.v1"} <= named
+    assert named - set(warm.MODULES) == set()
+
+
+def test_a_signal_also_reaches_the_children_of_a_forked_program(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import subprocess\nprint(subprocess.Popen(['sleep', '60']).pid, flush=True)\ninput()\n")
+    process = start(folder, str(program))
+    assert process.stdout
+    child = Path(f"/proc/{process.stdout.readline().strip()}")
+    process.terminate()
+    process.communicate()
+    assert process.returncode == -signal.SIGTERM
+    until_none(child.exists, "the child ends", 10)

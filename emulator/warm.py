@@ -1,0 +1,330 @@
+"""Runs Python programs in processes that fork from a warm one, which has imported the third-party packages.
+
+    python -I -S emulator/warm.py [--ends-with-parent] [-P] [-u] -m MODULE | SCRIPT [ARGUMENT…]
+
+After its own option, this takes the arguments of `python` and behaves as it: standard streams, working directory,
+environment, signals and exit status are those of this process. The imports of Pulumi's SDKs, seconds of CPU time in
+each engine run, are done once. If there is no warm process, the program runs in this process, and a warm one starts
+for the next program. It holds no module of a checkout, so it serves all checkouts, and edits count at once.
+
+    GKE_AI_WARM  folder of the socket, private to the user and named after the lock file. If empty, nothing is forked.
+
+The process name of this process becomes `fork-PID`, with the process id of the forked program.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+IDLE_SECONDS = 300.0
+PARENT_SECONDS = 0.2  # how often this process looks whether its parent lives
+# Modules that the programs and plugins use. `test_warm.py` compares the list with what they import.
+MODULES = (
+    *("httpx", "grpc", "yaml", "pydantic", "kubernetes.client", "google.protobuf.json_format"),
+    *("pulumi", "pulumi.policy", "pulumi.provider.experimental", "pulumi.runtime.proto.provider_pb2_grpc"),
+    *(f"pulumi_gcp.{name}" for name in ("compute", "container", "monitoring", "organizations", "projects")),
+    *(f"pulumi_gcp.{name}" for name in ("secretmanager", "serviceaccount", "storage")),
+    *(f"pulumi_kubernetes.{name}" for name in ("apiextensions", "helm.v3", "yaml")),
+    *(f"pulumi_kubernetes.{name}.v1" for name in ("admissionregistration", "apiregistration", "apps", "batch", "core")),
+    *(f"pulumi_kubernetes.{name}.v1" for name in ("meta", "networking", "policy", "rbac", "scheduling")),
+    "pulumi_kubernetes.autoscaling.v2",
+)
+# Other variables of Python and coverage act when an interpreter starts.
+KNOWN_VARIABLES = {"PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> None:
+    """Runs a program, or serves forks if this is the warm process."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--serve"]:
+        return serve(int(arguments[1]))
+    ends_with_parent = arguments[:1] == ["--ends-with-parent"]
+    arguments = arguments[ends_with_parent:]
+    folder = os.environ.get("GKE_AI_WARM")
+    variables = {name for name in os.environ if name.startswith(("PYTHON", "COVERAGE_"))}
+    if folder and variables <= KNOWN_VARIABLES:
+        parent = os.getppid()
+        connection = connect(folder)
+        if connection is None:
+            start_server(folder)
+        else:
+            run_fork(connection, arguments, parent)
+    if ends_with_parent:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+# ------------------------------------------------------------------------------------------- in the process of a program
+def connect(folder: str) -> socket.socket | None:
+    """Connects to the warm process of a folder. None if there is none that answers."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        # Through the descriptor, because the whole path may be too long for a socket.
+        connection.connect(f"/proc/self/fd/{descriptor}/socket")
+    except OSError:
+        connection.close()
+        return None
+    finally:
+        os.close(descriptor)
+    return connection
+
+
+def start_server(folder: str) -> None:
+    """Starts the warm process of a folder, unless it is being started."""
+    import fcntl
+
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return
+    child = os.fork()
+    if child:
+        os.close(lock)
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor, standard in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(descriptor, standard)
+    os.set_inheritable(lock, True)  # the warm process holds the lock while it lives
+    os.chdir(folder)
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "PYTHONPYCACHEPREFIX") if name in os.environ}
+    os.execve(sys.executable, [sys.executable, "-P", "-s", os.path.abspath(__file__), "--serve", str(lock)], kept)
+
+
+def run_fork(connection: socket.socket, arguments: list[str], parent: int) -> None:
+    """Runs a program in a forked process and ends as it ends. Returns if no process was forked."""
+    import marshal
+
+    here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    request = marshal.dumps((arguments, dict(os.environ), _umask()))
+    try:
+        socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2, here])
+        connection.sendall(request)
+        number = connection.recv(4, socket.MSG_WAITALL)
+    except OSError:
+        return
+    finally:
+        os.close(here)
+    if len(number) < 4:
+        return
+    fork = int.from_bytes(number, "big")
+    for forwarded in FORWARDED:
+        signal.signal(forwarded, _forward(fork))
+    with open("/proc/self/comm", "w") as name:
+        name.write(f"fork-{fork}")
+    connection.sendall(b"!")
+    connection.settimeout(PARENT_SECONDS)
+    while True:
+        try:
+            answer = connection.recv(4, socket.MSG_WAITALL)
+        except TimeoutError:
+            if os.getppid() != parent:
+                os._exit(1)  # the end of the connection ends the fork
+            continue
+        except ConnectionError:
+            answer = b""
+        break
+    if len(answer) < 4:
+        os.write(2, b"The warm process of the emulator has ended. Run the command again.\n")
+        os._exit(1)
+    status = int.from_bytes(answer, "big", signed=True)
+    if status < 0:  # ended by a signal
+        if -status in FORWARDED:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def _forward(fork: int) -> Callable[[int, object], None]:
+    """Returns a handler that sends a signal to a fork and its children, as to the group of this process."""
+
+    def forward(number: int, _: object) -> None:
+        try:
+            os.killpg(fork, number)
+        except ProcessLookupError:
+            pass
+
+    return forward
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+# -------------------------------------------------------------------------------------------------- in the warm process
+def serve(lock: int) -> None:
+    """Imports the packages, then forks a process for each program, until none has come for a while.
+
+    The working directory is the folder of the socket.
+    """
+    import gc
+    import importlib
+    import select
+
+    os.set_inheritable(lock, False)
+    for module in MODULES:
+        getattr(importlib.import_module(module), "__all__", None)  # loads a module that the SDK loads lazily
+    gc.collect()
+    gc.freeze()  # a collection in a fork would write to these objects, and so copy their pages
+    listener = socket.socket(socket.AF_UNIX)
+    if os.path.exists("socket"):
+        os.unlink("socket")  # of a killed process: this one holds the lock
+    listener.bind("socket")
+    os.chmod("socket", 0o600)
+    listener.listen(128)
+    ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    running: dict[int, socket.socket] = {}
+    while True:
+        ready = select.select([listener, ended], [], [], IDLE_SECONDS)[0]
+        if ended in ready:
+            os.read(ended, 4096)
+            _report_ends(running)
+        if listener in ready:
+            connection = listener.accept()[0]
+            request = _request(connection)
+            fork = os.fork() if request else -1
+            if request and not fork:
+                signal.set_wakeup_fd(-1)
+                for other in (listener, *running.values()):
+                    other.close()
+                return become(connection, *request)
+            if fork < 0:
+                connection.close()
+            else:
+                running[fork] = connection
+            for descriptor in request[-1] if request else ():
+                os.close(descriptor)
+        if not ready and not running:
+            break
+    os.unlink("socket")  # a program that connected just before sees the end of its connection and runs by itself
+
+
+Request = tuple[list[str], dict[str, str], int, list[int]]
+
+
+def _request(connection: socket.socket) -> Request | None:
+    """Reads arguments, environment, umask, and the descriptors of streams and working directory."""
+    import marshal
+    import struct
+
+    descriptors: list[int] = []
+    try:
+        connection.settimeout(5)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            return None
+        size, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
+        content = connection.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+        arguments, environment, umask = marshal.loads(content)
+        connection.settimeout(None)
+    except (OSError, EOFError, ValueError, TypeError):
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
+    return arguments, environment, umask, descriptors
+
+
+def _report_ends(running: dict[int, socket.socket]) -> None:
+    while running:
+        fork, status = os.waitpid(-1, os.WNOHANG)
+        if not fork:
+            return
+        exit_status = os.waitstatus_to_exitcode(status)
+        with running.pop(fork) as connection:
+            try:
+                connection.sendall(exit_status.to_bytes(4, "big", signed=True))
+            except OSError:
+                pass  # the other process was killed
+
+
+# ------------------------------------------------------------------------------------------------------------ in a fork
+def become(
+    connection: socket.socket, arguments: list[str], environment: dict[str, str], umask: int, descriptors: list[int]
+) -> None:
+    """Runs a program in this process as if Python had started for it."""
+    import runpy
+    import threading
+
+    os.setpgid(0, 0)
+    for standard, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, standard)
+    os.fchdir(descriptors[3])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    os.umask(umask)
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    connection.sendall(os.getpid().to_bytes(4, "big"))
+    if not connection.recv(1):
+        os._exit(1)
+
+    def end_with_connection() -> None:
+        connection.recv(1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end_with_connection, daemon=True, name="warm").start()
+    unbuffered, safe_path = bool(environment.get("PYTHONUNBUFFERED")), False
+    while arguments[0] in ("-u", "-P"):
+        unbuffered, safe_path = unbuffered or arguments[0] == "-u", safe_path or arguments[0] == "-P"
+        arguments = arguments[1:]
+    _open_streams(unbuffered)
+    sys.pycache_prefix = environment.get("PYTHONPYCACHEPREFIX")
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    is_module = arguments[0] == "-m"
+    name = arguments[1] if is_module else arguments[0]
+    sys.argv = [name, *arguments[1 + is_module :]]
+    with open("/proc/self/comm", "w") as process_name:
+        process_name.write(os.path.basename(name)[-15:])
+    if not safe_path and (is_module or not os.path.isdir(name)):  # run_path itself inserts a folder
+        sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(name)))
+    try:
+        if is_module:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(name, run_name="__main__")
+    except Exception as error:  # noqa: BLE001 - shown as Python shows it, without the frames of this file
+        trace = error.__traceback__
+        while trace and trace.tb_next and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.exit(1)
+
+
+def _open_streams(unbuffered: bool) -> None:
+    encoding, errors = sys.stdout.encoding, sys.stdout.errors
+    sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        lines = number == 2 or os.isatty(number)
+        stream = open(number, "w", buffering=1 if lines else -1, encoding=encoding, errors=errors, closefd=False)
+        if unbuffered:
+            stream.reconfigure(write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+if __name__ == "__main__":
+    main()
