@@ -157,10 +157,10 @@ def _forward(fork: int) -> Callable[[int, object], None]:
     """Returns a handler that sends a signal to a fork and its children, as to the group of this process."""
 
     def forward(number: int, _: object) -> None:
-        try:
+        import contextlib
+
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(fork, number)
-        except ProcessLookupError:
-            pass
 
     return forward
 
@@ -247,16 +247,21 @@ def _request(connection: socket.socket) -> Request | None:
 
 
 def _report_ends(running: dict[int, socket.socket]) -> None:
+    import contextlib
+
     while running:
-        fork, status = os.waitpid(-1, os.WNOHANG)
-        if not fork:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
             return
-        exit_status = os.waitstatus_to_exitcode(status)
+        fork = ended.si_pid
+        status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         with running.pop(fork) as connection:
             try:
-                connection.sendall(exit_status.to_bytes(4, "big", signed=True))
-            except OSError:
-                pass  # the other process was killed
+                connection.sendall(status.to_bytes(4, "big", signed=True))
+            except OSError:  # who started the program was killed, so its children end too
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(fork, signal.SIGKILL)
+        os.waitpid(fork, 0)  # only now another process can get the id
 
 
 # ------------------------------------------------------------------------------------------------------------ in a fork
