@@ -10,10 +10,12 @@ EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.em
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
+# With the record that `make times` prints. `-m` puts the project on the path, where pytest finds the plugin.
+MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
 	programs rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -69,9 +71,11 @@ coverage:  ## print which lines and branches the tests of `make check` run
 	$(WITHOUT_CLUSTER) --cov --cov-report term
 # Runs test files in parallel, because a test spends most of its time waiting for its cluster.
 test:  ## run every test that CI runs
-	emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile --durations 12
+	$(MEASURED) -m "not long" -n 2 --dist loadfile --durations 12
 test-long:  ## run all tests, with more repetitions and more kill points
-	emulator/run --tools all pytest
+	$(MEASURED)
+times:  ## print where the time of the last whole `make test` went, by test file and program: make times [OF=test-long]
+	@emulator/run python -m tests.times $(if $(OF),--of "$(OF)")
 lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .
