@@ -15,7 +15,17 @@ from emulator.paths import ROOT
 from emulator.polling import poll_until
 from tests.times.ledger import Ledger, Reading, Use
 from tests.times.plugin import kind_of
-from tests.times.programs import API_SERVER, ENGINE, OTHER, PLUGINS, PROGRAMS, PYTEST, is_engine_run, program_of
+from tests.times.programs import (
+    API_SERVER,
+    ENGINE,
+    OTHER,
+    PLUGINS,
+    PROGRAMS,
+    PYTEST,
+    is_engine_run,
+    is_warm_server,
+    program_of,
+)
 from tests.times.record import BEFORE, CONTROLLER, Record, Share, merge
 from tests.times.scanner import MARK, Scanner
 from tests.times.tables import COLUMNS, markdown, plain, rows, summary
@@ -168,6 +178,14 @@ def test_real_process_tree_is_charged_with_what_the_kernel_counts(
     after = os.times()
     waited = after.children_user + after.children_system - before.children_user - before.children_system
     assert ledger.of(FILE).cpu_seconds == pytest.approx(waited + float(used.read_text()), rel=0.1)
+
+
+def test_server_that_programs_fork_from_is_no_process_of_a_worker_and_its_clients_are() -> None:
+    warm = ["/venv/bin/python", "-I", "-S", "/checkout/emulator/warm.py"]
+    client = [*warm, "--ends-with-parent", "-u", "-m", "emulator.gcp_plugin"]
+    assert is_warm_server([*warm, "--serve", "3"])
+    assert not is_warm_server(client)
+    assert program_of(client, []) == PLUGINS
 
 
 def test_process_that_a_server_forked_is_charged_to_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

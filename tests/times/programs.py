@@ -67,3 +67,8 @@ def program_of(command: Sequence[str], variables: Sequence[bytes]) -> str:
 def is_engine_run(command: Sequence[str]) -> bool:
     """True for a `pulumi` that runs a program or changes a stack."""
     return bool(command) and Path(command[0]).name == "pulumi" and not VERBS.isdisjoint(command[1:])
+
+
+def is_warm_server(command: Sequence[str]) -> bool:
+    """True for the process from which programs fork, and for its forks. It belongs to no worker: all share it."""
+    return any(script.endswith("emulator/warm.py") and "--serve" in command for script in command)

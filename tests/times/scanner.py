@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from tests.times.ledger import Reading
-from tests.times.programs import PYTEST, is_engine_run, program_of
+from tests.times.programs import PYTEST, is_engine_run, is_warm_server, program_of
 
 # With the prefix of the project, so that processes of a cluster and of pods inherit it (emulator/cluster/processes.py).
 MARK = "GKE_AI_TEST_WORKER"
@@ -17,9 +17,6 @@ TICKS = os.sysconf("SC_CLK_TCK")
 YOUNG_SECONDS = 2.0
 # A client of a server that forks for it has this name, with the id of the forked process, which is then the client's.
 FORKED = re.compile(r"fork-(\d+)")
-# Such servers, by the module that they run. Neither they nor what they fork for others belong to this worker, although
-# they inherit the environment of the worker that started them.
-SERVERS = ("emulator.warm",)
 
 
 @dataclass
@@ -80,6 +77,7 @@ class Scanner:
         if known is None or known.started != started or known.name != name or age < YOUNG_SECONDS:
             known = self._identify(pid, parent, started, name, known)
             if known is None:
+                self._known.pop(pid, None)
                 if age >= YOUNG_SECONDS:
                     self._foreign.add(pid)
                 return None
@@ -97,7 +95,7 @@ class Scanner:
         command = _content(pid, "cmdline").decode(errors="replace").split("\0")[:-1]
         if not command and ours:  # it has ended, and its parent has not waited for it yet
             return before or _Known(started, name, program_of([name], ()), False)
-        if any(server in command for server in SERVERS):
+        if is_warm_server(command):
             return None
         variables = _content(pid, "environ").split(b"\0")
         if not ours and self._mark not in variables:
