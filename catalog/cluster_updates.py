@@ -1,4 +1,4 @@
-"""Commands that enable features of an existing cluster. The stack never changes a cluster that it did not create."""
+"""Commands that change a feature of a cluster where the stack does not: it never changes an existing cluster."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ def enable_workload_identity(cluster: str, location: str, project: str) -> str:
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity#enable-existing-cluster
     """
     return f"{update(cluster, location, project)} --workload-pool={pool_name(project)}"
+
+
+def enable_google_groups(cluster: str, location: str, project: str, group: str) -> str:
+    """Returns the command that enables Google Groups for RBAC.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac#existing-cluster
+    """
+    return f"{update(cluster, location, project)} --security-group={group}"
+
+
+def disable_google_groups(cluster: str, location: str, project: str) -> str:
+    """Returns the command that disables Google Groups for RBAC: an empty group.
+
+    https://cloud.google.com/sdk/gcloud/reference/container/clusters/update#--security-group
+    """
+    return enable_google_groups(cluster, location, project, '""')
 
 
 def enable_gateway_api(cluster: str, location: str, project: str) -> str:

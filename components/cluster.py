@@ -17,6 +17,7 @@ from components.cluster_fields import (
     identifier,
     maintenance,
     monitoring,
+    refuse_kept_group,
     vpc_name,
     warn_of_kept_networks,
 )
@@ -65,16 +66,17 @@ class GkeCluster(Component):
     Dataplane V2 or Calico enforces NetworkPolicies. Changing Dataplane V2 replaces the cluster. Calico can be turned on
     later; GKE then recreates the nodes of each pool, one by one. Shielded nodes are GKE's default.
 
-    The provider keeps the current value of an omitted property, so every setting has an explicit off form. Authorized
-    networks have none: if the cloud keeps networks that are no longer configured, the component logs a warning that
-    says how to remove them.
+    The provider keeps the current value of an omitted property, so every setting has an explicit off form, but for two.
+    If the cloud keeps authorized networks that are no longer configured, the component logs a warning that says how to
+    remove them. If it keeps a `security_group`, the component refuses the change.
 
     `provider` authenticates through the `gke-gcloud-auth-plugin` exec plugin, so the state holds no credential. A
     change of its `clusterIdentifier` also replaces the cluster, so a cluster and its objects are replaced together or
     not at all.
 
     Refused: ValueError for a control plane that no client can reach; RunError for an existing cluster that doesn't
-    exist or lacks a feature that the stack needs; by Pulumi and by the provider, the deletion of a protected cluster.
+    exist or lacks a feature that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
+    and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
@@ -182,6 +184,8 @@ class GkeCluster(Component):
             if cluster.dns_endpoint:
                 endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
+            if not security_group:
+                created.authenticator_groups_config.apply(lambda kept: refuse_kept_group(kept, cluster, project))
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
@@ -252,8 +256,11 @@ class GkeCluster(Component):
             release_channel={"channel": cluster.release_channel.upper()},
             maintenance_policy=maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
-            # An empty name turns Google Groups off.
-            authenticator_groups_config={"security_group": features.security_group or ""},
+            # An empty group turns Google Groups off in an update, but the provider crashes if it creates or replaces a
+            # cluster with one: https://github.com/hashicorp/terraform-provider-google/issues/11144
+            authenticator_groups_config={"security_group": features.security_group}
+            if features.security_group
+            else None,
             # Rotation syncs a new version of a secret within two minutes.
             secret_sync_config={"enabled": True, "rotation_config": {"enabled": True}}
             if features.secret_sync

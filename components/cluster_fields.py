@@ -3,6 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
+from catalog.cluster_updates import disable_google_groups
 from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
 from catalog.zones import chooses_zones, node_zones
 from settings.model import Cluster, Maintenance
@@ -66,6 +67,19 @@ def warn_of_kept_networks(
         f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
         "then pulumi refresh.",
         resource=resource,
+    )
+
+
+def refuse_kept_group(
+    kept: "gcp.container.outputs.ClusterAuthenticatorGroupsConfig | None", cluster: Cluster, project: str
+) -> None:
+    """Refuse a cluster that keeps a security group which the configuration no longer has. Raises RunError."""
+    if kept is None or not kept.security_group:
+        return
+    raise pulumi.RunError(
+        f"gke-ai:tenants has no group among its members any more, and cluster {cluster.name} still uses "
+        f"{kept.security_group} for Google Groups in RBAC. Google's provider would keep it. List a group again, or "
+        f"run: {disable_google_groups(cluster.name, cluster.location, project)}, then pulumi refresh."
     )
 
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity, update
+from catalog.cluster_updates import (
+    enable_bucket_volumes,
+    enable_gateway_api,
+    enable_google_groups,
+    enable_workload_identity,
+    update,
+)
 from catalog.gateways import GATEWAY_API_CHANNEL
 from components.base import look_up
 from settings.model import Cluster
@@ -67,8 +73,7 @@ def look_up_cluster(
     if group and not any(config.security_group == group for config in existing.authenticator_groups_configs or []):
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not use {group} for Google Groups in RBAC. A group among the members "
-            "of gke-ai:tenants would get no rights. List users instead, or run: gcloud container clusters "
-            f"update {cluster.name} --location {cluster.location} --project {project} --security-group={group}"
+            f"of gke-ai:tenants would get no rights. List users instead, or run: {enable_google_groups(*where, group)}"
         )
     if features.network_policy == "existing" and not enforces(existing):
         raise pulumi.RunError(

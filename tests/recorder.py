@@ -154,7 +154,9 @@ class Cloud(mocks.Mocks):
         state = dict(args.inputs)
         if args.typ == "gcp:container/cluster:Cluster" and not self.preview:
             state |= {"endpoint": "192.0.2.1", "masterAuth": pulumi.Output.secret({"clusterCaCertificate": "Q0E="})}
-            state |= {"nodeLocations": list(node_zones(args.inputs["location"])), **self.kept}
+            state |= {"nodeLocations": list(node_zones(args.inputs["location"]))}
+        if args.typ == "gcp:container/cluster:Cluster":
+            state |= self.kept
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         if args.typ == "gcp:serviceaccount/account:Account":

@@ -328,10 +328,11 @@ FURTHER: dict[str, Row] = {
     "tenants with a Google Group": Row(
         STANDARD,
         {"tenants": [{"name": "research", "members": ["group:a@example.com"]}]},
-        update("Cluster c"),
+        update("Cluster c"),  # which turns Calico on and off too
     ),
+    # The other one that can't be turned off: the cloud keeps the group, and the program refuses that.
     "a Google Group of an Autopilot cluster": Row(
-        BARE, {"tenants": [{"name": "research", "members": ["group:a@example.com"]}]}, update("Cluster c")
+        BARE, {"tenants": [{"name": "research", "members": ["group:a@example.com"]}]}, update("Cluster c"), SAME
     ),
     "a secret of Secret Manager": Row(BARE, {"hfTokenSecret": "hf-token"}, update("Cluster c")),
 }

@@ -14,12 +14,13 @@ import yaml
 from components import Tenant, WorkloadNamespace
 from components.tenant import rules
 from settings import load, tenancy
-from tests.recorder import PROJECT, Record, load_settings, shared_record
+from tests.recorder import PROJECT, Cloud, Record, load_settings, run_program, shared_record
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
 
 Build = Callable[..., Record]
 
+GROUP = "gke-security-groups@example.com"
 PAGE = Path(__file__).parent.parent / "docs" / "tenants.md"
 TENANT: dict[str, Any] = {
     "name": "team-a",
@@ -222,12 +223,34 @@ def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it() -> None:
 
 def test_a_cluster_knows_the_groups_among_members() -> None:
     cluster = recorded(good(), True).one("Cluster")
-    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
+    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": GROUP}
     values = good()
     values["tenants"][0]["members"] = ["user:ada@example.com"]
-    # Stated, so that it is turned off where the last group has gone.
-    cluster = recorded(values, True).one("Cluster")
-    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": ""}
+    assert "authenticatorGroupsConfig" not in recorded(values, True).one("Cluster").inputs
+
+
+@both
+def test_a_cluster_that_keeps_a_removed_group_is_refused_with_the_command_that_removes_it(
+    preview: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"name": "c", "location": "us-central1"}
+    tenant = {"name": "team-a", "members": ["user:ada@example.com"]}
+
+    def run(member: str, kept: str | None) -> Record:
+        groups = None if kept is None else {"securityGroup": kept}
+        monkeypatch.setattr(Cloud, "kept", {"authenticatorGroupsConfig": groups})
+        config = {"gke-ai:cluster": cluster, "gke-ai:tenants": [tenant | {"members": [member]}]}
+        return run_program(config, preview, monkeypatch)
+
+    for member, kept in (("user:ada@example.com", None), ("user:ada@example.com", ""), ("group:a@example.com", GROUP)):
+        assert run(member, kept).one("Cluster")
+    with pytest.raises(pulumi.RunError) as refused:
+        run("user:ada@example.com", GROUP)
+    assert str(refused.value) == (
+        f"gke-ai:tenants has no group among its members any more, and cluster c still uses {GROUP} for Google Groups "
+        "in RBAC. Google's provider would keep it. List a group again, or run: gcloud container clusters update c "
+        '--location us-central1 --project my-project --security-group="", then pulumi refresh.'
+    )
 
 
 def test_an_existing_cluster_without_google_groups_is_refused_before_anything_is_created() -> None:

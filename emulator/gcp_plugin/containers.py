@@ -14,7 +14,7 @@ from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
 from emulator.gcp_plugin.iam import require_account
 from emulator.gcp_plugin.network import CLUSTER, check_network
-from emulator.gcp_plugin.refusals import Problem, bad_request
+from emulator.gcp_plugin.refusals import Problem, bad_request, value_at
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import RUNNING, Record
 from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
@@ -59,6 +59,14 @@ class Cluster(Resource):
             r"(?P<location>[^/]+)/(?P<name>[^/]+)",
         )
         return self.identity(match(forms, id, "cluster"))
+
+    def creation_problems(self, inputs: Properties) -> Iterable[Problem]:
+        """https://github.com/hashicorp/terraform-provider-google/issues/11144: expandAuthenticatorGroupsConfig."""
+        if value_at(inputs, "authenticatorGroupsConfig.securityGroup") == "":
+            yield (
+                "authenticatorGroupsConfig.securityGroup",
+                "the provider crashes if it creates a cluster with an empty group. Leave authenticatorGroupsConfig out",
+            )
 
     def may_create(self, record: Record) -> None:
         super().may_create(record)

@@ -108,8 +108,11 @@ class Gcp(Provider):
             earlier = olds.get("name") if "name" in olds.get("__defaults", []) else None
             news["name"] = earlier or f"{name_of(request.urn)}-{random_suffix(request.randomSeed)}"
             news["__defaults"] = ["name"]
+        problems = list(resource.problems(news))
+        if not olds and not problems:  # the engine sends no old inputs for a creation or a replacement
+            problems += resource.creation_problems(plain(news))
         # The path is part of the text: next to `property` the engine would show the value, even a secret one.
-        failures = [proto.CheckFailure(reason=f"{path}: {text}") for path, text in resource.problems(news)]
+        failures = [proto.CheckFailure(reason=f"{path}: {text}") for path, text in problems]
         return proto.CheckResponse(inputs=encode(news), failures=failures)
 
     def Diff(self, request: proto.DiffRequest, context: grpc.ServicerContext) -> proto.DiffResponse:

@@ -109,6 +109,10 @@ class Resource(ABC):
     def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         """Google's rules for well-formed inputs: yields the problems."""
 
+    def creation_problems(self, inputs: Properties) -> Iterable[Problem]:
+        """Problems of well-formed inputs that a creation has and an update doesn't."""
+        return []
+
     def may_create(self, record: Record) -> None:
         """Refuses a creation that the current cloud doesn't allow.
 

@@ -89,7 +89,7 @@ def cluster(inputs: Mapping[str, Any]) -> Body:
         body.content["ipAllocationPolicy"] = {"useIpAliases": False, "useRoutes": True}
     elif isinstance(policy := body.content.get("ipAllocationPolicy"), dict):
         policy["useIpAliases"] = True
-    if "authenticatorGroupsConfig" in body.content:  # an empty name disables it
+    if "authenticatorGroupsConfig" in body.content:  # in an update, an empty name disables it
         group = body.content["authenticatorGroupsConfig"].get("securityGroup")
         body.content["authenticatorGroupsConfig"] = {"enabled": True, "securityGroup": group} if group else {}
     private = inputs.get("privateClusterConfig") or {}

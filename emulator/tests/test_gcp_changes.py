@@ -131,8 +131,7 @@ def test_the_table_has_every_resource_and_its_inputs() -> None:
         ("full Standard cluster", {"privateClusterConfig.enablePrivateNodes": False}, "update"),
         ("bare Standard cluster", {"privateClusterConfig": {"enablePrivateNodes": False}}, "no change"),
         ("full Standard cluster", {"monitoringConfig.enableComponents": ["SYSTEM_COMPONENTS"]}, "update"),
-        # Not measured, but the provider's own test: TestAccContainerCluster_withAuthenticatorGroupsConfig in
-        # https://github.com/hashicorp/terraform-provider-google-beta
+        # Measured on 2026-11-23. The first is the provider's only way to turn a group off.
         ("full Standard cluster", {"authenticatorGroupsConfig.securityGroup": ""}, "update"),
         ("bare Standard cluster", {"authenticatorGroupsConfig": {"securityGroup": ""}}, "no change"),
     ],
@@ -159,6 +158,17 @@ def test_the_cloud_keeps_removed_computed_properties_through_updates_and_refresh
         assert updated["networkConfig"] == {"enablePrivateNodes": True}
         assert updated["nodeConfig"]["serviceAccount"] == "default"
     assert standard.read(NODE_POOL, id)[2] == but(private, nodeCount=5), "an import takes all that is there"
+
+
+def test_the_cloud_keeps_a_security_group_until_an_update_states_an_empty_one(cloud: Engine) -> None:
+    grouped = STANDARD | {"authenticatorGroupsConfig": {"securityGroup": "gke-security-groups@example.com"}}
+    id, _ = cloud.create(CLUSTER, grouped)
+    relabeled = but(STANDARD, resourceLabels={"team": "ops"})
+    for preview in (True, False):
+        updated = cloud.update(CLUSTER, id, grouped, relabeled, preview=preview)
+        assert updated["authenticatorGroupsConfig"] == grouped["authenticatorGroupsConfig"]
+    empty = relabeled | {"authenticatorGroupsConfig": {"securityGroup": ""}}
+    assert cloud.update(CLUSTER, id, relabeled, empty)["authenticatorGroupsConfig"] == {"securityGroup": ""}
 
 
 def test_a_change_is_compared_with_the_kept_value_of_the_cloud(standard: Engine) -> None:

@@ -141,8 +141,12 @@ class Engine:
         settings = {"project": project, "region": "us-central1"} if project else {}
         self.gcp.Configure(proto.ConfigureRequest(args=encode(settings), acceptSecrets=True), NO_CONTEXT)
 
-    def check(self, token: str, inputs: Values, name: str = "it") -> tuple[Values, list[tuple[str, str]]]:
-        request = proto.CheckRequest(urn=urn(token, name), news=encode(inputs), randomSeed=b"seed")
+    def check(
+        self, token: str, inputs: Values, name: str = "it", olds: Values | None = None
+    ) -> tuple[Values, list[tuple[str, str]]]:
+        """Checks the inputs of a creation or, with the old inputs, of an update."""
+        old_inputs = struct_pb2.Struct() if olds is None else encode(olds)
+        request = proto.CheckRequest(urn=urn(token, name), news=encode(inputs), olds=old_inputs, randomSeed=b"seed")
         answer = self.gcp.Check(request, NO_CONTEXT)
         assert not any(failure.property for failure in answer.failures), "the engine would show its value"
         return decode(answer.inputs), [
@@ -165,7 +169,7 @@ class Engine:
     def update(
         self, token: str, id: str, old: Values, new: Values, *, preview: bool = False, state: Values | None = None
     ) -> Values:
-        assert self.check(token, new)[1] == []
+        assert self.check(token, new, olds=old)[1] == []
         olds = encode(old if state is None else state)
         request = proto.UpdateRequest(
             urn=urn(token), id=id, old_inputs=encode(old), news=encode(new), olds=olds, preview=preview
@@ -265,6 +269,13 @@ MISTAKES: list[tuple[str, Values, str, str]] = [
     (CLUSTER, but(STANDARD, removeDefaultNodePool=False), "nodeConfig.machineType", "e2-medium"),
     (CLUSTER, but(AUTOPILOT, location="us-central1-a"), "location", "must be regional"),
     (CLUSTER, but(AUTOPILOT, removeDefaultNodePool=True), "removeDefaultNodePool", "conflicts with enableAutopilot"),
+    # The provider crashes: https://github.com/hashicorp/terraform-provider-google/issues/11144
+    (
+        CLUSTER,
+        but(STANDARD, authenticatorGroupsConfig__securityGroup=""),
+        "authenticatorGroupsConfig.securityGroup",
+        "the provider crashes",
+    ),
     # node pools
     (NODE_POOL, but(L4_POOL, name="GPU"), "name", "Must be a match of regex"),
     (NODE_POOL, but(L4_POOL, nodeLocations=["us-east1-b"]), "nodeLocations[0]", "us-central1"),

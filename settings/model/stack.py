@@ -29,7 +29,9 @@ class Tenant(Section):
     name: DnsLabel = Field(description="Name of the namespace.", examples=["team-a"])
     members: list[str] = Field(
         default=[],
-        description="Who may submit work: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or serviceAccount:E-MAIL.",
+        description="Who may submit work: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or serviceAccount:E-MAIL. "
+        "Google's provider cannot turn off Google Groups: if you remove the last group, first run `gcloud container "
+        'clusters update NAME --location LOCATION --security-group=""` and `pulumi refresh`.',
         examples=[["group:team-a@example.com"]],
     )
     service_account: DnsLabel = Field(
