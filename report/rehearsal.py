@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from math import ceil
 
-from forecast.model import Accelerators, Eviction, Forecast, Nodes, Server, Wait
+from forecast.model import Accelerators, End, Eviction, Forecast, Interruption, Nodes, Server, Start, Wait
 from forecast.queue import SERVER
-from forecast.reasons import why_evicted
+from forecast.reasons import NO_NODE, why_evicted
 from report.interruptions import join_names
 from report.prices import Prices
 
@@ -20,59 +20,149 @@ MODES = {"onDemand": "on-demand", "spot": "Spot", "flexStart": "flex-start", "qu
 
 
 def sentence(forecast: Forecast) -> str:
-    """Returns what merging the change does, in one sentence."""
+    """Returns what merging the change does, in one sentence with every kind of event that the tables list."""
+    servers = forecast.servers
     parts = [
+        *_removed([server for server in servers if server.wanted_before and not server.wanted_after]),
         *_evictions(forecast.evictions),
-        *(_degraded(server) for server in forecast.servers if is_degraded(server)),
+        *(_degraded(server) for server in servers if is_degraded(server)),
+        *_ends(forecast),
         *_interruptions(forecast),
         *_waiting(forecast),
-        *_asked(forecast.nodes),
+        *_starts(forecast),
+        *(_added(server) for server in servers if server.wanted_after and not server.wanted_before),
+        *(part for server in servers if server.wanted_before and server.wanted_after for part in _scaled(server)),
     ]
-    if not parts:
-        return "Merging this changes nothing in the queue, and no server loses a ready replica."
+    # Only workloads without a queue use other accelerators without one of these parts.
+    parts += [] if parts else _used(forecast.accelerators)
+    parts += _asked(forecast.nodes)
+    merged = join_names(parts) or "changes nothing in the queue, and no server loses a ready replica"
     unsettled = "" if forecast.settled else f" The cluster had not settled after {minutes(forecast.seconds)}."
-    return f"Merging this {join_names(parts)}.{unsettled}"
+    return f"Merging this {merged}.{unsettled}"
+
+
+def _counted(runs: int, replicas: int) -> str:
+    return " and ".join(plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count)
+
+
+def _runs(entries: Iterable[Eviction | Start | End | Interruption]) -> set[str]:
+    return {entry.workload for entry in entries if SERVER not in entry.workload}
+
+
+def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        counts[entry.workload] += entry.count
+    return counts
+
+
+def _replicas(entries: Iterable[Eviction | Start | End]) -> Counter[str]:
+    return _counts(entry for entry in entries if SERVER in entry.workload)
+
+
+def _replaced(forecast: Forecast) -> Counter[str]:
+    """Replicas that a rollout or a drain replaces: those that are interrupted, or that end while others start."""
+    interrupted: Counter[str] = Counter()
+    for entry in forecast.interruptions:
+        interrupted[entry.workload] += entry.pods if SERVER in entry.workload else 0
+    started = _replicas(forecast.starts) - _replicas(forecast.evictions)
+    return interrupted | (started & _replicas(forecast.ends))
+
+
+def _removed(servers: Sequence[Server]) -> Iterator[str]:
+    if servers:
+        names = f"{'server' if len(servers) == 1 else 'servers'} {join_names([_short(server) for server in servers])}"
+        ready = sum(server.ready_before for server in servers)
+        yield f"removes {names} ({plural(ready, 'ready replica')})"
 
 
 def _evictions(evictions: Sequence[Eviction]) -> Iterator[str]:
-    runs = len({eviction.workload for eviction in evictions if SERVER not in eviction.workload})
-    replicas = sum(eviction.count for eviction in evictions if SERVER in eviction.workload)
-    if names := [plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count]:
-        yield f"evicts {' and '.join(names)}"
+    if evicted := _counted(len(_runs(evictions)), _replicas(evictions).total()):
+        yield f"evicts {evicted}"
 
 
 def is_degraded(server: Server) -> bool:
-    """Whether a server has fewer ready replicas meanwhile than both before and after need."""
-    return server.below > 0
+    """Whether a server has fewer ready replicas meanwhile than it had, and than both before and after need."""
+    return server.fewest < min(server.ready_before, server.wanted_before, server.wanted_after)
 
 
 def _degraded(server: Server) -> str:
-    name = server.name.rpartition("/")[2]
     needed = min(server.wanted_before, server.wanted_after)
-    return f"keeps {server.fewest} of {needed} replicas of {name} for {minutes(server.below)}"
+    lasting = f" ({server.ready_after} at the end)" if server.ready_after < needed else ""
+    return f"keeps {server.fewest} of {needed} replicas of {_short(server)} for {minutes(server.below)}{lasting}"
+
+
+def _ends(forecast: Forecast) -> Iterator[str]:
+    ends = {
+        how: _runs(end for end in forecast.ends if end.how == how) for how in sorted({e.how for e in forecast.ends})
+    }
+    replicas = (_replicas(forecast.ends) - _replaced(forecast)).total()
+    if deleted := _counted(len(ends.pop("Deleted", ())), replicas):
+        yield f"deletes {deleted}"
+    yield from (f"ends {plural(len(runs), 'run')} ({how.lower()})" for how, runs in ends.items() if runs)
 
 
 def _interruptions(forecast: Forecast) -> Iterator[str]:
-    runs = {entry.workload for entry in forecast.interruptions if SERVER not in entry.workload}
-    if runs:
+    if runs := _runs(forecast.interruptions):
         yield f"restarts {plural(len(runs), 'run')}"
+    if replicas := _replaced(forecast).total():
+        yield f"replaces {plural(replicas, 'replica')}"
 
 
 def _waiting(forecast: Forecast) -> Iterator[str]:
-    evicted = {eviction.workload for eviction in forecast.evictions}
-    waiting = sum(wait.count for wait in forecast.waits if not wait.before and wait.workload not in evicted)
-    if waiting:
+    caused = [wait for wait in forecast.waits if not wait.before]
+    queued = _counts(wait for wait in caused if wait.reason != NO_NODE)
+    evicted = _counts(forecast.evictions) - _counts(forecast.starts)
+    if waiting := (queued - evicted).total():
         yield f"leaves {plural(waiting, 'workload')} waiting"
+    if pending := sum(wait.count for wait in caused if wait.reason == NO_NODE):
+        yield f"leaves {plural(pending, 'workload')} waiting for nodes"
+
+
+def _starts(forecast: Forecast) -> Iterator[str]:
+    evicted: dict[str, int] = {}
+    for eviction in forecast.evictions:
+        evicted[eviction.workload] = min(eviction.seconds, evicted.get(eviction.workload, eviction.seconds))
+    again = _runs(start for start in forecast.starts if start.seconds >= evicted.get(start.workload, start.seconds + 1))
+    replicas = (_replicas(forecast.starts) - _replaced(forecast)).total()
+    if started := _counted(len(_runs(forecast.starts) - again), replicas):
+        yield f"starts {started}"
+    if again:
+        yield f"starts {plural(len(again), 'evicted run')} again"
+
+
+def _added(server: Server) -> str:
+    return f"adds server {_short(server)} ({server.ready_after} of {plural(server.wanted_after, 'replica')} ready)"
+
+
+def _scaled(server: Server) -> Iterator[str]:
+    if server.wanted_before != server.wanted_after:
+        ready = f" ({server.ready_after} ready)" if server.ready_after < server.wanted_after else ""
+        moved = f"from {server.wanted_before} to {plural(server.wanted_after, 'replica')}"
+        yield f"scales {_short(server)} {moved}{ready}"
+    elif server.ready_before != server.ready_after and not is_degraded(server):
+        yield f"changes the ready replicas of {_short(server)} from {server.ready_before} to {server.ready_after}"
+
+
+def _short(server: Server) -> str:
+    return server.name.rpartition("/")[2]
+
+
+def _used(entries: Sequence[Accelerators]) -> Iterator[str]:
+    for entry in entries:
+        if entry.used_before != entry.used_after:
+            place = f"{entry.accelerator}, {MODES.get(entry.capacity, entry.capacity)}, {entry.machine}"
+            yield f"changes the accelerators in use from {entry.used_before} to {entry.used_after} ({place})"
 
 
 def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
-    by_mode: dict[str, int] = {}
+    by_mode: Counter[str] = Counter()
     for pool in pools:
-        by_mode[pool.capacity] = by_mode.get(pool.capacity, 0) + pool.came
+        by_mode[pool.capacity] += pool.came
     for mode, came in sorted(by_mode.items()):
         if came:
             yield f"asks for {plural(came, f'{MODES.get(mode, mode)} node')}"
-    if (gone := sum(pool.went for pool in pools)) and not any(by_mode.values()):
+    if gone := sum(pool.went for pool in pools):
         yield f"gives back {plural(gone, 'node')}"
 
 
@@ -239,8 +329,8 @@ def clock(seconds: int) -> str:
 
 
 def minutes(seconds: int) -> str:
-    """Formats a time in whole minutes, rounded up: `1 minute`."""
-    return plural(max(1, ceil(seconds / 60 - 0.2)), "minute")
+    """Formats a time in words, with the number that `clock` shows: `45 seconds`, `6 minutes`."""
+    return plural(max(1, seconds), "second") if seconds < 120 else plural(round(seconds / 60), "minute")
 
 
 def plural(count: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from forecast.model import Forecast, Lane
 from report import rehearsal
-from report.svg import Canvas, fitted, width
+from report.svg import Canvas, fitted, width, wrapped
 
 # Color of each state of a run, whether it is an outline, and its meaning.
 STATES = {
@@ -21,7 +21,7 @@ SERVES, LACKS = "green", "red"
 NODES = "violet"
 TITLES = {"workload": "Runs", "server": "Ready replicas", "nodes": "Ready nodes"}
 WIDTH, LEFT, RIGHT = 1120.0, 236.0, 40.0
-TOP, LANE, BAR = 104.0, 36.0, 22.0
+TOP, LINE, LANE, BAR = 104.0, 22.0, 36.0, 22.0
 MAX_LANES = 24
 
 
@@ -31,23 +31,27 @@ def drawn(forecast: Forecast) -> str:
     left_out = len(lanes) - MAX_LANES
     lanes = lanes[:MAX_LANES]
     groups = len({lane.group for lane in lanes})
-    base = TOP + LANE * len(lanes) + 26 * groups
+    headline = wrapped(rehearsal.sentence(forecast), WIDTH - 48, 17, True)
+    shift = LINE * (len(headline) - 1)
+    top = TOP + shift
+    base = top + LANE * len(lanes) + 26 * groups
     canvas = Canvas(WIDTH, base + 78, f"What the change of {forecast.stack} does over time")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
-    canvas.text(24, 38, fitted(rehearsal.sentence(forecast), WIDTH - 48, 17, True), 17, bold=True)
-    canvas.text(24, 60, fitted(" ".join(rehearsal.remarks(forecast)[:2]), WIDTH - 48, 12.5), 12.5, "muted")
+    for number, line in enumerate(headline):
+        canvas.text(24, 38 + LINE * number, line, 17, bold=True)
+    canvas.text(24, 60 + shift, fitted(" ".join(rehearsal.remarks(forecast)[:2]), WIDTH - 48, 12.5), 12.5, "muted")
     end = max(forecast.seconds, 60)
 
     def x(second: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * min(second, end) / end
 
     for minute in _ticks(end):
-        canvas.line(x(minute), TOP - 6, x(minute), base, "line", 0.6)
+        canvas.line(x(minute), top - 6, x(minute), base, "line", 0.6)
         canvas.text(x(minute), base + 18, f"{minute // 60} min", 11.5, "muted", anchor="middle")
-    canvas.line(x(forecast.applied), TOP - 10, x(forecast.applied), base, "muted", 1, dashed=True)
+    canvas.line(x(forecast.applied), top - 10, x(forecast.applied), base, "muted", 1, dashed=True)
     anchor = "end" if x(forecast.applied) > WIDTH - 200 else "middle" if x(forecast.applied) > LEFT + 60 else "start"
-    canvas.text(x(forecast.applied), TOP - 15, "Pulumi has applied the change", 11.5, "muted", anchor=anchor)
-    y, group = TOP, ""
+    canvas.text(x(forecast.applied), top - 15, "Pulumi has applied the change", 11.5, "muted", anchor=anchor)
+    y, group = top, ""
     for lane in lanes:
         if lane.group != group:
             group = lane.group

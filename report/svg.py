@@ -41,6 +41,17 @@ def fitted(text: str, room: float, size: float, bold: bool = False) -> str:
     return text.rstrip() + "…"
 
 
+def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str]:
+    """Splits a text into lines that fit."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and width(f"{lines[-1]} {word}", size, bold) <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
 @dataclass
 class Canvas:
     """A picture; lengths in pixels, y downwards. Screen readers read its `title`."""

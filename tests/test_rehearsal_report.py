@@ -55,7 +55,8 @@ BUSY = replace(
 
 def test_one_sentence_says_what_merging_does() -> None:
     assert rehearsal.sentence(BUSY) == (
-        "Merging this evicts 2 runs, keeps 2 of 3 replicas of gemma for 6 minutes and asks for 4 Spot nodes."
+        "Merging this evicts 2 runs, keeps 2 of 3 replicas of gemma for 6 minutes, starts 2 replicas "
+        "and asks for 4 Spot nodes."
     )
 
 

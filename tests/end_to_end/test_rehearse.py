@@ -16,6 +16,7 @@ pytestmark = pytest.mark.cluster
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
+HEADLINE = "Merging this evicts 1 run, starts 1 replica and scales tgi-gemma-deployment from 1 to 2 replicas."
 
 
 def changed(emulator: Emulator, **server: object) -> Path:
@@ -44,7 +45,7 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
     out, page, picture = (emulator.state / name for name in ("out.json", "out.md", "out.svg"))
     files = ("--json", str(out), "--markdown", str(page), "--picture", str(picture))
     output = emulator.run(*command(changed(emulator, replicas=2), *files))
-    assert "Merging this evicts 1 run." in output
+    assert HEADLINE in " ".join(output.split())
     forecast = read(out)
     assert set(facts(forecast)) == {
         Fact(RUN, "evicted", SERVER, "default-flavor"),
@@ -57,7 +58,7 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
     (_, scaled, ready) = [second for second, _ in lane.steps]
     assert 350 <= ready - scaled <= 410, "the container starts in 240 s and loads its model in 120 s"
     assert forecast.settled
-    assert "**Merging this evicts 1 run.**" in page.read_text()
+    assert f"**{HEADLINE}**" in page.read_text()
     assert "tgi-gemma-deployment" in picture.read_text()
     clean(emulator)
 

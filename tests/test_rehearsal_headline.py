@@ -1,0 +1,278 @@
+"""The headline of a rehearsal names every kind of event of the tables, and is the same wherever it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from html import unescape
+from itertools import combinations
+from operator import add
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.text import Text
+
+from forecast.model import Accelerators, End, Eviction, Forecast, Interruption, Nodes, Server, Start, Wait, read
+from forecast.outcome import outcome
+from rehearse.table import shown
+from report import rehearsal, rehearsal_picture
+from report.page import rehearsal_page
+from report.rehearsal import sentence
+from tests.recorder import ROOT
+from tests.timelines import deployment, owned, pod, replica, timeline, waiting, workload
+
+NOTHING = "Merging this changes nothing in the queue, and no server loses a ready replica."
+QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
+# What was so before the change and stays so is no effect of it: a wait, an idle node, a server that lacks a replica.
+STEADY = replace(
+    QUIET,
+    waits=(Wait("t/job/old", "gpus", 20, "Pending", "quota", before=True),),
+    nodes=(Nodes("old", "onDemand", "g2-standard-24", "nvidia-l4", 2, 3, 0, 0, 3),),
+    servers=(Server("llm/idle", "gpus", 2, 2, 1, 1, 1, 600), Server("llm/fine", "gpus", 2, 2, 2, 2, 2)),
+    accelerators=(Accelerators("nvidia-l4", "onDemand", "g2-standard-24", 2, 3, 3, 4, 4, 1.5, 1.5),),
+)
+RECORDED = {
+    path.name: read(path)
+    for path in sorted(ROOT.rglob("*.json"))
+    if ".local" not in path.parts and '"compression"' in path.read_text()
+}
+Parts = Mapping[str, tuple[Any, ...]]
+
+
+def server(name: str) -> str:
+    return f"llm/deployment/{name}"
+
+
+def scaled(name: str, before: int, after: int, ready: int, fewest: int, below: int = 0) -> Parts:
+    """A server without a queue."""
+    return {"servers": (Server(f"llm/{name}", "", before, after, before, ready, fewest, below),)}
+
+
+# Each kind of event alone: its entries in the result, and what the headline says of it.
+EFFECTS: dict[str, tuple[Parts, str]] = {
+    "a server is removed": (scaled("gone", 1, 0, 0, 0), "removes server gone (1 ready replica)"),
+    "a run is evicted": ({"evictions": (Eviction("t/job/a", "gpus", 20, "Preempted"),)}, "evicts 1 run"),
+    "replicas are evicted": (
+        {"evictions": (Eviction(server("b"), "gpus", 20, "Preempted", count=2),)},
+        "evicts 2 replicas",
+    ),
+    "a server loses replicas": (scaled("c", 3, 3, 3, 2, 400), "keeps 2 of 3 replicas of c for 7 minutes"),
+    "a server loses replicas for good": (
+        scaled("d", 2, 2, 1, 0, 100),
+        "keeps 0 of 2 replicas of d for 100 seconds (1 at the end)",
+    ),
+    "a run is deleted": ({"ends": (End("t/job/e", "Deleted"),)}, "deletes 1 run"),
+    "replicas are deleted": ({"ends": (End(server("f"), "Deleted", count=2),)}, "deletes 2 replicas"),
+    "a run fails": ({"ends": (End("t/job/g", "Failed"),)}, "ends 1 run (failed)"),
+    "a run succeeds": ({"ends": (End("t/job/h", "Succeeded"),)}, "ends 1 run (succeeded)"),
+    "a run is interrupted": ({"interruptions": (Interruption("t/job/i", "node pool l4", 4),)}, "restarts 1 run"),
+    "a server is rolled out": ({"interruptions": (Interruption(server("j"), "rollout", 3),)}, "replaces 3 replicas"),
+    "replicas end and start": (
+        {
+            "ends": (End(server("k"), "Deleted", count=3),),
+            "starts": (Start(server("k"), "gpus", 30, "l4", count=3),),
+        },
+        "replaces 3 replicas",
+    ),
+    "a run waits": ({"waits": (Wait("t/job/l", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
+    "a run waits for nodes": (
+        {"waits": (Wait("t/job/m", "gpus", 20, "NoNode", "a node: none"),)},
+        "leaves 1 workload waiting for nodes",
+    ),
+    "a run starts": ({"starts": (Start("t/job/n", "gpus", 20, "l4"),)}, "starts 1 run"),
+    "replicas start": ({"starts": (Start(server("o"), "gpus", 30, "l4", count=2),)}, "starts 2 replicas"),
+    "a server is added": (scaled("p", 0, 2, 1, 0), "adds server p (1 of 2 replicas ready)"),
+    "a server grows": (scaled("q", 1, 3, 3, 1), "scales q from 1 to 3 replicas"),
+    "a server grows without nodes": (scaled("r", 1, 3, 2, 1), "scales r from 1 to 3 replicas (2 ready)"),
+    "a server shrinks": (scaled("s", 3, 1, 1, 1), "scales s from 3 to 1 replica"),
+    "a server gets what it lacked": (
+        {"servers": (Server("llm/u", "gpus", 2, 2, 0, 2, 0, 300),)},
+        "changes the ready replicas of u from 0 to 2",
+    ),
+    "a run without a queue starts": (
+        {"accelerators": (Accelerators("nvidia-l4", "spot", "g2-standard-12", 1, 6, 6, 2, 6, 3.0, 3.0),)},
+        "changes the accelerators in use from 2 to 6 (nvidia-l4, Spot, g2-standard-12)",
+    ),
+    "nodes are added": ({"nodes": (Nodes("v", "spot", "g2-standard-12", came=4, after=4),)}, "asks for 4 Spot nodes"),
+    "nodes are removed": (
+        {"nodes": (Nodes("w", "onDemand", "g2-standard-24", before=2, went=2),)},
+        "gives back 2 nodes",
+    ),
+}
+
+
+def result(*effects: str, base: Forecast = STEADY) -> Forecast:
+    """The result with the entries of several effects."""
+    parts = [EFFECTS[effect][0] for effect in effects]
+    keys = {key for part in parts for key in part}
+    joined = {key: reduce(add, (part.get(key, ()) for part in parts), getattr(base, key)) for key in keys}
+    return replace(base, **joined)
+
+
+def has_effect(forecast: Forecast) -> bool:
+    """Whether the tables show an event, or a difference between before and after."""
+    tables = {
+        title: [dict(zip(columns, row, strict=True)) for row in rows]
+        for title, columns, rows in rehearsal.tables(forecast)
+    }
+    return (
+        any(tables.get(title) for title in ("Evicted", "Started", "Ended", "Interrupted"))
+        or any(row["since"] == "the change" for row in tables.get("Waiting at the end", []))
+        or any(
+            "→" in cell
+            for title in ("Servers", "Accelerators")
+            for row in tables.get(title, [])
+            for cell in row.values()
+        )
+        or any((row["come"], row["go"]) != ("0", "0") for row in tables.get("Nodes", []))
+        or any(entry.fewest < min(entry.ready_before, entry.wanted_after) for entry in forecast.servers)
+    )
+
+
+def headlines(forecast: Forecast) -> tuple[str, ...]:
+    """What the terminal, the comment and the picture say first."""
+    terminal = next(iter(shown(forecast)))
+    assert isinstance(terminal, Text)
+    comment = rehearsal_page(forecast, None).split("\n\n")[1]
+    picture = ElementTree.fromstring(rehearsal_picture.drawn(forecast))
+    title = [text.text or "" for text in picture.iter() if text.attrib.get("font-size") == "17"]
+    return terminal.plain, unescape(comment.strip("*")), " ".join(title)
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_each_kind_of_event_is_in_the_headline_alone(effect: str) -> None:
+    forecast = result(effect)
+    assert sentence(forecast) == f"Merging this {EFFECTS[effect][1]}."
+    assert has_effect(forecast)
+    assert set(headlines(forecast)) == {sentence(forecast)}
+
+
+# The use of accelerators is named only if nothing else is: another part then names who uses them.
+OTHERS = [effect for effect in EFFECTS if effect != "a run without a queue starts"]
+ADDED_UP = ("evicts", "deletes", "replaces", "starts")  # one part for all of them
+
+
+@pytest.mark.parametrize("effects", list(combinations(OTHERS, 2)), ids=" and ".join)
+def test_two_kinds_of_events_are_both_in_the_headline(effects: tuple[str, str]) -> None:
+    one, other = (EFFECTS[effect][1] for effect in effects)
+    text = sentence(result(*effects))
+    verb = one.split()[0]
+    if verb in ADDED_UP and other.startswith(verb):
+        assert re.fullmatch(rf"Merging this {verb} (1 run and [23] replicas|6 replicas)\.", text)
+    else:
+        assert one in text
+        assert other in text
+
+
+def test_all_kinds_of_events_are_in_the_headline() -> None:
+    forecast = result(*OTHERS)
+    assert sentence(forecast) == (
+        "Merging this removes server gone (1 ready replica), evicts 1 run and 2 replicas, "
+        "keeps 2 of 3 replicas of c for 7 minutes, keeps 0 of 2 replicas of d for 100 seconds (1 at the end), "
+        "deletes 1 run and 2 replicas, ends 1 run (failed), ends 1 run (succeeded), restarts 1 run, "
+        "replaces 6 replicas, leaves 1 workload waiting, leaves 1 workload waiting for nodes, "
+        "starts 1 run and 2 replicas, adds server p (1 of 2 replicas ready), scales q from 1 to 3 replicas, "
+        "scales r from 1 to 3 replicas (2 ready), scales s from 3 to 1 replica, "
+        "changes the ready replicas of u from 0 to 2, asks for 4 Spot nodes and gives back 2 nodes."
+    )
+    assert set(headlines(forecast)) == {sentence(forecast)}
+
+
+# ------------------------------------------------------------------------------------------------------------- nothing
+@pytest.mark.parametrize("forecast", [QUIET, STEADY], ids=["empty", "steady"])
+def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) -> None:
+    assert not has_effect(forecast)
+    assert sentence(forecast) == NOTHING
+    assert set(headlines(forecast)) == {NOTHING}
+
+
+def test_a_change_without_effect_so_far_says_that_the_cluster_had_not_settled() -> None:
+    unsettled = replace(STEADY, settled=False)
+    assert sentence(unsettled) == f"{NOTHING} The cluster had not settled after 10 minutes."
+
+
+# ------------------------------------------------------------------------------------------ events that belong together
+def test_removed_servers_are_one_part() -> None:
+    both = replace(QUIET, servers=(*scaled("a", 1, 0, 0, 0)["servers"], *scaled("b", 2, 0, 0, 0)["servers"]))
+    assert sentence(both) == "Merging this removes servers a and b (3 ready replicas)."
+
+
+def test_an_evicted_run_that_starts_again_is_told_from_one_that_starts() -> None:
+    evictions = (Eviction("t/job/a", "gpus", 20, "Preempted", seconds=30),)
+    again = replace(QUIET, evictions=evictions, starts=(Start("t/job/a", "gpus", 20, "spot", seconds=60),))
+    assert sentence(again) == "Merging this evicts 1 run and starts 1 evicted run again."
+    first = replace(QUIET, evictions=evictions, starts=(Start("t/job/a", "gpus", 20, "spot", seconds=5),))
+    assert sentence(first) == "Merging this evicts 1 run and starts 1 run."
+
+
+def test_an_evicted_workload_waits_only_for_its_quota_without_being_named_again() -> None:
+    evictions = (Eviction(server("a"), "gpus", 20, "Preempted"),)
+    waits = (
+        Wait(server("a"), "gpus", 20, "Pending", "quota", count=3),
+        Wait("t/job/b", "gpus", 20, "NoNode", "a node"),
+    )
+    assert sentence(replace(QUIET, evictions=evictions, waits=waits)) == (
+        "Merging this evicts 1 replica, leaves 2 workloads waiting and leaves 1 workload waiting for nodes."
+    )
+
+
+def test_an_evicted_replica_that_is_created_again_replaces_none_that_is_deleted() -> None:
+    shrunk = replace(
+        QUIET,
+        evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),),
+        starts=(Start(server("a"), "gpus", 20, "l4"),),
+        ends=(End(server("a"), "Deleted"),),
+    )
+    assert sentence(shrunk) == "Merging this evicts 1 replica, deletes 1 replica and starts 1 replica."
+
+
+# ------------------------------------------------------------------------------------------------- read from timelines
+def test_the_only_server_is_removed() -> None:
+    owner = owned("Pod", "gemma-abc-1", "a")
+    removed = outcome(
+        timeline(
+            (-1, "deployment", deployment("gemma", 1, 1)),
+            (-1, "pod", replica("a", node="node-1")),
+            (-1, "workload", workload("wa", owner, 30, flavor="l4")),
+            (2, "deployment", deployment("gemma", 1, 1), "gone"),
+            (3, "pod", replica("a", node="node-1", deleted=True), "gone"),
+            (3, "workload", workload("wa", owner, 30, flavor="l4"), "gone"),
+        )
+    )
+    assert sentence(removed) == "Merging this removes server gemma (1 ready replica) and deletes 1 replica."
+    assert has_effect(removed)
+
+
+def test_a_waiting_run_starts() -> None:
+    job = owned("Job", "finetune", "job-uid")
+    started = outcome(
+        timeline(
+            (-1, "workload", waiting("wj", job, 20)),
+            (3, "workload", workload("wj", job, 20, flavor="l4")),
+            (4, "pod", pod("j1", job, node="node-1")),
+        )
+    )
+    assert sentence(started) == "Merging this starts 1 run."
+    assert has_effect(started)
+
+
+def test_there_are_recorded_results() -> None:
+    assert "rehearsal.json" in RECORDED
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_headline_of_a_recorded_result_names_its_events_wherever_it_stands(name: str) -> None:
+    forecast = RECORDED[name]
+    assert set(headlines(forecast)) == {sentence(forecast)}
+    assert has_effect(forecast) == (NOTHING not in sentence(forecast))
+    verbs = {
+        "Evicted": "evicts",
+        "Started": "starts|replaces",
+        "Interrupted": "restarts|replaces",
+        "Ended": "deletes|ends|replaces",
+    }
+    titles = {title for title, _, _ in rehearsal.tables(forecast)}
+    assert [title for title in verbs.keys() & titles if not re.search(verbs[title], sentence(forecast))] == []
