@@ -92,3 +92,15 @@ def test_no_file_has_a_merge_conflict() -> None:
     pages = [*repository.tracked("**/*.md"), *repository.tracked("**/*.yaml"), *repository.tracked("Makefile")]
     assert len(pages) > 50
     assert [str(page.relative_to(ROOT)) for page in pages if marker.search(page.read_text())] == []
+
+
+def test_each_test_file_that_needs_a_cluster_or_the_engine_says_what_only_it_shows() -> None:
+    """What a pure or graph test can show belongs there: it takes a hundredth of the time."""
+    files = [
+        file
+        for file in repository.tracked("**/test_*.py")
+        if "end_to_end" in file.parts or re.search(r"^pytestmark = .*\bpytest\.mark\.cluster\b", file.read_text(), re.M)
+    ]
+    assert len(files) > 30
+    first_lines = {file.name: file.read_text().partition("\n")[0] for file in files}
+    assert [name for name, line in first_lines.items() if not re.match(r'"""Only here: .{20}', line)] == []

@@ -1,5 +1,7 @@
-"""The emulator's cluster with the real Kueue: what a deployment finds in it, and what it leaves behind. The tests share
-one cluster and depend on their order."""
+"""Only here: the emulator's cluster with the real Kueue: what a deployment finds in it, and what it leaves behind.
+
+The tests share one cluster and depend on their order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways with the real endpoint picker behind a real Envoy, in a cluster of their own."""
+"""Only here: the real endpoint picker behind a real Envoy follows the objects of Gateways in a cluster."""
 
 from __future__ import annotations
 

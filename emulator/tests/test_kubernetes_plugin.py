@@ -1,4 +1,4 @@
-"""The emulated kubernetes plugin: stricter checks than in the official one, Helm, secrets, the end of its process."""
+"""Only here: the emulated kubernetes plugin against a real API server where it is stricter than the official one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the official kubernetes plugin that the program counts on.
+"""Only here: the rules of the official kubernetes plugin that the program counts on, against a real API server.
 
 They run against whichever `pulumi-resource-kubernetes` comes first under `emulator/run`: the official one where it is
 installed, else the emulator. Where the emulator is stricter, test_kubernetes_plugin.py says so: it refuses unknown

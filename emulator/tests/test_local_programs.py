@@ -1,4 +1,4 @@
-"""Named images run as local processes on a real cluster: what a program sees, and what Kubernetes sees of it.
+"""Only here: named images run as local processes: what a program sees, and what Kubernetes sees of it.
 
 The tests share one cluster.
 """

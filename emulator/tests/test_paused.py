@@ -1,5 +1,7 @@
-"""A paused cluster keeps its API server and its objects, takes whole objects as they are, and goes on with them. The
-tests of a cluster share one and depend on their order."""
+"""Only here: a paused cluster keeps its API server and objects, takes whole objects as they are, and goes on.
+
+The tests of a cluster share one and depend on their order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second version of a server gets a share of the gateway's requests, takes over, and is rolled back.
+"""Only here: users of a real Envoy are served while a version gets a share, takes over, fails and is rolled back.
 
 The endpoint pickers and Envoy are real; the servers are stubs.
 """

@@ -1,4 +1,4 @@
-"""Turning off settings of a cluster with the real engine: replacements, their order, and what stays."""
+"""Only here: the engine's plan for settings that are turned off: replacements, their order, and what stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First ups, second ups, kills, changes and teardowns: no duplicates and no losses."""
+"""Only here: an `up` that is killed or meets a late webhook, and a teardown of busy queues, lose and double nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost-optimized serving: the cheapest available node, then the next, and none longer than needed."""
+"""Only here: a server of a compute class moves to the next capacity on real nodes, and gives each node back."""
 
 from __future__ import annotations
 

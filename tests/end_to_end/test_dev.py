@@ -1,5 +1,4 @@
-"""The dev environment: another team's program uses the outputs to run on its queue, and leaves no trace. A finished run
-stays finished."""
+"""Only here: dev from the first `up` to `down`, with another team's program that uses its outputs."""
 
 from __future__ import annotations
 

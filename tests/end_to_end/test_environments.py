@@ -1,4 +1,4 @@
-"""The environments that a team starts from, existing clusters, and refused configurations."""
+"""Only here: prod from the first `up` to `down`, an existing cluster as it was found, and refusals by the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example from an empty cloud: it deploys, stays stable, and its destroy leaves nothing."""
+"""Only here: each example that no other file deploys comes up from an empty cloud, stays stable, and leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch Jobs on flex-start TPU slices: whole slices are created for a Job and deleted after it."""
+"""Only here: whole TPU slices are created for the pods of a real Job, and deleted after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rehearsal is held to the truth: its forecast is compared with what the same change then does.
+"""Only here: forecasts of random changes are compared with what the same change then does.
 
 Emulator A is the world. A fork is restored from A's snapshot and predicts. The same change goes to A. Compared are the
 sets of (workload, outcome, preemptor, flavor), and the nodes. Print the shares and every disagreement of 100 changes:

@@ -1,4 +1,4 @@
-"""Serving and training share one quota, with the real Kueue."""
+"""Only here: the real Kueue admits, gates and preempts what serving and training of an example submit."""
 
 from __future__ import annotations
 

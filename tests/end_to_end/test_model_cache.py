@@ -1,4 +1,4 @@
-"""A server whose model comes from a bucket: the real program fills it, against the emulator's stub of Hugging Face."""
+"""Only here: an `up` waits for the real program that fills the bucket, and repeats it only when it must."""
 
 from __future__ import annotations
 

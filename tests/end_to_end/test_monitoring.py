@@ -1,4 +1,4 @@
-"""A monitored stack: its dashboards and alerts are stable, and use metrics that the real Kueue sends."""
+"""Only here: dashboards and alerts ask for metrics that the real Kueue sends, with their collector's credential."""
 
 from __future__ import annotations
 

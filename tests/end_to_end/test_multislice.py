@@ -1,4 +1,4 @@
-"""JobSets over several TPU slices with the real JobSet and Kueue: order, exclusive slices, restarts."""
+"""Only here: the real JobSet gives each slice a pool of its own, restarts failed slices, and Kueue orders the runs."""
 
 from __future__ import annotations
 

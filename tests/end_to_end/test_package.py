@@ -1,4 +1,4 @@
-"""A YAML program that uses the package of components, with the real engine and Pulumi's YAML language host."""
+"""Only here: Pulumi's YAML language host reads the package's schema and runs its components."""
 
 from __future__ import annotations
 

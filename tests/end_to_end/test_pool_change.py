@@ -1,4 +1,4 @@
-"""A changed machine type: new nodes first, then eviction under budgets, then deletion of the old nodes."""
+"""Only here: no moment without a ready replica while the engine replaces the nodes of a pool."""
 
 from __future__ import annotations
 

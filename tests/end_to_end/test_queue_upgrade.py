@@ -1,4 +1,4 @@
-"""An upgrade of Kueue and JobSet: queued workloads stay queued, and running ones continue."""
+"""Only here: earlier programs of Kueue and JobSet are upgraded under workloads that run and wait."""
 
 from __future__ import annotations
 

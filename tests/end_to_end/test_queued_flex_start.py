@@ -1,4 +1,4 @@
-"""Queued flex-start: Kueue requests all nodes of a run at once, and starts it when they exist."""
+"""Only here: the real Kueue requests all nodes of a run at once, and starts it when they exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change is rehearsed by the real command: it says what happens, and leaves nothing behind."""
+"""Only here: the command of `make rehearse` from its scratch emulator to its files, and that it leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for reviewers, from previews of the real engine: of a creation and of a change."""
+"""Only here: the page for reviewers from live previews: the same twice, without a secret, and of a change."""
 
 from __future__ import annotations
 

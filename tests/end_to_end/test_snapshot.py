@@ -1,5 +1,7 @@
-"""A snapshot of one emulator, restored into another: the same admissions, nodes and order of the queue, and nobody is
-evicted. The tests share two emulators and depend on their order."""
+"""Only here: a cluster that is restored from another's snapshot admits the same and goes on as the other would.
+
+The tests share two emulators and depend on their order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two teams on one cluster: each works with its own credential, and cannot use resources of the other.
+"""Only here: the real API server refuses each team the resources of the other, and each team's work runs.
 
 Refused by the real API server: by RBAC, quotas, Pod Security, and the tenants' admission policies. Not shown here is
 what only Google enforces: roles on buckets, and network policies.

@@ -1,4 +1,4 @@
-"""The token is nowhere in plain text."""
+"""Only here: after previews and an `up`, no file of the emulator, state or log has the token in plain text."""
 
 from __future__ import annotations
 

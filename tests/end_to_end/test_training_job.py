@@ -1,4 +1,4 @@
-"""A training job with the real Kueue and JobSet: preempted, resumed, restarted, moved, finished, and never repeated."""
+"""Only here: one run under the real Kueue and JobSet: preempted, resumed, restarted, moved, finished, not repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the tutorials' commands in order on their own emulator: each prints what its tutorial shows.
+"""Only here: the commands of each tutorial, in order, print what its page shows.
 
 In a block of `console`, a line that begins with `$ ` is a command, and the lines under it are what it prints: the words
 of each, in order, in one line of the output, `…` for any of them. What only looks is asked again until it shows that.

@@ -1,4 +1,4 @@
-"""Stacks of earlier versions continue under this version: nothing is replaced or deleted.
+"""Only here: the engine's plan for the recorded state of earlier versions: nothing is replaced or deleted.
 
 The recorded state of each system (tests/recorded) is previewed with the configuration that it had then, by today's
 program. See docs/upgrading.md.

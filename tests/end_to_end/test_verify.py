@@ -1,4 +1,4 @@
-"""Verify passes in the dev environment, and reports each later change in its cluster once."""
+"""Only here: verify finds a live cluster as declared, and reports each later change in it."""
 
 from __future__ import annotations
 

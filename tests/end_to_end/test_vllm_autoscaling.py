@@ -1,4 +1,4 @@
-"""vLLM on GPUs and TPUs and TGI, each scaled by its own queue through Prometheus, prometheus-adapter and the HPA.
+"""Only here: the queue of each of three engines scales its own server alone, through the real HPA.
 
 The controllers are real; the servers are stubs that queue requests as their engines do.
 """

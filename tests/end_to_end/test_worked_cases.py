@@ -1,4 +1,4 @@
-"""Changes of queues have the outcome that was worked out by hand from Kueue's documentation.
+"""Only here: the real Kueue decides as worked out by hand from its documentation, and so does a restored copy.
 
 It is the outcome in the real Kueue of a world, in that of a fork restored from the world's snapshot, and in a forecast.
 All cases run at the same time. Each has its own queues, flavors and cohorts, so none affects another.
