@@ -1,14 +1,19 @@
-"""Writes objects of a cluster straight into etcd, through its HTTP gateway: no admission and no new uid."""
+"""Writes objects of a cluster straight into etcd, through its HTTP gateway: no admission and no new uid.
+
+etcd listens only on a Unix socket in the cluster's folder, which only this user may enter: whoever writes to etcd runs
+any program as this user.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import yaml
 
 from emulator.cluster.api import Object, Refused, answer
 from emulator.cluster.folder import Folder
@@ -17,6 +22,8 @@ from emulator.cluster.folder import Folder
 # content is longer by a third in base64, in the request alone.
 OPERATIONS, BYTES = 128, 1_000_000
 ROOT = "/registry"
+# Names of the sockets, relative to the control plane's folder, in which etcd and the API server run.
+SOCKET, PEER_SOCKET = "etcd.sock", "etcd-peer.sock"
 # Kinds whose keys do not have the plural name of the kind: k8s.io/kubernetes, pkg/registry/core/rest/storage_core.go.
 _OTHER_NAMES = {"nodes": "minions"}
 
@@ -54,15 +61,9 @@ class Keys:
         return {item["kind"]: item["name"] for item in found["resources"] if "/" not in item["name"]}
 
 
-def address(folder: Folder) -> str:
-    """Returns the URL of the cluster's etcd."""
-    configuration = next(yaml.safe_load_all((folder.path / "kwokctl.yaml").read_text()))
-    return f"http://127.0.0.1:{configuration['options']['etcdPort']}"
-
-
 def write(folder: Folder, puts: Iterable[tuple[str, Object]], deletes: Iterable[str]) -> None:
     """Deletes keys and writes objects."""
-    with httpx.Client(base_url=address(folder), timeout=30, trust_env=False) as etcd:
+    with _client(folder) as etcd:
         for batch in _batches([*map(_delete, deletes), *(_put(key, item) for key, item in puts)]):
             answer(etcd.post("/v3/kv/txn", json={"success": batch}))
 
@@ -70,8 +71,21 @@ def write(folder: Folder, puts: Iterable[tuple[str, Object]], deletes: Iterable[
 def delete_all(folder: Folder, prefix: str) -> None:
     """Deletes all keys with a prefix that ends with a slash."""
     end = prefix[:-1] + chr(ord("/") + 1)
-    with httpx.Client(base_url=address(folder), timeout=30, trust_env=False) as etcd:
+    with _client(folder) as etcd:
         answer(etcd.post("/v3/kv/deleterange", json={"key": _encode(prefix), "range_end": _encode(end)}))
+
+
+@contextmanager
+def _client(folder: Folder) -> Iterator[httpx.Client]:
+    """A client of the cluster's etcd."""
+    parent = os.open(folder.control_plane, os.O_RDONLY)
+    # Through the folder's descriptor, because the whole path may be too long for a socket.
+    transport = httpx.HTTPTransport(uds=f"/proc/self/fd/{parent}/{SOCKET}")
+    try:
+        with httpx.Client(base_url="http://etcd", timeout=30, transport=transport) as etcd:
+            yield etcd
+    finally:
+        os.close(parent)
 
 
 def _put(key: str, item: Object) -> Object:

@@ -45,6 +45,15 @@ class Folder:
         self.pod_proxy = self.path / "pod-proxy"
         self._file = self.path / "cluster.json"
 
+    def create(self) -> None:
+        """Creates the folder, for this user alone: it has keys, and sockets whose users run any program as this user.
+
+        Closes a folder of an earlier version to other users.
+        """
+        for path in (paths.CLUSTERS, self.path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)
+
     def write(self, record: ClusterRecord, host: str, ready: bool) -> None:
         """Records the cluster.
 

@@ -21,7 +21,7 @@ import httpx
 import yaml
 
 from emulator import paths, trust
-from emulator.cluster import node_agents, processes
+from emulator.cluster import control_plane, node_agents, processes
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
@@ -29,10 +29,6 @@ from emulator.cluster.records import ClusterRecord, Endpoint
 from emulator.polling import poll_until
 
 HERE = Path(__file__).parent
-KUBERNETES_VERSION = "v1.36.1"
-# GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range).
-# Kubernetes' default range for Services would overlap with KWOK's pod addresses.
-SERVICE_RANGE = "34.118.224.0/20"
 _COLLECTIONS = {
     "DaemonSet": f"namespaces/{node_agents.NAMESPACE}/daemonsets",
     "CustomResourceDefinition": "customresourcedefinitions",
@@ -114,15 +110,16 @@ def _discard(folder: Folder) -> None:
 
 
 def _create(folder: Folder, record: ClusterRecord) -> None:
-    ports = processes.free_ports(6)
+    ports = processes.free_ports(4)
     host = f"127.0.0.1:{ports[0]}"
+    folder.create()
     folder.write(record, host, ready=False)
     folder.log.mkdir()
     selector = folder.path / "egress.yaml"
-    selector.write_text(yaml.safe_dump(_egress_selector(folder.socket.name)))
+    selector.write_text(yaml.safe_dump(control_plane.egress_selector(folder.socket.name)))
     configuration = folder.path / "kwokctl.yaml"
     stages = (HERE / "stages.yaml").read_text()
-    configuration.write_text(yaml.safe_dump(_configuration(ports, selector)) + "---\n" + stages)
+    configuration.write_text(yaml.safe_dump(control_plane.configuration(ports, selector)) + "---\n" + stages)
     _kwokctl(
         folder,
         "create",
@@ -149,6 +146,10 @@ def _create(folder: Folder, record: ClusterRecord) -> None:
 
 
 def _start(folder: Folder) -> None:
+    folder.create()
+    if control_plane.is_open(folder):
+        processes.end(folder.path)
+        control_plane.close(folder)
     if _forget_dead(folder) or not _answers(folder):
         _kwokctl(folder, "start", "cluster")
         _wait_until_ready(folder)
@@ -187,80 +188,6 @@ def _id_file(folder: Folder, component: str) -> Path:
     return folder.control_plane / "pids" / f"{component}.pid"
 
 
-def _configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
-    api, etcd, etcd_peer, controller_manager, scheduler, kwok = ports
-    # Each component has one replica. On a machine that pauses, it would lose its lease and exit.
-    no_leader_election = {"key": "leader-elect", "value": "false"}
-    return {
-        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
-        "kind": "KwokctlConfiguration",
-        "options": {
-            "runtime": "binary",
-            "kubeVersion": KUBERNETES_VERSION,
-            "bindAddress": "127.0.0.1",
-            "kubeApiserverPort": api,
-            "etcdPort": etcd,
-            "etcdPeerPort": etcd_peer,
-            "kubeControllerManagerPort": controller_manager,
-            "kubeSchedulerPort": scheduler,
-            "kwokControllerPort": kwok,
-            "etcdBinary": processes.tool("etcd"),
-            "kubeApiserverBinary": processes.tool("kube-apiserver"),
-            "kubeControllerManagerBinary": processes.tool("kube-controller-manager"),
-            "kubeSchedulerBinary": processes.tool("kube-scheduler"),
-            "kwokControllerBinary": processes.tool("kwok"),
-            "kubectlBinary": processes.tool("kubectl"),
-        },
-        "componentsPatches": [
-            {
-                "name": "kube-apiserver",
-                "extraArgs": [
-                    {"key": "egress-selector-config-file", "value": str(egress_selector)},
-                    {"key": "service-cluster-ip-range", "value": SERVICE_RANGE},
-                    # Adds the toleration of the accelerator's taint to pods that request it, as GKE does.
-                    {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
-                    # Mutating policies (beta in Kubernetes) add the other tolerations that GKE adds.
-                    {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true"},
-                    {"key": "runtime-config", "value": "admissionregistration.k8s.io/v1beta1=true"},
-                ],
-            },
-            {
-                "name": "kube-controller-manager",
-                "extraArgs": [
-                    no_leader_election,
-                    # As on GKE, each controller has its own ServiceAccount and permissions. Policies identify
-                    # controllers by the ServiceAccount.
-                    {"key": "use-service-account-credentials", "value": "true"},
-                    # So each controller gets its own token. At the default of 20 requests per second they start late.
-                    {"key": "kube-api-qps", "value": "500"},
-                    {"key": "kube-api-burst", "value": "1000"},
-                    # Nodes never fail here, but on a slow machine one may seem to, and its pods would stay not Ready.
-                    {"key": "node-monitor-grace-period", "value": "24h"},
-                    # The default of Kubernetes and GKE is 15 s. A shorter period makes autoscaling visible sooner.
-                    {"key": "horizontal-pod-autoscaler-sync-period", "value": "2s"},
-                ],
-            },
-            {"name": "kube-scheduler", "extraArgs": [no_leader_election]},
-            # A killed process loses nothing, and an emulated cluster need not survive a loss of power.
-            {"name": "etcd", "extraArgs": [{"key": "unsafe-no-fsync", "value": "true"}]},
-        ],
-    }
-
-
-def _egress_selector(socket_name: str) -> dict[str, object]:
-    """Routes the API server's requests to pods and Services to the daemon.
-
-    These are requests to webhooks, aggregated APIs and proxied Services. The name of the socket is relative to the API
-    server's working directory, because the kernel limits it to 108 bytes.
-    """
-    transport = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket_name}}}
-    return {
-        "apiVersion": "apiserver.k8s.io/v1beta1",
-        "kind": "EgressSelectorConfiguration",
-        "egressSelections": [{"name": "cluster", "connection": transport}],
-    }
-
-
 def _kwokctl(folder: Folder, *arguments: str) -> None:
     log = folder.log / "kwokctl.log"
     command = [processes.tool("kwokctl"), "--name", folder.name, *arguments]
@@ -273,6 +200,7 @@ def _kwokctl(folder: Folder, *arguments: str) -> None:
             env=processes.environment(folder.path, KWOK_WORKDIR=str(folder.kwok)),
             cwd=folder.path,
             start_new_session=True,
+            umask=0o077,
         )
     if ran.returncode != 0:
         raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {_last_line(log)} (log: {log})")

@@ -26,7 +26,7 @@ from emulator import auth_plugin, capacity, cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
-from emulator.cluster.kwok import COMPONENTS
+from emulator.cluster.kwok import COMPONENTS, id_of
 from emulator.cluster.planner import PROVISIONING_REQUEST
 
 pytestmark = pytest.mark.cluster
@@ -106,6 +106,23 @@ def commands() -> dict[str, int]:
 
 def _command(pid: int) -> list[bytes]:
     return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def listening(component: str, name: str) -> list[str]:
+    """The TCP addresses on which a component of a control plane listens, as in /proc/net/tcp."""
+    pid = id_of(Folder(name), component)
+    sockets = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    tables = [Path("/proc/net", table).read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+
+
+def open_to_others(name: str) -> list[Path]:
+    """The folders around a cluster's files, and its keys, that other users may read."""
+    folder = Folder(name)
+    keys = list(folder.pki.glob("*.key"))
+    assert len(keys) == 2
+    return [path for path in (paths.CLUSTERS, folder.path, *keys) if path.stat().st_mode & 0o077]
 
 
 ALL_RUN_ONCE = dict.fromkeys((*COMPONENTS, "daemon"), 1)
@@ -413,6 +430,19 @@ def test_a_control_plane_is_trusted_by_its_dns_name_without_a_certificate_in_the
         version(None)  # by those of the machine alone, or of another emulator
 
 
+def test_other_users_of_this_machine_do_not_reach_etcd_or_the_keys(api: httpx.Client) -> None:  # noqa: ARG001
+    assert listening("etcd", STANDARD.name) == []
+    assert listening("kube-apiserver", STANDARD.name) != []
+    assert open_to_others(STANDARD.name) == []
+
+
+def test_the_control_plane_refuses_everyone_without_a_credential(api: httpx.Client) -> None:
+    tls = ssl.create_default_context(cafile=str(Folder(STANDARD.name).pki / "ca.crt"))
+    with httpx.Client(base_url=api.base_url, verify=tls, trust_env=False) as anyone:
+        answers = {path: anyone.get(path).status_code for path in ("/", "/version", "/readyz", "/api/v1/namespaces")}
+    assert set(answers.values()) == {401}, answers
+
+
 def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
     def of_pool() -> dict[str, Object]:
         selector = {"labelSelector": "cloud.google.com/gke-nodepool=extra"}
@@ -489,6 +519,24 @@ def test_a_cluster_has_its_gateway_classes_once_the_gateway_api_is_on() -> None:
         found = answer(api.get(f"/apis/{gateway_routes.GATEWAY_API}/gatewayclasses"))["items"]
     assert {item["metadata"]["name"] for item in found} == set(gateway_routes.CLASSES)
     assert {item["status"]["conditions"][0]["type"] for item in found} == {"Accepted"}
+
+
+@pytest.mark.usefixtures("state")
+def test_a_cluster_of_an_earlier_version_is_closed_to_other_users_with_its_objects() -> None:
+    folder = Folder("half")
+    processes.end(folder.path)
+    saved, port = folder.control_plane / "kwok.yaml", processes.free_ports(1)[0]
+    text = saved.read_text().replace("unix://etcd.sock", f"http://127.0.0.1:{port}")
+    saved.write_text(text.replace("unix://etcd-peer.sock", "http://127.0.0.1:0"))
+    for path in (paths.CLUSTERS, folder.path):
+        path.chmod(0o755)
+    for key in folder.pki.glob("*.key"):
+        key.chmod(0o644)
+    cluster.start("half")
+    assert listening("etcd", "half") == []
+    assert open_to_others("half") == []
+    with client(folder) as api:
+        answer(api.get(f"{DEFAULT_PODS}/p"))
 
 
 @pytest.mark.usefixtures("state")

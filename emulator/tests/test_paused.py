@@ -67,10 +67,9 @@ def test_a_transaction_has_a_limited_number_of_operations_and_bytes() -> None:
 
 def test_a_stopped_cluster_can_be_stopped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
-    folder, (port,) = Folder(RECORD.name), processes.free_ports(1)
+    folder = Folder(RECORD.name)
     (folder.control_plane / "pids").mkdir(parents=True)
     (folder.control_plane / "pids" / "etcd.pid").write_text(str(2**22))  # no process has this id
-    (folder.path / "kwokctl.yaml").write_text(json.dumps({"options": {"etcdPort": port}}))
     folder.write(RECORD, "127.0.0.1:1", ready=True)
     paused.stop(RECORD.name)
 

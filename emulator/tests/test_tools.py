@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import statistics
 import subprocess
 import sys
@@ -322,6 +323,11 @@ def test_states_are_separate_even_in_nested_runs(tmp_path: Path) -> None:
 def test_a_relative_state_folder_is_relative_to_the_callers_folder(tmp_path: Path) -> None:
     done = run("sh", "-c", 'echo "$GKE_AI_STATE"', state=Path("here"), cwd=tmp_path)
     assert done.stdout == f"{tmp_path}/here\n"
+
+
+def test_other_users_can_not_enter_a_new_state_folder(tmp_path: Path) -> None:
+    assert run("true", state=tmp_path / "folder" / "state").returncode == 0
+    assert stat.S_IMODE((tmp_path / "folder" / "state").stat().st_mode) == 0o700
 
 
 def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path) -> None:
