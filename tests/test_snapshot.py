@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -217,6 +218,49 @@ def test_what_is_no_snapshot_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidSnapshot, match=message) as refused:
         read(text)
     assert "python -m ops.snapshot" in str(refused.value)
+
+
+UID = "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"
+
+
+@pytest.mark.parametrize("value", ["/home/user", "..", "../x", "a/b", "", "A", 7, "a b", "x" * 254, "a\n"])
+@pytest.mark.parametrize(
+    ("path", "around"),
+    [
+        ("metadata.name", ("metadata", "name")),
+        ("metadata.namespace", ("metadata", "namespace")),
+        ("metadata.uid", ("metadata", "uid")),
+        ("metadata.ownerReferences[0].name", ("metadata", "ownerReferences", 0, "name")),
+        ("metadata.ownerReferences[0].uid", ("metadata", "ownerReferences", 0, "uid")),
+        ("spec.nodeName", ("spec", "nodeName")),
+        ("spec.containers[0].name", ("spec", "containers", 0, "name")),
+        ("spec.initContainers[0].name", ("spec", "initContainers", 0, "name")),
+        ("status.containerStatuses[0].name", ("status", "containerStatuses", 0, "name")),
+    ],
+)
+def test_a_name_that_no_cluster_accepts_is_refused_with_its_path(
+    path: str, around: tuple[Any, ...], value: Any
+) -> None:
+    pod: dict[str, Any] = {
+        "metadata": {"name": "p", "namespace": "n", "uid": UID, "ownerReferences": [{"name": "o", "uid": UID}]},
+        "spec": {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "i"}]},
+        "status": {"containerStatuses": [{"name": "c"}]},
+    }
+    assert read(content(objects={"Pod": [pod]}))
+    *steps, last = around
+    part: Any = pod
+    for step in steps:
+        part = part[step]
+    part[last] = value
+    with pytest.raises(InvalidSnapshot, match=re.escape(f"objects.Pod[0].{path} is not a")) as refused:
+        read(content(objects={"Pod": [pod]}))
+    assert "python -m ops.snapshot" in str(refused.value)
+
+
+def test_a_label_may_have_the_name_of_a_checked_field() -> None:
+    selector = {"matchLabels": {"name": "A_b", "namespace": "A_b", "uid": "A_b"}}
+    budget = {"metadata": {"name": "b", "labels": selector["matchLabels"]}, "spec": {"selector": selector}}
+    assert read(snapshot(PodDisruptionBudget=[budget]).to_json()).of("PodDisruptionBudget") == [budget]
 
 
 def test_every_time_moves_and_every_age_stays() -> None:

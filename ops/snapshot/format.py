@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from ops.snapshot import fields
+from ops.snapshot.values import invalid_values
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -84,12 +85,14 @@ def read(text: str) -> Snapshot:
         raise InvalidSnapshot(f"A snapshot has no objects of kind {', '.join(sorted(unknown))}. {_TAKE_ANOTHER}")
     listed = fields.trim_all(snapshot.objects)
     for kind, items in snapshot.objects.items():
-        for item, trimmed in zip(items, listed[kind], strict=True):
-            if "name" not in item.get("metadata", {}):
+        for number, (item, trimmed) in enumerate(zip(items, listed[kind], strict=True)):
+            name = trimmed.get("metadata", {}).get("name")
+            if name is None:
                 raise InvalidSnapshot(f"An object of kind {kind} has no name. {_TAKE_ANOTHER}")
             if item != trimmed:
-                name = item["metadata"]["name"]
                 raise InvalidSnapshot(f"{kind} {name} has fields that a snapshot never contains. {_TAKE_ANOTHER}")
+            for path, form in invalid_values(item, f"objects.{kind}[{number}]"):
+                raise InvalidSnapshot(f"{path} is not {form}. No cluster has such an object. {_TAKE_ANOTHER}")
     return snapshot
 
 
