@@ -25,8 +25,10 @@ import httpx
 from emulator.cluster import egress, processes, scraping
 from emulator.cluster.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cluster.folder import Folder
+from emulator.cluster.pod_logs import log_name
 from emulator.cluster.programs import Container, Program, Sandbox, known
 from emulator.cluster.records import write
+from emulator.folders import Outside, folder_name, inside
 from emulator.program import program_for
 
 Object = dict[str, Any]
@@ -150,7 +152,7 @@ class ContainerProcess:
         self._placed = placed
         self._tasks: list[asyncio.Task[None]] = []
         self._forwards: list[asyncio.Server] = []
-        self.sandbox = Sandbox(folder.sandboxes / metadata["uid"] / spec["name"], ports)
+        self.sandbox = Sandbox(folder.sandboxes / folder_name(metadata["uid"]) / folder_name(spec["name"]), ports)
         self._container = Container(folder, pod, spec, self.sandbox, self._forward)
         self._main = asyncio.create_task(self._run())
 
@@ -169,7 +171,7 @@ class ContainerProcess:
             await self._secrets()
             command = await self._program.command(self._container)
             self._placed()
-            output = self._folder.log / (self._title.replace("/", "_") + ".log")
+            output = self._folder.log / f"{log_name(*self._title.split('/'))}.log"
             environment = processes.environment(self._folder.path, **self._environment())
             # Kueue's visibility server writes into the working directory.
             await processes.keep_running(self._title, command, output, environment, self.sandbox.root)
@@ -304,7 +306,7 @@ class ContainerProcess:
         async def guarded() -> None:
             try:
                 await work
-            except (httpx.HTTPError, Refused, OSError, KeyError) as error:
+            except (httpx.HTTPError, Refused, OSError, KeyError, Outside) as error:
                 log.error("%s: %r", self._title, error)
 
         self._tasks.append(asyncio.create_task(guarded()))
@@ -325,8 +327,9 @@ def _replace_files(folder: Path, files: dict[str, bytes]) -> None:
     content = folder / f"..{time.time_ns()}"
     content.mkdir()
     for name, value in files.items():
-        (content / name).touch(mode=0o600)
-        (content / name).write_bytes(value)
+        file = inside(content, name)
+        file.touch(mode=0o600)
+        file.write_bytes(value)
     switch = folder / "..data_new"
     switch.symlink_to(content.name)
     os.replace(switch, data)

@@ -13,6 +13,7 @@ from typing import Any
 
 from emulator import paths
 from emulator.cluster.records import ClusterRecord, write
+from emulator.folders import folder_name
 
 
 class NoSuchCluster(Exception):
@@ -29,7 +30,7 @@ class Folder:
     """The folder of one cluster."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = name = folder_name(name)
         self.path = paths.CLUSTERS / name
         self.pools = self.path / "pools"
         self.log = self.path / "log"

@@ -33,6 +33,7 @@ from emulator.cluster.gateway_routes import (
     ours,
 )
 from emulator.cluster.gateway_status import CONTROLLER, gateway_status, pool_status, route_status
+from emulator.cluster.pod_logs import log_name
 from emulator.cluster.records import write
 
 log = logging.getLogger(__name__)
@@ -205,8 +206,8 @@ class Envoy:
 
     def __init__(self, folder: Folder, gateway: Key) -> None:
         self._cluster = folder
-        self._title = "_".join(("gateway", *gateway))
-        self.path = folder.path / "gateways" / "_".join(gateway)
+        self._title = log_name("gateway", *gateway)
+        self.path = folder.path / "gateways" / log_name(*gateway)
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)  # it has private keys of certificates
         self.access_log = folder.log / f"{self._title}_access.log"
         self._ports_file = self.path / "ports.json"

@@ -16,6 +16,7 @@ from emulator.cluster.api import answer, files_of
 from emulator.cluster.folder import Folder
 from emulator.cluster.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
 from emulator.cluster.rendezvous import Member
+from emulator.folders import folder_name, inside
 from emulator.gcp_plugin.storage import BUCKET_IAM_MEMBER
 from emulator.gcp_plugin.store import Store, project_number
 from emulator.program import LocalProgram
@@ -107,7 +108,7 @@ class Launcher:
             if mount["mountPath"] == SERVICE_ACCOUNT_FOLDER:
                 continue  # for clients of the API server, which have no credentials here
             folder = await self._volume(volumes[mount["name"]])
-            target = folder / expand(mount.get("subPathExpr") or mount.get("subPath", ""), environment)
+            target = inside(folder, expand(mount.get("subPathExpr") or mount.get("subPath", ""), environment))
             if not target.exists():
                 target.mkdir(parents=True, exist_ok=True)
             paths.add(mount["mountPath"], target)
@@ -116,7 +117,7 @@ class Launcher:
     async def _volume(self, volume: Object) -> Path:
         if bucket := bucket_of(volume, self._pod):
             return self._bucket(*bucket)
-        folder = self._private / "volumes" / str(volume["name"])
+        folder = self._private / "volumes" / folder_name(volume["name"])
         folder.mkdir(parents=True, exist_ok=True)
         for collection, kind, key in (("configmaps", "configMap", "name"), ("secrets", "secret", "secretName")):
             if kind in volume:
@@ -129,7 +130,7 @@ class Launcher:
                             continue
                         text = f"references non-existent config key: {item['key']}"
                         raise NotStarted("CreateContainerConfigError", text)
-                    file = folder / item["path"]
+                    file = inside(folder, item["path"])
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.touch(mode=0o600)
                     file.write_bytes(files[item["key"]])
@@ -152,7 +153,7 @@ class Launcher:
         if not any(grant.inputs["member"] == member for grant in grants):
             text = f"the service account {namespace}/{account} has no role on the bucket {bucket}"
             raise NotStarted("FailedMount", text)
-        return folder / only_folder
+        return inside(folder, only_folder)
 
     async def _read(self, collection: str, name: str, required: bool) -> dict[str, bytes]:
         """The content of a ConfigMap or a Secret."""

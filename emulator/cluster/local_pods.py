@@ -36,6 +36,7 @@ from emulator.cluster.local_status import (
     restarts,
 )
 from emulator.cluster.rendezvous import Rendezvous
+from emulator.folders import Outside, folder_name
 from emulator.gcp_plugin.store import Store
 from emulator.program import LocalProgram, program_for
 
@@ -127,9 +128,9 @@ class LocalPods:
 
     def _clean(self) -> None:
         """Deletes the private folders of pods that are gone."""
-        uids = {pod["metadata"]["uid"] for pod in self._pods.objects.values()}
+        names = {folder_name(pod["metadata"]["uid"]) for pod in self._pods.objects.values()}
         for folder in self.folder.local_pods.glob("*"):
-            if folder.name not in uids:
+            if folder.name not in names:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -142,7 +143,7 @@ class LocalPod:
         self._lost = lost
         metadata, status = pod["metadata"], pod["status"]
         self._title = f"{metadata['namespace']}/{metadata['name']}"
-        self._private: Path = pods.folder.local_pods / metadata["uid"]
+        self._private: Path = pods.folder.local_pods / folder_name(metadata["uid"])
         restarts_before = {item["name"]: item["restartCount"] for item in status.get("containerStatuses", [])}
         self._states = {
             spec["name"]: ContainerState(spec["name"], spec["image"], restarts=restarts_before.get(spec["name"], 0))
@@ -321,6 +322,9 @@ class LocalPod:
             except NotStarted as error:
                 for state in self._states.values():
                     state.wait(error.reason, str(error))
+            except Outside as outside:
+                for state in self._states.values():
+                    state.wait("CreateContainerConfigError", f"{outside}. Nothing was started")
             except (OSError, KeyError) as error:
                 for state in self._states.values():
                     state.wait("CreateContainerError", f"a volume can't be written: {error!r}")

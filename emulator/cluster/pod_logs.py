@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from emulator.cluster.folder import Folder
+from emulator.folders import folder_name
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -51,7 +52,12 @@ def file_of(folder: Folder, pod: Object, container: str, restart: int) -> Path:
 
 def _files_of(folder: Folder, pod: Object, container: str) -> Path:
     metadata = pod["metadata"]
-    return folder.pod_logs / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}" / container
+    return folder.pod_logs / log_name(metadata["namespace"], metadata["name"], metadata["uid"]) / folder_name(container)
+
+
+def log_name(*names: str) -> str:
+    """Name of the log of something with these names, such as namespace, pod and container."""
+    return "_".join(map(folder_name, names))
 
 
 async def record(output: asyncio.StreamReader, file: Path, shown: Callable[[bytes], bytes]) -> None:
@@ -178,5 +184,5 @@ class LogServer:
         files = sorted(_files_of(self._folder, pod, container).glob("*.log"), key=lambda file: int(file.stem))
         if not files and not previous:
             # A controller or a stub has one file, without times.
-            return self._folder.log / f"{metadata['namespace']}_{metadata['name']}_{container}.log"
+            return self._folder.log / f"{log_name(metadata['namespace'], metadata['name'], container)}.log"
         return files[-1 - previous] if len(files) > previous else Path("/dev/null")

@@ -9,7 +9,7 @@ from emulator import delay
 from emulator.cluster import nodes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
-from emulator.cluster.records import PoolRecord, write_pool
+from emulator.cluster.records import PoolRecord, pool_file, write_pool
 from emulator.polling import poll_until
 
 READY_SECONDS = 60
@@ -53,7 +53,7 @@ def remove_pool(name: str, pool: str) -> None:
     folder = Folder(name)
     if not folder.ready:
         return
-    (folder.pools / f"{pool}.json").unlink(missing_ok=True)
+    pool_file(folder.pools, pool).unlink(missing_ok=True)
     with client(folder) as api:
         for node in _of_pool(api, pool):
             drain(api, node)

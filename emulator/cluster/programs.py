@@ -20,6 +20,7 @@ from emulator import stubs
 from emulator.cluster import processes
 from emulator.cluster.endpoint_picker import endpoint_picker
 from emulator.cluster.folder import Folder
+from emulator.folders import inside
 from emulator.program import has_name
 from emulator.stubs.node import CHIPS_FILE
 
@@ -41,8 +42,8 @@ class Sandbox:
     mounts: list[str] = field(default_factory=list)
 
     def inside(self, path: str) -> Path:
-        """The path on this machine for a path of the container."""
-        return self.root / path.lstrip("/")
+        """The path on this machine for a path of the container. Raises Outside for a path that leads elsewhere."""
+        return inside(self.root, path)
 
     def port(self, number: int) -> int:
         """The local port for a container port; the same at every call."""

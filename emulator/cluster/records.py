@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from catalog.nodes import NodeShape
 from catalog.tpus import VERSIONS, slices
+from emulator.folders import folder_name
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,14 @@ def write(path: Path, content: dict[str, Any]) -> None:
     os.replace(fresh, path)
 
 
+def pool_file(folder: Path, pool: str) -> Path:
+    """The file that records a pool."""
+    return folder / f"{folder_name(pool)}.json"
+
+
 def write_pool(folder: Path, pool: PoolRecord) -> None:
     """Records a pool."""
-    write(folder / f"{pool.name}.json", asdict(pool))
+    write(pool_file(folder, pool.name), asdict(pool))
 
 
 def read_pools(folder: Path) -> list[PoolRecord]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from emulator.cluster.fit import matches
 from emulator.cluster.records import ClusterRecord
+from emulator.folders import folder_name
 
 Object = dict[str, Any]
 Served = Mapping[str, Mapping[int, int]]
@@ -45,7 +46,7 @@ def configuration(
 
 def credential(namespace: str, name: str, key: str) -> str:
     """Path of the file with a Secret's key, relative to the configuration."""
-    return f"credentials/{namespace}_{name}_{key}"
+    return f"credentials/{folder_name(namespace)}_{folder_name(name)}_{folder_name(key)}"
 
 
 def wanted_secrets(monitorings: Iterable[Object]) -> set[tuple[str, str, str]]:

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from emulator import paths
+from emulator.folders import folder_name
 
 PROVISIONING, RUNNING = "PROVISIONING", "RUNNING"
 
@@ -136,7 +137,7 @@ class Store:
         shutil.rmtree(self._objects(bucket), ignore_errors=True)
 
     def _objects(self, bucket: str) -> Path:
-        return self.folder / "objects" / bucket
+        return self.folder / "objects" / folder_name(bucket)
 
     def _project(self, project: str) -> Path:
         return self.folder / "projects" / f"{quote(project, safe='')}.json"
