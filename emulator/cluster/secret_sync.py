@@ -27,7 +27,7 @@ from emulator.gcp_plugin.store import Store, project_number
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-DUMMY_TOKEN = "hf_emulator"  # the default of HF_TOKEN in emulator/run
+DUMMY_TOKEN = "hf_emulator"  # HF_TOKEN in emulator/run
 TRY_AGAIN_SECONDS = 1.0
 
 

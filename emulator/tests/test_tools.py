@@ -343,9 +343,22 @@ def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path)
     assert "canary" not in done.stdout
 
 
-def test_the_users_token_is_kept_and_the_default_is_a_dummy(tmp_path: Path) -> None:
-    assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="own").stdout == "own\n"
-    assert run("sh", "-c", "echo $HF_TOKEN", state=tmp_path, HF_TOKEN="").stdout != "\n"
+SECRETS = {"HF_TOKEN": "hf_emulator", "GATEWAY_API_KEY": "emulator-gateway-key"}
+
+
+@pytest.mark.parametrize("variable", SECRETS)
+def test_a_secret_of_the_shell_does_not_reach_the_emulator(tmp_path: Path, variable: str) -> None:
+    for own in ("canary", ""):
+        assert run("printenv", variable, state=tmp_path, **{variable: own}).stdout == f"{SECRETS[variable]}\n"
+
+
+@pytest.mark.parametrize("variable", SECRETS)
+def test_a_secret_under_the_emulators_own_name_reaches_it_also_through_a_second_run(
+    tmp_path: Path, variable: str
+) -> None:
+    own = {f"EMULATOR_{variable}": "stated"}
+    command = (str(ROOT / "emulator" / "run"), "printenv", variable)
+    assert run(*command, state=tmp_path, **own).stdout == "stated\n"
 
 
 @pytest.mark.parametrize("verb", ["bucket", "chart", "existing", "ready"])

@@ -31,7 +31,7 @@ def cluster_with(emulator: Emulator, pool: dict[str, Any]) -> Path:
 
 
 def test_report_is_the_same_twice_and_contains_no_secret(emulator: Emulator) -> None:
-    whole = Emulator(emulator.state, extra=(("HF_TOKEN", CANARY),))
+    whole = Emulator(emulator.state, extra=(("EMULATOR_HF_TOKEN", CANARY),))
     config = whole.configure(EXAMPLE)
     first = page(whole, config)
     assert "| + Secret | `llm/hf-secret` |" in first

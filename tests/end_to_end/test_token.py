@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.parametrize("given", ["secret", "variable"])
 def test_token_is_in_no_state_preview_log_or_output(given: str, emulator_with: Callable[..., Emulator]) -> None:
     canary = "hf_canary-in-the-coal-mine"
-    emulator = emulator_with(**({"HF_TOKEN": canary} if given == "variable" else {}))
+    emulator = emulator_with(**({"EMULATOR_HF_TOKEN": canary} if given == "variable" else {}))
     config = emulator.configure(EXAMPLE)
     outputs = [emulator.make("preview", config)]
     if given == "secret":
