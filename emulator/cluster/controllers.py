@@ -26,8 +26,9 @@ from emulator.cluster import egress, processes, scraping
 from emulator.cluster.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cluster.folder import Folder
 from emulator.cluster.pod_logs import log_name
-from emulator.cluster.programs import Container, Program, Sandbox, known
+from emulator.cluster.programs import Program, known
 from emulator.cluster.records import write
+from emulator.cluster.sandbox import Container, Sandbox
 from emulator.folders import Outside, folder_name, inside
 from emulator.program import program_for
 
@@ -195,7 +196,9 @@ class ContainerProcess:
 
     def _environment(self) -> dict[str, str]:
         own = {"TMPDIR": str(self.sandbox.inside("/tmp")), "HOSTNAME": self._pod["metadata"]["name"]}
-        return own | self._container.variables()
+        # Any other variable could make the program run other code.
+        stated = self._container.variables()
+        return own | {name: stated[name] for name in self._program.variables if name in stated}
 
     async def _credentials(self) -> None:
         """Writes a kubeconfig for the pod's ServiceAccount.

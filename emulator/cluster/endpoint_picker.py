@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING
 from emulator.cluster import processes
 
 if TYPE_CHECKING:
-    from emulator.cluster.programs import Container
+    from emulator.cluster.sandbox import Container
 
 # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
 PORTS = {"--grpc-port": 9002, "--grpc-health-port": 9003, "--metrics-port": 9090}
+FLAGS = (
+    *(
+        "--pool-group",
+        "--pool-name",
+        "--pool-namespace",
+        "--config-file",
+        "--config-text",
+        "--ha-enable-leader-election",
+    ),
+    *("--zap-encoder", "--zap-log-level", "--v", "--tracing", "--enable-pprof", "--metrics-endpoint-auth"),
+    *("--model-server-metrics-path", "--model-server-metrics-port", "--model-server-metrics-scheme"),
+    *("--total-queued-requests-metric", "--total-running-requests-metric", "--kv-cache-usage-percentage-metric"),
+    *("--lora-info-metric", "--cache-info-metric", "--metrics-staleness-threshold"),
+)
 # How often it reads the metrics of each pod. Its default of 50 ms would keep this machine busy.
 REFRESH = "--refresh-metrics-interval"
 REFRESH_MILLISECONDS = 200
@@ -32,4 +46,4 @@ async def endpoint_picker(container: Container) -> list[str]:
         "HTTP_PROXY": f"http://{container.folder.pod_proxy.read_text()}",
     }
     settings = [f"{name}={value}" for name, value in variables.items()]
-    return ["env", *settings, processes.tool("epp"), *container.arguments(), *own]
+    return ["/usr/bin/env", *settings, processes.tool("epp"), *container.kept(*FLAGS, *PORTS, REFRESH), *own]

@@ -1,13 +1,15 @@
 """The programs that run as local processes in place of containers: their images and arguments.
 
-Paths move into the container's private folder and ports move to free local ports. Everything else is as in the pod.
+Paths move into the container's private folder and ports move to free local ports. Of the arguments and variables, a
+program gets those that are known to be harmless: whoever writes the pod could otherwise let it run another program.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,119 +21,17 @@ from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
 from emulator.cluster.endpoint_picker import endpoint_picker
-from emulator.cluster.folder import Folder
-from emulator.folders import inside
+from emulator.cluster.sandbox import Container
+from emulator.folders import Outside
 from emulator.program import has_name
+from emulator.stubs.load import TOKEN_SECONDS_VARIABLE
 from emulator.stubs.node import CHIPS_FILE
 
 Object = dict[str, Any]
+STUB_VARIABLES = (TOKEN_SECONDS_VARIABLE,)
 # How often Prometheus checks whether its configuration changed.
 RELOAD_SECONDS = 1
 GIB = 2**30
-
-
-@dataclass
-class Sandbox:
-    """The local file system and network of one container.
-
-    `ports` maps container ports to local ports. The containers of a pod share it, as they share a network.
-    """
-
-    root: Path
-    ports: dict[int, int] = field(default_factory=dict)
-    mounts: list[str] = field(default_factory=list)
-
-    def inside(self, path: str) -> Path:
-        """The path on this machine for a path of the container. Raises Outside for a path that leads elsewhere."""
-        return inside(self.root, path)
-
-    def port(self, number: int) -> int:
-        """The local port for a container port; the same at every call."""
-        if number not in self.ports:
-            self.ports[number] = processes.free_ports(1)[0]
-        return self.ports[number]
-
-    def address(self, text: str) -> str:
-        """Moves a listening address (`:8443`) to its local port.
-
-        `0` stays: it means not to listen.
-        """
-        port = text.rpartition(":")[2]
-        return f"127.0.0.1:{self.port(int(port))}" if port.isdigit() and int(port) else text
-
-    def rewrite(self, argument: str) -> str:
-        """Replaces a mounted path in an argument, if any, by its path on this machine."""
-        flag, equals, value = argument.rpartition("=")
-        for mount in self.mounts:
-            if value == mount or value.startswith(mount.rstrip("/") + "/"):
-                return f"{flag}{equals}{self.inside(value)}"
-        return argument
-
-
-@dataclass(frozen=True)
-class Container:
-    """A container of a running pod.
-
-    `forward` returns a local port that leads to a `HOST:PORT` of the cluster, once something answers there. `secrets`
-    has the values of the variables that come from Secrets.
-    """
-
-    folder: Folder
-    pod: Object
-    spec: Object
-    sandbox: Sandbox
-    forward: Callable[[str], Awaitable[int]]
-    secrets: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def namespace(self) -> str:
-        """The pod's namespace."""
-        return str(self.pod["metadata"]["namespace"])
-
-    @property
-    def tag(self) -> str:
-        """The tag of the container's image."""
-        return str(self.spec["image"]).partition("@")[0].rpartition(":")[2]
-
-    @property
-    def kubeconfig(self) -> Path:
-        """Path of the kubeconfig for the pod's ServiceAccount, if the program has one."""
-        return self.sandbox.root / "kubeconfig"
-
-    def arguments(self) -> list[str]:
-        """The arguments after the program's name, with local paths."""
-        words = [*self.spec.get("command", [])[1:], *self.spec.get("args", [])]
-        return [self.sandbox.rewrite(word) for word in words]
-
-    def argument(self, *names: str) -> str | None:
-        """The value of an argument `NAME=VALUE` or `NAME VALUE`."""
-        words = iter(self.arguments())
-        for word in words:
-            name, equals, value = word.partition("=")
-            if name in names:
-                return value if equals else next(words, None)
-        return None
-
-    def without(self, *names: str) -> list[str]:
-        """The arguments without those of these names, which must be written as `NAME=VALUE`."""
-        return [argument for argument in self.arguments() if argument.partition("=")[0] not in names]
-
-    def variables(self) -> dict[str, str]:
-        """The environment variables that the pod itself sets."""
-        metadata, status = self.pod["metadata"], self.pod["status"]
-        fields = {
-            "metadata.name": metadata["name"],
-            "metadata.namespace": metadata["namespace"],
-            "metadata.uid": metadata["uid"],
-            "spec.nodeName": self.pod["spec"]["nodeName"],
-            "spec.serviceAccountName": self.pod["spec"].get("serviceAccountName", "default"),
-            "status.podIP": status.get("podIP", ""),
-        }
-        result = {}
-        for variable in self.spec.get("env", []):
-            path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            result[variable["name"]] = fields.get(path, "") if path else str(variable.get("value", ""))
-        return result | self.secrets
 
 
 Command = Callable[[Container], Coroutine[Any, Any, list[str]]]
@@ -144,11 +44,13 @@ class Program:
     Attributes:
         image: Name of its images without tag or digest. With `*` at the end, a prefix of the name.
         command: Returns the command for a container, once its files exist.
+        variables: Names of the container's variables that the process gets.
         managed: Whether it calls the API server. It then gets credentials and the files of its volumes.
     """
 
     image: str
     command: Command
+    variables: tuple[str, ...] = ()
     managed: bool = False
 
     def runs(self, image: str) -> bool:
@@ -165,7 +67,10 @@ def known(image: str) -> Program | None:
 def _manager(container: Container) -> Object:
     """The configuration of a controller-runtime manager, with the ports and paths of its sandbox."""
     sandbox = container.sandbox
-    settings: Object = yaml.safe_load(Path(container.argument("--config") or "").read_text())
+    file = Path(container.argument("--config") or "")
+    if not file.is_relative_to(sandbox.root):
+        raise Outside(f"the configuration {file} is in no volume of the pod")
+    settings: Object = yaml.safe_load(file.read_text())
     webhook = settings.setdefault("webhook", {})
     webhook["port"] = sandbox.port(webhook.get("port") or 9443)
     webhook["host"] = "127.0.0.1"
@@ -179,13 +84,18 @@ def _manager(container: Container) -> Object:
     return settings
 
 
+# https://github.com/kubernetes-sigs/controller-runtime/blob/main/pkg/log/zap/zap.go
+_ZAP = ("--zap-devel", "--zap-encoder", "--zap-log-level", "--zap-stacktrace-level", "--zap-time-encoding")
+
+
 def _manage(container: Container, program: str, settings: Object) -> list[str]:
     file = container.sandbox.root / "manager.yaml"
     file.write_text(yaml.safe_dump(settings))
     own = [f"--config={file}", f"--kubeconfig={container.kubeconfig}"]
     # PATH may have another version beside the pinned one, named after its tag.
     with_tag = f"{program}-{container.tag}"
-    return [processes.tool(with_tag if shutil.which(with_tag) else program), *own, *container.without("--config")]
+    is_plain = re.fullmatch(r"[\w.-]+", with_tag)
+    return [processes.tool(with_tag if is_plain and shutil.which(with_tag) else program), *own, *container.kept(*_ZAP)]
 
 
 async def _kueue(container: Container) -> list[str]:
@@ -199,6 +109,9 @@ async def _kueue(container: Container) -> list[str]:
         visibility["bindPort"] = container.sandbox.port(visibility.get("bindPort") or 8082)
         visibility["bindAddress"] = "127.0.0.1"
     settings.setdefault("namespace", container.namespace)
+    # MultiKueue reads kubeconfigs of this machine, and runs the credential plugins that its settings name.
+    settings.pop("multiKueue", None)
+    settings.setdefault("featureGates", {})["MultiKueue"] = False
     return _manage(container, "kueue", settings)
 
 
@@ -237,6 +150,9 @@ async def _prometheus(container: Container) -> list[str]:
     ]
 
 
+_ADAPTER = ("--config", "--metrics-max-age", "--metrics-relist-interval", "--v")
+
+
 async def _prometheus_adapter(container: Container) -> list[str]:
     """https://github.com/kubernetes-sigs/prometheus-adapter
 
@@ -263,7 +179,7 @@ async def _prometheus_adapter(container: Container) -> list[str]:
         "--requestheader-extra-headers-prefix": "X-Remote-Extra-",
     }
     own = [f"{flag}={value}" for flag, value in moved.items()]
-    return [processes.tool("prometheus-adapter"), *own, *container.without(*moved)]
+    return [processes.tool("prometheus-adapter"), *own, *container.kept(*_ADAPTER)]
 
 
 # ---------------------------------------------------------------------------------------------------------------- stubs
@@ -376,13 +292,22 @@ PROGRAMS = (
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
-    Program("registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, managed=True),
+    Program(
+        "registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, ("NAMESPACE", "POD_NAME"), managed=True
+    ),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
-    Program("ghcr.io/huggingface/text-generation-inference", _tgi),
-    Program("us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*", _tgi),
-    Program("us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server", _maxengine),
-    Program("us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http", _jetstream_http),
+    Program("ghcr.io/huggingface/text-generation-inference", _tgi, STUB_VARIABLES),
+    Program(
+        "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/huggingface-text-generation-inference*",
+        _tgi,
+        STUB_VARIABLES,
+    ),
+    Program("us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server", _maxengine, STUB_VARIABLES),
+    Program("us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http", _jetstream_http, STUB_VARIABLES),
     Program("gke.gcr.io/tpu-device-plugin", _device_plugin),
     # Last, because JetStream and TGI have further APIs.
-    *(Program(engine.image_name, _server(engine)) for engine in ENGINES.values()),
+    *(
+        Program(engine.image_name, _server(engine), (*STUB_VARIABLES, engine.api_key_variable))
+        for engine in ENGINES.values()
+    ),
 )

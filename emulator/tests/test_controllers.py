@@ -19,11 +19,14 @@ from emulator import paths
 from emulator.cluster import processes, programs, scraping
 from emulator.cluster.controllers import ContainerProcess
 from emulator.cluster.folder import Folder
-from emulator.cluster.programs import Container, Program, Sandbox, known
+from emulator.cluster.programs import Program, known
 from emulator.cluster.records import ClusterRecord
+from emulator.cluster.sandbox import Container, Sandbox
+from emulator.folders import Outside
 
 Object = dict[str, Any]
 CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")
+EPP = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
 LABELS = {"project_id": "proj", "location": "us-west4", "cluster": "c", "namespace": "llm", "job": "m"}
 
 
@@ -71,7 +74,7 @@ def stub(container: Container) -> tuple[str, Object]:
         versions.PROMETHEUS_FRONTEND_IMAGE,
         versions.PROMETHEUS_ADAPTER_IMAGE,
         versions.STACKDRIVER_ADAPTER_IMAGE,
-        "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0",
+        EPP,
         "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/"
         "huggingface-text-generation-inference-cu121.2-2.ubuntu2204.py310",
     ],
@@ -129,9 +132,12 @@ def test_a_manager_keeps_its_configuration_except_addresses_and_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
-    file = tmp_path / "given.yaml"
-    file.write_text("internalCertManagement: {enable: true}\n")
-    server = container(tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", f"--config={file}"]})
+    server = container(
+        tmp_path, {"name": "c", "image": image, "args": ["--zap-log-level=2", "--config=/etc/given.yaml"]}
+    )
+    server.sandbox.mounts.append("/etc")
+    server.sandbox.inside("/etc").mkdir()
+    server.sandbox.inside("/etc/given.yaml").write_text("internalCertManagement: {enable: true}\n")
     words = command(server)
     adapted = yaml.safe_load(Path(words[1].removeprefix("--config=")).read_text())
     assert words[2:] == [f"--kubeconfig={server.kubeconfig}", "--zap-log-level=2"]
@@ -166,13 +172,12 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
     Folder("c").path.mkdir()
     Folder("c").pod_proxy.write_text("127.0.0.1:20000")
-    image = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
     arguments = ["--pool-name", "gemma", "--grpc-port=9100", "--refresh-metrics-interval=1s"]
-    picker = container(tmp_path, {"name": "epp", "image": image, "args": arguments})
+    picker = container(tmp_path, {"name": "epp", "image": EPP, "args": arguments})
     words = command(picker)
     ports = picker.sandbox.ports
     assert words == [
-        "env",
+        "/usr/bin/env",
         f"KUBECONFIG={picker.kubeconfig}",
         "HTTP_PROXY=http://127.0.0.1:20000",
         "epp",
@@ -185,7 +190,7 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(
     assert command(picker)[-1] == "--refresh-metrics-interval=200ms"
 
 
-# -------------------------------------------------------------------------------------------------------- start and end
+# -------------------------------------------------------------------------------------------------------- hostile pods
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     """The folder of a cluster, for the logs of its containers."""
@@ -195,6 +200,85 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return folder
 
 
+KUBECONFIG = ["--kubeconfig=/cfg/evil", "-kubeconfig=/cfg/evil", "--lister-kubeconfig", "/cfg/evil", "--cert-dir=/x"]
+
+
+@pytest.mark.parametrize("image", [versions.KUEUE_IMAGE, versions.JOBSET_IMAGE, versions.PROMETHEUS_ADAPTER_IMAGE, EPP])
+def test_a_controller_gets_no_kubeconfig_of_a_pod_whose_plugin_it_would_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
+    monkeypatch.setattr(processes, "tool", str)
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    Folder("c").path.mkdir(exist_ok=True)
+    Folder("c").pod_proxy.write_text("127.0.0.1:20000")
+    arguments = ["--prometheus-url=http://prometheus.llm.svc:9090/", *KUBECONFIG, "--config=/cfg/config"]
+    server = container(tmp_path, {"name": "evil", "image": image, "args": arguments})
+    server.sandbox.mounts.append("/cfg")
+    server.sandbox.inside("/cfg").mkdir()
+    server.sandbox.inside("/cfg/config").write_text("{}")
+    words = command(server)
+    assert not [word for word in words if "/cfg/evil" in word or word in KUBECONFIG]
+
+
+def test_a_controller_reads_no_configuration_outside_its_volumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "tool", str)
+    (tmp_path / "private").write_text("{}")
+    arguments = ["--prometheus-url=http://prometheus.llm.svc:9090/", f"--config={tmp_path}/private"]
+    adapter = container(tmp_path, {"name": "a", "image": versions.PROMETHEUS_ADAPTER_IMAGE, "args": arguments})
+    assert not [word for word in command(adapter) if "private" in word]
+    with pytest.raises(Outside, match="is in no volume of the pod"):
+        command(container(tmp_path, {"name": "k", "image": versions.KUEUE_IMAGE, "args": arguments}))
+
+
+def test_kueue_runs_no_credential_plugin_of_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "tool", str)
+    server = container(tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:v0.18.4", "args": ["--config=/k"]})
+    server.sandbox.mounts.append("/k")
+    provider = {"name": "p", "execConfig": {"command": "/bin/sh", "args": ["-c", "id"]}}
+    settings = {"multiKueue": {"clusterProfile": {"credentialsProviders": [provider]}}, "namespace": "k"}
+    server.sandbox.inside("/k").write_text(yaml.safe_dump(settings))
+    adapted = yaml.safe_load(Path(command(server)[1].removeprefix("--config=")).read_text())
+    assert "multiKueue" not in adapted
+    assert adapted["featureGates"]["MultiKueue"] is False
+
+
+@pytest.mark.parametrize("tag", ["x/../../evil", "../evil", "/evil"])
+def test_a_tag_names_no_program_of_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    monkeypatch.setattr(programs.shutil, "which", lambda name: name)
+    monkeypatch.setattr(processes, "tool", str)
+    server = container(tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:{tag}", "args": ["--config=/k"]})
+    server.sandbox.mounts.append("/k")
+    server.sandbox.inside("/k").write_text("{}")
+    assert command(server)[0] == "kueue"
+
+
+def test_a_process_gets_no_variable_that_changes_what_it_runs(folder: Folder) -> None:
+    hostile = ("LD_PRELOAD", "PATH", "KUBECONFIG", "PYTHONPATH", "GODEBUG", "GKE_AI_CLUSTER", "BASH_ENV")
+
+    async def shows(_: Container) -> list[str]:
+        return ["/bin/sh", "-c", "/usr/bin/env; echo end; exec /bin/sleep 600"]
+
+    spec = {"name": "a", "env": [{"name": name, "value": "canary"} for name in (*hostile, "NAMED")]}
+
+    async def run() -> str:
+        program = Program("i", shows, ("NAMED",))
+        process = ContainerProcess(folder, Mock(), Mock(), pod(spec), spec, program, {}, Mock())
+        log = folder.log / "llm_p_a.log"
+        while not (log.exists() and "end" in log.read_text()):
+            await asyncio.sleep(0.05)
+        process.stop()
+        while processes.of(folder.path):
+            await asyncio.sleep(0.05)
+        return log.read_text()
+
+    printed = asyncio.run(asyncio.wait_for(run(), 60))
+    assert [line for line in printed.splitlines() if "canary" in line] == ["NAMED=canary"]
+
+
+# -------------------------------------------------------------------------------------------------------- start and end
 def test_a_container_starts_although_the_api_server_fails_at_first(folder: Folder) -> None:
     secret = httpx.Response(200, json={"data": {"key": base64.b64encode(b"value").decode()}})
     answers = Mock(side_effect=[httpx.ConnectError("refused"), httpx.Response(503), httpx.Response(404), secret])
@@ -209,10 +293,11 @@ def test_a_container_starts_although_the_api_server_fails_at_first(folder: Folde
 
     reference = {"secretKeyRef": {"name": "s", "key": "key"}}
     spec = {"name": "a", "env": [{"name": "TOKEN", "valueFrom": reference}]}
+    program = Program("i", shows, ("TOKEN",))
 
     async def run() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://c") as client:
-            process = ContainerProcess(folder, client, Mock(), pod(spec), spec, Program("i", shows), {}, Mock())
+            process = ContainerProcess(folder, client, Mock(), pod(spec), spec, program, {}, Mock())
             log = folder.log / "llm_p_a.log"
             while not (log.exists() and "value" in log.read_text()):
                 await asyncio.sleep(0.05)

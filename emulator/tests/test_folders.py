@@ -16,8 +16,9 @@ from emulator.cluster.controllers import ContainerProcess
 from emulator.cluster.folder import Folder
 from emulator.cluster.gateways import Envoy
 from emulator.cluster.local_pods import LocalPods
-from emulator.cluster.programs import Program, Sandbox
+from emulator.cluster.programs import Program
 from emulator.cluster.records import PoolRecord, write_pool
+from emulator.cluster.sandbox import Sandbox
 from emulator.folders import Outside, folder_name, inside
 from emulator.gcp_plugin.store import Record, Store
 
