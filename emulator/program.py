@@ -1,11 +1,12 @@
 """Names images that run as local processes in place of their pods' containers.
 
     emulator/run program                        list them
-    emulator/run program add IMAGE FOLDER [--at /app] [--python ENVIRONMENT] [--env NAME=VALUE …] [-- COMMAND …]
+    emulator/run program add IMAGE FOLDER [--at /app] [--python ENVIRONMENT] [--env NAME[=VALUE] …] -- COMMAND …
     emulator/run program forget IMAGE
 
-FOLDER has the image's program and is its working directory. A container's command runs with the programs of the Python
-ENVIRONMENT first on PATH. COMMAND is that of the image, for containers without one. Pods that already run don't change.
+FOLDER has the image's program and is its working directory. COMMAND is the only one that runs, with the programs of the
+Python ENVIRONMENT first on PATH. A container without a command has it, and one with another command doesn't start.
+`...` at the end of COMMAND allows any further arguments. Pods that already run don't change.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from pathlib import Path
 from emulator import paths
 from emulator.cluster.records import write
 
+# The last word of a command that may have further arguments.
+ANY_ARGUMENTS = "..."
+
 
 @dataclass(frozen=True)
 class LocalProgram:
@@ -31,8 +35,9 @@ class LocalProgram:
         folder: Folder of this machine with the program: the image's working directory.
         at: Path of that folder in the image.
         python: Python environment whose programs come first on PATH.
-        command: The image's command and arguments, for containers without their own.
+        command: The only command and arguments that run. With `...` at the end: with any further arguments.
         env: Environment variables, in place of the pod's variables of the same name.
+        variables: Names of the pod's variables that the process gets, besides the known ones.
     """
 
     image: str
@@ -41,6 +46,17 @@ class LocalProgram:
     python: str
     command: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
+    variables: list[str] = field(default_factory=list)
+
+    @property
+    def any_arguments(self) -> bool:
+        """Whether a container may have arguments after the command."""
+        return self.command[-1:] == [ANY_ARGUMENTS]
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the command."""
+        return self.command[:-1] if self.any_arguments else self.command
 
     def runs(self, image: str) -> bool:
         """Whether this program runs in place of an image."""
@@ -79,7 +95,7 @@ def main(arguments: list[str]) -> int:
     add.add_argument("folder", type=Path)
     add.add_argument("--at", default="/app", help="path of FOLDER in the image (default: /app)")
     add.add_argument("--python", type=Path, default=Path(sys.prefix), help="environment (default: the emulator's)")
-    add.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    add.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]")
     forget = commands.add_parser("forget", help="simulate an image again")
     forget.add_argument("image")
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -105,14 +121,24 @@ def _checked(options: argparse.Namespace, command: list[str]) -> LocalProgram:
         sys.exit(f"{options.python} has no folder `bin`. Give a Python environment, as `python3 -m venv` creates it.")
     if not options.at.startswith("/"):
         sys.exit(f"--at {options.at} is not a path of a container. Begin it with `/`.")
-    env = {}
+    env, variables = {}, []
     for variable in options.env:
         name, equals, value = variable.partition("=")
-        if not name or not equals:
-            sys.exit(f"--env {variable} is not of the form NAME=VALUE.")
-        env[name] = value
+        if not name:
+            sys.exit(f"--env {variable} is not of the form NAME=VALUE or NAME.")
+        if equals:
+            env[name] = value
+        else:
+            variables.append(name)
     folder, python = str(options.folder.absolute()), str(options.python.absolute())
-    return LocalProgram(options.image, folder, options.at, python, command, env)
+    program = LocalProgram(options.image, folder, options.at, python, command, env, variables)
+    if not program.words:
+        sys.exit("Add the command that may run: `-- python train.py`, or `-- python train.py ...` with any arguments.")
+    if program.any_arguments and (len(program.words) < 2 or program.words[-1].startswith("-")):
+        sys.exit(
+            f"`{shlex.join(command)}` would let a pod choose what runs. Name the program before `{ANY_ARGUMENTS}`."
+        )
+    return program
 
 
 def _names() -> str:

@@ -1,7 +1,7 @@
 """Records the loss of a training run that Kueue preempts and resumes, for the loss curve.
 
     emulator/run program add us-docker.pkg.dev/emulator-project/training/pretrain examples/training \\
-        --env JAX_PLATFORMS=cpu
+        --env JAX_PLATFORMS=cpu -- python train_jax.py ...
     make up CONFIG=examples/training-job.yaml
     emulator/run python -m docs.pictures.record_loss
     make pictures

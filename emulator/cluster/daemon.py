@@ -10,7 +10,6 @@ import logging
 import signal
 import sys
 
-from catalog.model_cache import FILL_IMAGE
 from catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
 from emulator.cluster import egress, pod_proxy
 from emulator.cluster.api import View, async_client
@@ -25,7 +24,6 @@ from emulator.cluster.provisioner import Provisioner, Views
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.cluster.volumes import Volumes
 from emulator.gcp_plugin.store import Store
-from emulator.program import LocalProgram
 
 log = logging.getLogger("daemon")
 
@@ -54,7 +52,7 @@ async def run(folder: Folder) -> None:
         tokens = View(api, "/api/v1/secrets", for_controllers.set, fieldSelector=of_accounts)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
         volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
-        local_pods = LocalPods(folder, api, pods, Store(), [model_download(folder, Hub())])
+        local_pods = LocalPods(folder, api, pods, Store(), Hub().url)
         logs = LogServer(folder, lambda namespace, name: pods.objects.get((namespace, name)), local_pods.written)
         await logs.start()
 
@@ -97,13 +95,6 @@ async def run(folder: Folder) -> None:
             group.create_task(provisioner.run(for_provisioner))
             group.create_task(volumes.run())
             group.create_task(secrets.run())
-
-
-def model_download(folder: Folder, hub: Hub) -> LocalProgram:
-    """The program of Jobs that fill buckets: the real one of their ConfigMap, with a stub of Hugging Face."""
-    image = folder.path / "python-image"
-    image.mkdir(exist_ok=True)
-    return LocalProgram(FILL_IMAGE, str(image), "/app", sys.prefix, env={"HF_ENDPOINT": hub.url})
 
 
 async def _run_until_signal(folder: Folder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 
 from catalog.workload_identity import principal
-from emulator.cluster import processes
+from emulator.cluster import model_cache, processes, trusted
 from emulator.cluster.api import answer, files_of
 from emulator.cluster.folder import Folder
 from emulator.cluster.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
@@ -61,58 +62,96 @@ class Launcher:
         self._private = private
 
     async def launch(self, spec: Object, program: LocalProgram) -> Launch:
-        """What starts a container. Raises NotStarted."""
+        """What starts a container of an image that the user named. Raises NotStarted."""
+        more = trusted.arguments(spec, program)
+        trusted.check_folder(spec, program)
+        environment = await self._variables(spec)
+        trusted.check_variables(environment, program)
+        more = [expand(word, environment) for word in more]
+        code, paths = await self._mounted(spec, program, environment)
+        environment = {name: value for name, value in environment.items() if name not in program.env}
+        trusted.check_paths([*more, *environment.values()], paths)
+        names = Names(self._pod["spec"].get("subdomain", ""), self._pod["metadata"]["namespace"], self._member.port)
+        environment = {name: paths.local(value) for name, value in names.variables(environment).items()}
+        trusted.check_addresses(environment)
+        if not Path(program.folder).is_dir():
+            raise NotStarted("CreateContainerError", f"the working directory {program.folder} doesn't exist")
+        first, *others = program.words
+        for word in others:
+            if code.local(word) != paths.local(word):
+                raise NotStarted(
+                    trusted.CONFIG_ERROR, f"{word} of your command is in a volume whose files come from the cluster"
+                )
+        return Launch(
+            [
+                Paths({program.at: Path(program.folder)}).local(first),
+                *(code.local(names.local(word)) for word in others),
+                *(paths.local(names.local(word)) for word in more),
+            ],
+            self._base(program.python) | environment | program.env,
+            program.folder,
+            paths,
+        )
+
+    async def fill(self, spec: Object, hub: str) -> Launch:
+        """What starts the container of a Job that fills a bucket with a model: the program of this checkout."""
+        environment = await self._variables(spec)
+        _, paths = await self._mounted(spec, None, environment)
+        directory = model_cache.directory(spec, environment, paths)
+        return Launch(
+            model_cache.COMMAND,
+            self._base(sys.prefix)
+            | {name: environment[name] for name in model_cache.VARIABLES if name in environment}
+            | {"MODEL_DIRECTORY": str(directory), "HF_ENDPOINT": hub},
+            str(self._private),
+            paths,
+        )
+
+    async def _variables(self, spec: Object) -> dict[str, str]:
+        """The container's variables."""
         values = {}
         for collection, name, required in dict.fromkeys(sources(spec)):
             content = await self._read(collection, name, required)
             values[collection, name] = {key: value.decode(errors="replace") for key, value in content.items()}
-        environment = variables(spec, self._pod, values)
-        words = [*spec.get("command", program.command), *spec.get("args", [])]
-        if not words:
-            raise NotStarted("CreateContainerError", "no command specified. Add one to the image: emulator/run program")
-        words = [expand(word, environment) for word in words]
-        paths = await self._mounted(spec, program, environment)
-        names = Names(self._pod["spec"].get("subdomain", ""), self._pod["metadata"]["namespace"], self._member.port)
-        environment = {name: paths.local(value) for name, value in names.variables(environment).items()}
-        working_directory = paths.local(spec.get("workingDir", "")) or program.folder
-        if not Path(working_directory).is_dir():
-            shown = spec.get("workingDir") or program.folder
-            raise NotStarted("CreateContainerError", f"the working directory {shown} doesn't exist")
-        return Launch(
-            [paths.local(names.local(word)) for word in words],
-            self._base(program) | environment | program.env,
-            working_directory,
-            paths,
-        )
+        return variables(spec, self._pod, values)
 
-    def _base(self, program: LocalProgram) -> dict[str, str]:
+    def _base(self, python: str) -> dict[str, str]:
         """The environment before the container's own."""
         home = self._private / "home"
         home.mkdir(parents=True, exist_ok=True)
         return processes.environment(
             self._folder.path,
-            PATH=os.pathsep.join([str(Path(program.python) / "bin"), SYSTEM_PATH]),
+            PATH=os.pathsep.join([str(Path(python) / "bin"), SYSTEM_PATH]),
             HOME=str(home),
             TMPDIR=str(self._private / "tmp"),
             HOSTNAME=self._member.name[2],
         )
 
-    async def _mounted(self, spec: Object, program: LocalProgram, environment: Mapping[str, str]) -> Paths:
-        """The folders of a container's mounts, which exist."""
+    async def _mounted(
+        self, spec: Object, program: LocalProgram | None, environment: Mapping[str, str]
+    ) -> tuple[Paths, Paths]:
+        """The folders of a container's mounts, which exist: those that may have code, and all of them."""
         volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
-        paths = Paths()
-        paths.add("/tmp", self._private / "tmp")
+        code, paths = Paths(), Paths()
         (self._private / "tmp").mkdir(parents=True, exist_ok=True)
-        paths.add(program.at, Path(program.folder))
+        for known in (code, paths):
+            known.add("/tmp", self._private / "tmp")
+            if program:
+                known.add(program.at, Path(program.folder))
         for mount in spec.get("volumeMounts", []):
             if mount["mountPath"] == SERVICE_ACCOUNT_FOLDER:
                 continue  # for clients of the API server, which have no credentials here
-            folder = await self._volume(volumes[mount["name"]])
-            target = inside(folder, expand(mount.get("subPathExpr") or mount.get("subPath", ""), environment))
+            volume, sub_path = volumes[mount["name"]], mount.get("subPathExpr") or mount.get("subPath", "")
+            target = inside(
+                await self._volume(volume), trusted.check_subfolder(expand(sub_path, environment), mount["name"])
+            )
             if not target.exists():
                 target.mkdir(parents=True, exist_ok=True)
             paths.add(mount["mountPath"], target)
-        return paths
+            beside = program is None or not mount["mountPath"].startswith(f"{program.at.rstrip('/')}/")
+            if beside and not volume.keys() & {"configMap", "secret"}:
+                code.add(mount["mountPath"], target)
+        return code, paths
 
     async def _volume(self, volume: Object) -> Path:
         if bucket := bucket_of(volume, self._pod):
@@ -153,7 +192,7 @@ class Launcher:
         if not any(grant.inputs["member"] == member for grant in grants):
             text = f"the service account {namespace}/{account} has no role on the bucket {bucket}"
             raise NotStarted("FailedMount", text)
-        return inside(folder, only_folder)
+        return inside(folder, trusted.check_subfolder(only_folder, bucket))
 
     async def _read(self, collection: str, name: str, required: bool) -> dict[str, bytes]:
         """The content of a ConfigMap or a Secret."""

@@ -1,10 +1,9 @@
 """Runs the containers of named images as local processes, in the place of a kubelet.
 
-A user names the images (`emulator/run program`), and the daemon those of Jobs that fill buckets with models; all other
-containers run nothing. KWOK starts every pod. For a pod
-with a named image this module takes over from there: it marks the pod, so that KWOK leaves its end alone, starts the
-processes, and writes the pod's status. A deleted pod's processes get SIGTERM and after the grace period SIGKILL; only
-then its status says that it has ended, and KWOK deletes it.
+A user names the images (`emulator/run program`). Besides them, only Jobs that fill buckets with models run. KWOK starts
+every pod. For such a pod this module takes over from there: it marks the pod, so that KWOK leaves its end alone, starts
+the processes, and writes the pod's status. A deleted pod's processes get SIGTERM and after the grace period SIGKILL;
+only then its status says that it has ended, and KWOK deletes it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from emulator.cluster import pod_logs, processes
+from emulator.cluster import model_cache, pod_logs, processes
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
 from emulator.cluster.local_launch import Launch, Launcher
@@ -38,7 +37,7 @@ from emulator.cluster.local_status import (
 from emulator.cluster.rendezvous import Rendezvous
 from emulator.folders import Outside, folder_name
 from emulator.gcp_plugin.store import Store
-from emulator.program import LocalProgram, program_for
+from emulator.program import program_for
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class LocalPods:
         api: Client of the cluster.
         pods: The cluster's Pods.
         store: The cloud's resources, with the buckets.
-        known: Programs of images that nobody has to name.
+        hub: URL of the stub of Hugging Face.
     """
 
     def __init__(
@@ -67,10 +66,10 @@ class LocalPods:
         api: httpx.AsyncClient,
         pods: View,
         store: Store,
-        known: Sequence[LocalProgram] = (),
+        hub: str = "",
     ) -> None:
         self.folder = folder
-        self._known = known
+        self.hub = hub
         self.api = api
         self.store = store
         self.rendezvous = Rendezvous()
@@ -119,12 +118,8 @@ class LocalPods:
             else:
                 self._running[uid] = LocalPod(self, pod)
 
-    def program_for(self, image: str) -> LocalProgram | None:
-        """The program that runs in place of an image, or None. A named one comes first."""
-        return program_for(image) or program_for(image, self._known)
-
     def _runs(self, pod: Object) -> bool:
-        return any(self.program_for(container["image"]) for container in pod["spec"]["containers"])
+        return any(_is_local(pod, container) for container in pod["spec"]["containers"])
 
     def _clean(self) -> None:
         """Deletes the private folders of pods that are gone."""
@@ -132,6 +127,11 @@ class LocalPods:
         for folder in self.folder.local_pods.glob("*"):
             if folder.name not in names:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_local(pod: Object, container: Object) -> bool:
+    """Whether a container runs as a local process."""
+    return program_for(container["image"]) is not None or model_cache.fills(pod, container)
 
 
 class LocalPod:
@@ -149,8 +149,8 @@ class LocalPod:
             spec["name"]: ContainerState(spec["name"], spec["image"], restarts=restarts_before.get(spec["name"], 0))
             for spec in pod["spec"]["containers"]
         }
-        programs = {spec["name"]: pods.program_for(spec["image"]) for spec in pod["spec"]["containers"]}
-        self._programs = {name: program for name, program in programs.items() if program}
+        self._local = [spec for spec in pod["spec"]["containers"] if _is_local(pod, spec)]
+        self._programs = {spec["name"]: program_for(spec["image"]) for spec in self._local}
         self._member = pods.rendezvous.join(pod)
         self._stopping = asyncio.Event()
         self._deadline = math.inf
@@ -314,11 +314,7 @@ class LocalPod:
         launcher = Launcher(self._pods.folder, self._pods.api, self._pods.store, self._pod, self._member, self._private)
         while True:
             try:
-                return {
-                    spec["name"]: await launcher.launch(spec, self._programs[spec["name"]])
-                    for spec in self._pod["spec"]["containers"]
-                    if spec["name"] in self._programs
-                }
+                return {spec["name"]: await self._launch(launcher, spec) for spec in self._local}
             except NotStarted as error:
                 for state in self._states.values():
                     state.wait(error.reason, str(error))
@@ -334,3 +330,7 @@ class LocalPod:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), TRY_AGAIN_SECONDS)
                 return {}
+
+    async def _launch(self, launcher: Launcher, spec: Object) -> Launch:
+        program = self._programs[spec["name"]]
+        return await (launcher.launch(spec, program) if program else launcher.fill(spec, self._pods.hub))

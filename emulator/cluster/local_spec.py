@@ -46,6 +46,14 @@ class Paths:
         pattern = r"(?<![\w./})-])" + f"({mounted})" + r"(?![\w.-])"
         return re.sub(pattern, lambda match: str(self.folders[match[1]]), text)
 
+    def elsewhere(self, text: str) -> str | None:
+        """A path in a text that is under no mount, or leads out of one. None if there is none."""
+        for match in re.finditer(r"\w+://\S*|(?<![\w.-])\.\.(?![\w.-])|(?<![\w./})-])/[^\s'\"`,:;=]*", text):
+            path, known = match[0], tuple(f"{folder}/" for folder in self.folders)
+            if "://" not in path and (".." in path.split("/") or not f"{path}/".startswith(known)):
+                return path
+        return None
+
     def shown(self, output: bytes) -> bytes:
         """Replaces this machine's folders in a program's output, so that a log reads as on GKE."""
         for path, folder in sorted(self.folders.items(), key=lambda item: -len(str(item[1]))):

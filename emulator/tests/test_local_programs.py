@@ -31,7 +31,7 @@ CLUSTER = ClusterRecord("local", "p", "us-central1", "standard", [ZONE], "1.36.1
 POOL = PoolRecord("default-pool", "e2-standard-8", [ZONE], nodes_per_zone=1)
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-IMAGE = "example.com/worker"
+IMAGE, OF_IMAGE = "example.com/worker", "example.com/writer"
 WORKER = """
 import os, pathlib, signal, socket, sys, time
 
@@ -99,7 +99,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "STATE", root)
         patch.setattr(paths, "CLUSTERS", root / "clusters")
-        program.main(["add", IMAGE, str(root / "program"), "--", "python", "worker.py", "write", "of the image"])
+        variables = [word for name in ("POD", "INDEX", "OUT", "COORDINATOR") for word in ("--env", name)]
+        program.main(["add", IMAGE, str(root / "program"), *variables, "--", "python", "worker.py", "..."])
+        words = ["python", "worker.py", "write", "of the image"]
+        program.main(["add", OF_IMAGE, str(root / "program"), *variables, "--", *words])
         yield root
         for folder in (root / "clusters").glob("*"):
             cluster.delete(folder.name)
@@ -210,9 +213,21 @@ def test_a_jobs_program_writes_to_its_bucket_and_its_log(api: httpx.Client, stor
 
 
 def test_a_container_without_a_command_runs_that_of_its_image(api: httpx.Client, store: Store) -> None:
-    create_pod(api, "of-image")
+    create_pod(api, "of-image", image=OF_IMAGE)
     eventually(lambda: terminated(pod(api, "of-image")) == ("Succeeded", 0))
     assert (store.bucket_folder("runs") / "of-image" / "result").read_text() == "of the image"
+
+
+def test_a_pod_with_another_command_waits_and_says_what_its_user_would_type(api: httpx.Client) -> None:
+    create_pod(api, "hostile", "write", image=OF_IMAGE)
+
+    def waiting() -> Any:
+        return pod(api, "hostile")["status"]["containerStatuses"][0]["state"]["waiting"]
+
+    eventually(lambda: "is not one that you named for example.com/writer" in waiting()["message"])
+    assert "emulator/run program add example.com/writer" in waiting()["message"]
+    answer(api.delete(f"{PODS}/hostile"))
+    eventually(lambda: api.get(f"{PODS}/hostile").status_code == 404)
 
 
 def test_an_image_that_nobody_named_runs_nothing(api: httpx.Client, store: Store) -> None:

@@ -17,7 +17,8 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def add(folder: Path, image: str, *more: str) -> None:
-    assert program.main(["add", image, str(folder), *more]) == 0
+    command = [] if "--" in more else ["--", "python", "train.py"]
+    assert program.main(["add", image, str(folder), *more, *command]) == 0
 
 
 def test_no_image_runs_until_it_is_named() -> None:
@@ -50,10 +51,11 @@ def test_the_most_specific_name_wins(tmp_path: Path) -> None:
 
 def test_a_command_may_have_options_and_the_environment_more_variables(tmp_path: Path) -> None:
     add(
-        tmp_path, "trainer", "--at", "/src", "--env", "A=b=c", "--env", "E=", "--", "python", "train.py", "--steps", "3"
+        *(tmp_path, "trainer", "--at", "/src", "--env", "A=b=c", "--env", "E=", "--env", "OUT"),
+        *("--", "python", "train.py", "--steps", "3"),
     )
     command = ["python", "train.py", "--steps", "3"]
-    expected = LocalProgram("trainer", str(tmp_path), "/src", sys.prefix, command, {"A": "b=c", "E": ""})
+    expected = LocalProgram("trainer", str(tmp_path), "/src", sys.prefix, command, {"A": "b=c", "E": ""}, ["OUT"])
     assert program.named() == [expected]
 
 
@@ -77,7 +79,10 @@ def test_a_forgotten_image_is_simulated_again(tmp_path: Path) -> None:
         (["add", "trainer", "missing"], "missing is not a folder"),
         (["add", "trainer", ".", "--python", "missing"], "missing has no folder `bin`"),
         (["add", "trainer", ".", "--at", "app"], "Begin it with `/`"),
-        (["add", "trainer", ".", "--env", "NAME"], "--env NAME is not of the form NAME=VALUE"),
+        (["add", "trainer", "."], "Add the command that may run"),
+        (["add", "trainer", ".", "--", "..."], "Add the command that may run"),
+        (["add", "trainer", ".", "--", "python", "..."], "would let a pod choose what runs"),
+        (["add", "trainer", ".", "--", "sh", "-c", "..."], "would let a pod choose what runs"),
         (["add", "trainer", ".", "--env", "=x"], "--env =x is not of the form NAME=VALUE"),
         (["forget", "trainer"], "trainer is not named. Named images: none."),
     ],
