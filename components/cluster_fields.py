@@ -13,7 +13,12 @@ def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenanc
     """The maintenance policy: when GKE upgrades, and when it does not."""
     if settings is None:
         return None
-    policy: gcp.container.ClusterMaintenancePolicyArgsDict = {
+    return {
+        "recurring_window": {
+            "start_time": settings.window.start_time,
+            "end_time": settings.window.end_time,
+            "recurrence": settings.window.recurrence,
+        },
         "maintenance_exclusions": [
             {
                 "exclusion_name": exclusion.name,
@@ -22,15 +27,8 @@ def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenanc
                 "exclusion_options": {"scope": exclusion.scope},
             }
             for exclusion in settings.exclusions
-        ]
+        ],
     }
-    if settings.window is not None:
-        policy["recurring_window"] = {
-            "start_time": settings.window.start_time,
-            "end_time": settings.window.end_time,
-            "recurrence": settings.window.recurrence,
-        }
-    return policy
 
 
 def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict:

@@ -164,13 +164,21 @@ WINDOW = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z"
 EXCLUSION = {"name": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
 
 
+def excluding(exclusion: Configuration) -> Configuration:
+    """The maintenance with a period without upgrades."""
+    return {"window": WINDOW, "exclusions": [exclusion]}
+
+
 @pytest.mark.parametrize(
     ("maintenance", "key", "cause"),
     [
         ({"window": {**WINDOW, "endTime": "2026-01-03T03:59:59Z"}}, "window.endTime", "less than 4 hours"),
         ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "not a recurrence rule"),
-        ({"exclusions": [{**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}]}, "exclusions[0].endTime", "ends before"),
-        ({"exclusions": [{**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}]}, "exclusions[0].endTime", "31 days"),
+        (excluding({**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}), "exclusions[0].endTime", "ends before"),
+        (excluding({**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}), "exclusions[0].endTime", "31 days"),
+        # Google's provider wants exactly one window.
+        ({}, "window", "window is missing"),
+        ({"exclusions": [EXCLUSION]}, "window", "window is missing"),
     ],
 )
 def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configuration, key: str, cause: str) -> None:

@@ -138,14 +138,22 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "cluster.existingMode": (Row(EXISTING, {"cluster.existingMode": "autopilot"}, SAME),),
     "cluster.location": (Row(BARE, {"cluster.location": "us-east4"}, ANOTHER),),
     "cluster.maintenance": (
+        Row(STANDARD, {"cluster.maintenance": {"window": WINDOW}}, update("Cluster c")),
         Row(STANDARD, {"cluster.maintenance": {"window": WINDOW, "exclusions": [EXCLUSION]}}, update("Cluster c")),
     ),
-    "cluster.maintenance.window": (Row(STANDARD, {"cluster.maintenance.window": WINDOW}, update("Cluster c")),),
     "cluster.maintenance.exclusions": (
-        Row(STANDARD, {"cluster.maintenance.exclusions": [EXCLUSION]}, update("Cluster c")),
+        Row(
+            standard(maintenance={"window": WINDOW}),
+            {"cluster.maintenance.exclusions": [EXCLUSION]},
+            update("Cluster c"),
+        ),
     ),
     "cluster.maintenance.exclusions.scope": (
-        Row(STANDARD, {"cluster.maintenance.exclusions": [MINOR]}, update("Cluster c")),
+        Row(
+            standard(maintenance={"window": WINDOW, "exclusions": [EXCLUSION]}),
+            {"cluster.maintenance.exclusions": [MINOR]},
+            update("Cluster c"),
+        ),
     ),
     "cluster.releaseChannel": (Row(STANDARD, {"cluster.releaseChannel": "stable"}, update("Cluster c")),),
     "cluster.systemPool": (

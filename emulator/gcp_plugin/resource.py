@@ -91,8 +91,8 @@ class Resource(ABC):
         if type_problems := sdk_types.problems(sdk_types.load(*self.arguments), inputs):
             return type_problems
         known = plain(inputs)
-        if conflicts := list(self.schema.conflicts(known)):
-            return conflicts
+        if problems := [*self.schema.conflicts(known), *self.schema.ambiguous_blocks(known)]:
+            return problems
         body = self.body(known)
         root = "" if body is None else rest.snake(body.type)
         if body is not None and (body_problems := body.problems(root)):

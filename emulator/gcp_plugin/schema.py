@@ -22,6 +22,7 @@ class Property:
     block: bool = False
     default: Any = None
     conflicts: tuple[str, ...] = ()
+    exactly_one_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,24 @@ class Schema:
     def conflicts(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yields (property, error of the provider) for properties that exclude one another, whatever their values."""
         for path, property_ in self.properties.items():
-            if property_.conflicts and _stated(inputs, path):
+            if property_.conflicts and _value(inputs, path) is not None:
                 for other in property_.conflicts:
-                    if _stated(inputs, other):
+                    if _value(inputs, other) is not None:
                         yield path, f'Conflicting configuration arguments: "{path}" conflicts with {other}'
                         break
+
+    def ambiguous_blocks(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yields (block, error of the provider) for blocks with none or several of properties that exclude others."""
+        groups = dict.fromkeys(property_.exactly_one_of for property_ in self.properties.values())
+        for paths in filter(None, groups):
+            block = paths[0].rpartition(".")[0]
+            if not isinstance(_value(inputs, block), Mapping):
+                continue  # not set, or unknown
+            stated = [path for path in paths if _value(inputs, path) is not None]
+            if not stated:
+                yield block, f"Invalid combination of arguments: one of {', '.join(paths)} must be specified"
+            elif len(stated) > 1:
+                yield block, f"Invalid combination of arguments: only one of {', '.join(stated)} can be specified"
 
 
 @functools.cache
@@ -85,14 +99,16 @@ def _parsed(text: str) -> Property:
         block="block" in words,
         default=json.loads(words["default"]) if "default" in words else None,
         conflicts=tuple(words["conflicts"].split(",")) if "conflicts" in words else (),
+        exactly_one_of=tuple(words["exactlyOneOf"].split(",")) if "exactlyOneOf" in words else (),
     )
 
 
-def _stated(value: Any, path: str) -> bool:
+def _value(value: Any, path: str) -> Any:
+    """The value at a path, or None. Of a list of blocks the first counts."""
     for name in path.split("."):
         value = value[0] if isinstance(value, list) and value else value
         value = value.get(name) if isinstance(value, Mapping) else None
-    return value is not None
+    return value
 
 
 def join(path: str, name: str) -> str:

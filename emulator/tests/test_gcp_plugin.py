@@ -236,6 +236,15 @@ def test_a_missing_project_says_what_to_set(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ mistakes
 NOTHING: Values = {}
+EXCLUSION = {"exclusionName": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+TWO_WINDOWS = {
+    "dailyMaintenanceWindow": {"startTime": "03:00"},
+    "recurringWindow": {
+        "startTime": "2026-01-03T00:00:00Z",
+        "endTime": "2026-01-03T08:00:00Z",
+        "recurrence": "FREQ=DAILY",
+    },
+}
 MISTAKES: list[tuple[str, Values, str, str]] = [
     # names and types, by the SDK
     (NODE_POOL, but(L4_POOL, nodeConfig__flexxStart=True), "nodeConfig.flexxStart", "did you mean flexStart?"),
@@ -269,6 +278,10 @@ MISTAKES: list[tuple[str, Values, str, str]] = [
     (CLUSTER, but(STANDARD, removeDefaultNodePool=False), "nodeConfig.machineType", "e2-medium"),
     (CLUSTER, but(AUTOPILOT, location="us-central1-a"), "location", "must be regional"),
     (CLUSTER, but(AUTOPILOT, removeDefaultNodePool=True), "removeDefaultNodePool", "conflicts with enableAutopilot"),
+    # The provider's own schema: exactly one of three windows
+    (CLUSTER, but(STANDARD, maintenancePolicy={}), "maintenancePolicy", "one of maintenancePolicy.dailyMaint"),
+    (CLUSTER, but(STANDARD, maintenancePolicy={"maintenanceExclusions": [EXCLUSION]}), "maintenancePolicy", "one of"),
+    (CLUSTER, but(STANDARD, maintenancePolicy=TWO_WINDOWS), "maintenancePolicy", "only one of maintenancePolicy.daily"),
     # The provider crashes: https://github.com/hashicorp/terraform-provider-google/issues/11144
     (
         CLUSTER,

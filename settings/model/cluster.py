@@ -88,8 +88,8 @@ class Maintenance(Section):
 
     noun: ClassVar[str] = "the maintenance"
 
-    window: MaintenanceWindow | None = Field(
-        default=None, description="Recurring maintenance window. Default: GKE upgrades at any time."
+    window: MaintenanceWindow = Field(
+        description="Recurring maintenance window. Google's provider refuses a cluster with exclusions and no window."
     )
     exclusions: list[MaintenanceExclusion] = Field(default=[], description="Periods without upgrades.")
 

@@ -98,14 +98,13 @@ def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem
         return
     at = settings.cluster.at
     refused = "GKE would refuse the cluster"
-    if maintenance.window is not None:
-        length = _length(maintenance.window)
-        if length is None or length < _SHORTEST_WINDOW:
-            cause = f"the window ends less than 4 hours after it starts. {refused}"
-            yield Problem(at("maintenance.window.endTime"), cause, "Set it to 4 hours or more after startTime")
-        if not maintenance.window.recurrence.startswith("FREQ="):
-            cause = f'"{maintenance.window.recurrence}" is not a recurrence rule of RFC 5545. {refused}'
-            yield Problem(at("maintenance.window.recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
+    length = _length(maintenance.window)
+    if length is None or length < _SHORTEST_WINDOW:
+        cause = f"the window ends less than 4 hours after it starts. {refused}"
+        yield Problem(at("maintenance.window.endTime"), cause, "Set it to 4 hours or more after startTime")
+    if not maintenance.window.recurrence.startswith("FREQ="):
+        cause = f'"{maintenance.window.recurrence}" is not a recurrence rule of RFC 5545. {refused}'
+        yield Problem(at("maintenance.window.recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
     if len(maintenance.exclusions) > _MAX_EXCLUSIONS:
         cause = f"the cluster has {len(maintenance.exclusions)} exclusions, and the maximum is {_MAX_EXCLUSIONS}"
         remedy = f"Remove exclusions until {_MAX_EXCLUSIONS} are left"
