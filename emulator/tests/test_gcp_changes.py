@@ -169,6 +169,7 @@ def test_the_cloud_keeps_a_security_group_until_an_update_states_an_empty_one(cl
         assert updated["authenticatorGroupsConfig"] == grouped["authenticatorGroupsConfig"]
     empty = relabeled | {"authenticatorGroupsConfig": {"securityGroup": ""}}
     assert cloud.update(CLUSTER, id, relabeled, empty)["authenticatorGroupsConfig"] == {"securityGroup": ""}
+    assert plan(cloud, CLUSTER, empty, relabeled) == "no change", "a state in which an empty group was stated"
 
 
 def test_a_change_is_compared_with_the_kept_value_of_the_cloud(standard: Engine) -> None:
