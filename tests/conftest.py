@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,11 +34,50 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
     return run
 
 
-@pytest.fixture(autouse=True)
-def loop() -> None:
-    """Sets an event loop, as the engine does. An earlier test may have removed the thread's loop."""
+FINISH_SECONDS = 5
+
+
+@pytest.fixture(scope="session")
+def thread_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all tests: Pulumi's root resource is bound to the loop in which it was created."""
     try:
-        asyncio.get_event_loop()
+        return asyncio.get_event_loop()
     except RuntimeError:
-        # Kept for later tests: Pulumi's root resource is bound to the loop in which it was created.
-        asyncio.set_event_loop(asyncio.new_event_loop())
+        return asyncio.new_event_loop()
+
+
+@pytest.fixture(autouse=True)
+def loop(thread_loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Sets the event loop, as the engine does, and finishes what the test leaves on it.
+
+    `asyncio.run` takes away the thread's loop. Python would then complain, in any later test, about each task on it.
+    """
+    asyncio.set_event_loop(thread_loop)
+    yield
+    finish(thread_loop)
+
+
+def finish(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the tasks of a loop to their end, and cancels those that wait for something that never happens.
+
+    A task that is canceled before it starts would leave coroutines that nobody has awaited.
+    """
+    while tasks := asyncio.all_tasks(loop):
+        _, waiting = loop.run_until_complete(asyncio.wait(tasks, timeout=FINISH_SECONDS))
+        for task in waiting:
+            task.cancel()
+        # Without their errors: a test that lets a program fail asserts about the error that the program raised.
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+@pytest.fixture(autouse=True)
+def errors_of_asyncio() -> Iterator[None]:
+    """Fails a test in which asyncio logs an error, such as a destroyed task. An earlier test may have caused it."""
+    logged: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    assert not logged, "\n".join(logged)
