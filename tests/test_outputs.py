@@ -322,7 +322,7 @@ def seen(
         known = await output.is_known()
         calls.append((await output.future(), known, await output.is_secret()))
 
-    asyncio.new_event_loop().run_until_complete(look())
+    asyncio.get_event_loop().run_until_complete(look())  # that of Pulumi's root resource
     return calls[0]
 
 
@@ -428,7 +428,7 @@ def test_provider_is_of_the_cluster_and_stays_with_it() -> None:
     async def make() -> None:
         await StackOutputs("organization/gke-ai/dev").provider().urn.future()
 
-    asyncio.new_event_loop().run_until_complete(make())
+    asyncio.get_event_loop().run_until_complete(make())
     (inputs,) = [resource.inputs for resource in monitor.made if resource.typ == "pulumi:providers:kubernetes"]
     assert inputs["kubeconfig"] == NEW["kubeconfig"]
     assert inputs["clusterIdentifier"] == "us-central1/ai-dev"
