@@ -136,6 +136,13 @@ def test_missing_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub
     ]
 
 
+def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
+    fill(folder, hub)
+    (folder / SHARD).write_bytes(FILES[SHARD][:-1])
+    fill(folder, hub)
+    assert is_complete(folder)
+
+
 def test_other_formats_are_skipped_if_the_model_has_safetensors(folder: Path) -> None:
     further = {"pytorch_model.bin": b"1" * 100, "original/consolidated.00.pth": b"2" * 100}
     with FakeHub({**FILES, **further}) as hub:

@@ -79,6 +79,10 @@ def update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Update]:
         CLUSTER_QUEUE,
         "the server could not find the requested resource",
         "context deadline exceeded",
+        'Post "https://gke-1.example.com/apis/kueue.x-k8s.io/v1beta2/clusterqueues": dial tcp: i/o timeout',
+        "dial tcp 34.118.224.1:443: connect: connection refused",
+        'no endpoints available for service "jobset-webhook-service"',
+        "the server is currently unable to handle the request",
     ],
 )
 def test_missing_answer_is_retried_after_a_pause(error: str, update: Update) -> None:

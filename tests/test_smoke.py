@@ -447,5 +447,6 @@ def test_stack_without_servers_is_reported(capsys: pytest.CaptureFixture[str]) -
 def test_percentile_is_the_nearest_rank(percent: int, expected: str) -> None:
     assert smoke.percentile([float(number) for number in range(100, 0, -1)], percent) == expected
     assert smoke.percentile([7.0], percent) == "7.00 s"
+    assert smoke.percentile([3.0, 1.0, 2.0], 50) == "2.00 s"
     assert smoke.percentile([], percent) == "–"
     assert smoke.percentile([None], percent) == "–"
