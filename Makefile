@@ -15,7 +15,7 @@ MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
 	programs rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times faults lint docs record bench
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -76,6 +76,8 @@ test-long:  ## run all tests, with more repetitions and more kill points
 	$(MEASURED)
 times:  ## print where the time of the last whole `make test` went, by test file and program: make times [OF=test-long]
 	@emulator/run python -m tests.times $(if $(OF),--of "$(OF)")
+faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]
+	@emulator/run --tools all python -m tests.faults --fault "$(FAULT)" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
 lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .
