@@ -62,6 +62,25 @@ def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: Emu
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("deployments,jobs,services", "-n", "llm"),
+        ("workloads", "-A"),
+        ("pods", "-n", "llm", "-l", "app=gemma-server"),
+        ("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret"),
+        ("clusterqueues,nodes,crds,hpa",),
+    ],
+    ids=" ".join,
+)
+def test_these_tests_read_what_kubectl_gets(deployed: Emulator, arguments: tuple[str, ...]) -> None:
+    def named(objects: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+        return sorted((entry["apiVersion"], entry["kind"], entry["metadata"]["name"]) for entry in objects)
+
+    by_kubectl = json.loads(deployed.kubectl("get", "-o", "json", *arguments))["items"]
+    assert named(deployed.get(*arguments)) == named(by_kubectl) != []
+
+
+@pytest.mark.parametrize(
     "change",
     [
         changed("cluster", labels={"team": "research"}),

@@ -60,7 +60,7 @@ def deployed() -> Iterator[Emulator]:
 
 def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, Any]:
     """The autoscaler as the API has it."""
-    autoscaler: dict[str, Any] = json.loads(emulator.kubectl("get", "hpa", name, "-n", namespace, "-o", "json"))
+    (autoscaler,) = emulator.get("hpa", "-n", namespace, f"--field-selector=metadata.name={name}")
     return autoscaler
 
 
@@ -89,8 +89,8 @@ def measure(emulator: Emulator, app: str) -> None:
 
 def replicas(emulator: Emulator) -> int:
     """Replicas in the spec of the server's Deployment."""
-    deployment = emulator.kubectl("get", "deployment", "maxengine-server", "-n", "default", "-o", "json")
-    return int(json.loads(deployment)["spec"]["replicas"])
+    (deployment,) = emulator.get("deployments", "-n", "default", "--field-selector=metadata.name=maxengine-server")
+    return int(deployment["spec"]["replicas"])
 
 
 @contextmanager

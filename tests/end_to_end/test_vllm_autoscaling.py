@@ -70,7 +70,7 @@ def deployed() -> Iterator[Emulator]:
 
 def deployment(emulator: Emulator, name: str) -> dict[str, Any]:
     """The server's Deployment."""
-    content: dict[str, Any] = json.loads(emulator.kubectl("get", "deployment", name, "-n", "llm", "-o", "json"))
+    (content,) = emulator.get("deployments", "-n", "llm", f"--field-selector=metadata.name={name}")
     return content
 
 
