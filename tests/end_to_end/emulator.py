@@ -45,6 +45,11 @@ class Emulator(harness.Emulator):
         picked = ["--config", str(config)] if config else []
         return self.run("python", "-m", "ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
 
+    def prepare(self, config: Path) -> None:
+        """Copy a configuration for Pulumi's own commands, as every command of `make` does."""
+        code = "import pathlib, sys, ops.emulated; ops.emulated.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
+        self.run("python", "-c", code, self.stack, str(config))
+
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
         """Run Pulumi on the stack and its copied configuration."""
         copy = self.state / "config" / f"Pulumi.{self.stack}.yaml"
