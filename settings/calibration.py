@@ -40,7 +40,9 @@ class BadCalibration(Exception):
 class Figures(BaseModel):
     """Base of the file's entries: camelCase keys, no unknown keys, immutable once read."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, defer_build=True
+    )
 
 
 class NodeFigures(Figures):

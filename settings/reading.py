@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from settings.model import Queues, Section, Settings, Unparsed
@@ -45,7 +46,8 @@ def read(values: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
     """Reads the settings as far as possible; also returns a problem for each mistake in form."""
     reader = _Reader()
     fields = reader.container(Settings, values, "")
-    settings = Settings(**fields)
+    # Each field is read and checked. Another validation would build the validators of all sections.
+    settings = Settings.model_construct(**fields)
     settings._unparsed = Unparsed(frozenset(reader.unparsed), frozenset(reader.names))
     return settings, reader.problems
 
@@ -78,7 +80,7 @@ class _Reader:
         if not sections:
             return self._plain(model, name, value, path.rpartition(".")[0] or PREFIX)
         if sections == [Queues]:
-            queues = Queues(**self.container(Queues, value, path))
+            queues = Queues.model_construct(**self.container(Queues, value, path))
             queues._path = path
             return queues
         if get_origin(annotation) is not list:
@@ -94,7 +96,7 @@ class _Reader:
         """Reads a key with a plain value, not a section; `path` is the path of its section."""
         alone = {model.model_fields[name].alias or name: value}
         try:
-            return getattr(model.model_validate(alone, by_alias=True, by_name=False), name)
+            return getattr(_plain_keys(model).model_validate(alone, by_alias=True, by_name=False), name)
         except ValidationError as error:
             self.problems += [_problem(details, model, alone, path) for details in error.errors()]
             return None
@@ -141,6 +143,17 @@ class _Reader:
     def _may_contain_any_name(self, item: str) -> None:
         # Any name elsewhere may refer to this item, so its whole section counts as unparsed.
         self.unparsed.add(item.rpartition("[")[0] or item)
+
+
+@cache
+def _plain_keys(model: type[Section]) -> type[Section]:
+    """A section with only the plain keys of `model`, whose validator needs no other section."""
+    fields: dict[str, Any] = {
+        name: (field.annotation, field)
+        for name, field in model.model_fields.items()
+        if not section_types(field.annotation)
+    }
+    return create_model(model.__name__, __base__=Section, **fields)
 
 
 def _discriminator(sections: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:

@@ -79,7 +79,10 @@ class Section(BaseModel):
     """Base of every section: camelCase keys, no unknown keys, immutable once read."""
 
     # With the older populate_by_name, mypy would not report a missing field.
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True)
+    # A stack uses a few of the sections, so each validator is built on its first use.
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True, defer_build=True
+    )
 
     # What messages call the section, with an article: "a GPU pool". Base classes of sections have none.
     noun: ClassVar[str]
