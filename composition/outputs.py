@@ -14,7 +14,7 @@ import pulumi
 from catalog.identities import DEFAULT_ACCOUNT
 from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
-from gke_ai_outputs.model import VERSION
+from gke_ai_outputs.version import VERSION
 from settings import Settings, cold_start, plan, scaling, tenancy
 from settings.model import Flavor, FlavorQuota, Run
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from gke_ai_outputs.model import VERSION, Contract, Item, parts, since_of
+from gke_ai_outputs.model import Contract, Item, parts, since_of
+from gke_ai_outputs.version import VERSION
 
 HEAD = f"""# Outputs
 

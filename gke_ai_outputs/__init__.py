@@ -3,7 +3,27 @@
 Other teams install this folder alone, so it imports nothing else of the project.
 """
 
-from gke_ai_outputs.model import VERSION, MissingOutput
-from gke_ai_outputs.stack_outputs import StackOutputs
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gke_ai_outputs.version import VERSION
+
+if TYPE_CHECKING:
+    from gke_ai_outputs.model import MissingOutput
+    from gke_ai_outputs.stack_outputs import StackOutputs
 
 __all__ = ["VERSION", "MissingOutput", "StackOutputs"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loads the models on their first use, because the stack's own program needs only the version.
+    if name == "MissingOutput":
+        from gke_ai_outputs.model import MissingOutput
+
+        return MissingOutput
+    if name == "StackOutputs":
+        from gke_ai_outputs.stack_outputs import StackOutputs
+
+        return StackOutputs
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from pulumi import RunError
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
-VERSION = "1.3"
+from gke_ai_outputs.version import VERSION
 
 
 def parsed(version: str) -> tuple[int, int]:

@@ -19,7 +19,6 @@ import pulumi_kubernetes as k8s
 from pydantic import TypeAdapter, ValidationError
 
 from gke_ai_outputs.model import (
-    VERSION,
     Autoscaler,
     Bucket,
     Contract,
@@ -34,6 +33,7 @@ from gke_ai_outputs.model import (
     parsed,
     since_of,
 )
+from gke_ai_outputs.version import VERSION
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 

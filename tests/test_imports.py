@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 
 import pytest
@@ -88,3 +90,15 @@ def test_imports_go_one_way() -> None:
 def test_every_form_of_import_is_found() -> None:
     source = "import ops.stack\nfrom report import page\ndef late():\n    from settings.model import Vpc\n"
     assert imported(source) == {"ops", "report", "settings"}
+
+
+def test_program_builds_only_what_its_configuration_uses() -> None:
+    program = (
+        "import sys, composition.exports, settings\n"
+        "assert not settings.load({}, 'my-project').gpu_pools\n"
+        "from settings import model\n"
+        "sections = (model.Settings, model.GpuPool, model.Vllm)\n"
+        "print('gke_ai_outputs.model' in sys.modules, [s.__name__ for s in sections if s.__pydantic_complete__])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False []\n"

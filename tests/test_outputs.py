@@ -18,8 +18,9 @@ from pulumi.runtime import mocks
 
 from docs import repository
 from docs.repository import ROOT
-from gke_ai_outputs.model import VERSION, Contract, Item, MissingOutput, Queue, parsed, parts, since_of
+from gke_ai_outputs.model import Contract, Item, MissingOutput, Queue, parsed, parts, since_of
 from gke_ai_outputs.stack_outputs import StackOutputs
+from gke_ai_outputs.version import VERSION
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, shared_record, strings
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
