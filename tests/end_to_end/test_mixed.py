@@ -9,6 +9,7 @@ import pytest
 
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
+from tests.end_to_end.test_verify import pools_are_verified
 
 pytestmark = pytest.mark.cluster
 
@@ -18,10 +19,17 @@ SERVER = "deployment/tgi-gemma-deployment"
 
 
 @pytest.fixture(scope="module", params=[STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
-def example(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+def source(request: pytest.FixtureRequest) -> str:
+    """The configuration of the example."""
+    configuration: str = request.param
+    return configuration
+
+
+@pytest.fixture(scope="module")
+def example(source: str) -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
     with fresh() as emulator:
-        emulator.make("up", emulator.configure(request.param))
+        emulator.make("up", emulator.configure(source))
         yield emulator
 
 
@@ -65,6 +73,11 @@ def test_training_runs_beside_one_replica(example: Emulator) -> None:
     eventually(lambda: pods(example) == {"running": 1, "gated": 0, "all": 1}, "one replica runs")
     eventually(lambda: len(admitted(example, "Job")) == 1, "the fine-tune Job is admitted beside it")
     eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
+
+
+def test_pools_of_gpus_are_as_the_stack_relies_on(source: str, example: Emulator) -> None:
+    if source == STANDARD:  # an Autopilot cluster has no pools
+        pools_are_verified(example, "nvidia.com/gpu", 2)
 
 
 def test_fourth_replica_is_gated_by_quota(example: Emulator) -> None:

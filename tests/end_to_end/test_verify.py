@@ -61,6 +61,22 @@ def fails(printed: str) -> list[str]:
     return sorted(re.findall(r"^fail {2,}(\S+(?: \S+)*)", printed, re.MULTILINE))
 
 
+def pools_are_verified(emulator: Emulator, resource: str, per_node: int) -> None:
+    """Assert that verify finds the nodes of a Standard cluster's pools and the quota of its queues as declared."""
+    eventually(
+        lambda: all(
+            ("Ready", "True")
+            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
+            for node in emulator.get("nodes")
+        ),
+        "all nodes are ready",
+    )
+    printed = emulator.make("verify")
+    assert fails(printed) == []
+    assert re.search(rf"^pass +accelerators +pool \S+: {resource} +{per_node} a node", printed, re.MULTILINE), printed
+    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
+
+
 def gpu_node(emulator: Emulator) -> str:
     """The name of the node that the server is on."""
     (server,) = emulator.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
@@ -148,22 +164,6 @@ def test_webhook_that_is_down_is_reported(dev: Emulator) -> None:
     )
 
 
-@pytest.mark.parametrize("example", ["mixed-training-inference", "multislice-training"])
-def test_pools_of_a_standard_cluster_are_as_the_stack_relies_on(emulator: Emulator, example: str) -> None:
-    emulator.make("up", emulator.configure(f"examples/{example}.yaml"))
-    eventually(
-        lambda: all(
-            ("Ready", "True")
-            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
-            for node in emulator.get("nodes")
-        ),
-        "all nodes are ready",
-    )
-    printed = emulator.make("verify")
-    assert fails(printed) == []
-    accelerator, count = {
-        "mixed-training-inference": ("nvidia.com/gpu", 2),
-        "multislice-training": ("google.com/tpu", 4),
-    }[example]
-    assert re.search(rf"^pass +accelerators +pool \S+: {accelerator} +{count} a node", printed, re.MULTILINE), printed
-    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
+def test_pools_of_slices_are_as_the_stack_relies_on(emulator: Emulator) -> None:
+    emulator.make("up", emulator.configure("examples/multislice-training.yaml"))
+    pools_are_verified(emulator, "google.com/tpu", 4)
