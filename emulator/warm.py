@@ -42,7 +42,10 @@ def main() -> None:
     """Runs a program, or serves forks if this is the warm process."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["--serve"]:
-        return serve(int(arguments[1]))
+        fork = serve(int(arguments[1]))
+        if fork:
+            become(*fork)
+        return
     ends_with_parent = arguments[:1] == ["--ends-with-parent"]
     arguments = arguments[ends_with_parent:]
     folder = os.environ.get("GKE_AI_WARM")
@@ -61,7 +64,7 @@ def main() -> None:
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
-# ------------------------------------------------------------------------------------------- in the process of a program
+# ------------------------------------------------------------------------------------------ in the process of a program
 def connect(folder: str) -> socket.socket | None:
     """Connects to the warm process of a folder. None if there is none that answers."""
     try:
@@ -130,7 +133,10 @@ def run_fork(connection: socket.socket, arguments: list[str], parent: int) -> No
         signal.signal(forwarded, _forward(fork))
     with open("/proc/self/comm", "w") as name:
         name.write(f"fork-{fork}")
-    connection.sendall(b"!")
+    try:
+        connection.sendall(b"!")
+    except BrokenPipeError:  # the fork was killed before it ran anything
+        return
     connection.settimeout(PARENT_SECONDS)
     while True:
         try:
@@ -172,10 +178,14 @@ def _umask() -> int:
 
 
 # -------------------------------------------------------------------------------------------------- in the warm process
-def serve(lock: int) -> None:
+Request = tuple[socket.socket, list[str], dict[str, str], int, list[int]]
+"""Connection, arguments, environment, umask, and descriptors: three standard streams and the working directory."""
+
+
+def serve(lock: int) -> Request | None:
     """Imports the packages, then forks a process for each program, until none has come for a while.
 
-    The working directory is the folder of the socket.
+    The working directory is the folder of the socket. Returns in each fork what it is to run, and None at the end.
     """
     import gc
     import importlib
@@ -197,11 +207,11 @@ def serve(lock: int) -> None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     running: dict[int, socket.socket] = {}
     while True:
-        ready = select.select([listener, ended], [], [], IDLE_SECONDS)[0]
+        ready = select.select([listener.fileno(), ended], [], [], IDLE_SECONDS)[0]
         if ended in ready:
             os.read(ended, 4096)
             _report_ends(running)
-        if listener in ready:
+        if listener.fileno() in ready:
             connection = listener.accept()[0]
             request = _request(connection)
             fork = os.fork() if request else -1
@@ -209,7 +219,7 @@ def serve(lock: int) -> None:
                 signal.set_wakeup_fd(-1)
                 for other in (listener, *running.values()):
                     other.close()
-                return become(connection, *request)
+                return request
             if fork < 0:
                 connection.close()
             else:
@@ -217,15 +227,12 @@ def serve(lock: int) -> None:
             for descriptor in request[-1] if request else ():
                 os.close(descriptor)
         if not ready and not running:
-            break
-    os.unlink("socket")  # a program that connected just before sees the end of its connection and runs by itself
-
-
-Request = tuple[list[str], dict[str, str], int, list[int]]
+            os.unlink("socket")  # a program that connected just before sees its connection end and runs by itself
+            return None
 
 
 def _request(connection: socket.socket) -> Request | None:
-    """Reads arguments, environment, umask, and the descriptors of streams and working directory."""
+    """Reads what a program sends. None if it isn't this user's or breaks off."""
     import marshal
     import struct
 
@@ -243,7 +250,7 @@ def _request(connection: socket.socket) -> Request | None:
         for descriptor in descriptors:
             os.close(descriptor)
         return None
-    return arguments, environment, umask, descriptors
+    return connection, arguments, environment, umask, descriptors
 
 
 def _report_ends(running: dict[int, socket.socket]) -> None:
@@ -321,11 +328,12 @@ def become(
 
 def _open_streams(unbuffered: bool) -> None:
     encoding, errors = sys.stdout.encoding, sys.stdout.errors
-    sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)
-    for name, number in (("stdout", 1), ("stderr", 2)):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         lines = number == 2 or os.isatty(number)
-        stream = open(number, "w", buffering=1 if lines else -1, encoding=encoding, errors=errors, closefd=False)
-        if unbuffered:
+        stream = open(  # noqa: SIM115 - open until the end
+            number, "w" if number else "r", 1 if lines else -1, encoding=encoding, errors=errors, closefd=False
+        )
+        if unbuffered and number:
             stream.reconfigure(write_through=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

@@ -349,7 +349,8 @@ SECRETS = {"HF_TOKEN": "hf_emulator", "GATEWAY_API_KEY": "emulator-gateway-key"}
 @pytest.mark.parametrize("variable", SECRETS)
 def test_a_secret_of_the_shell_does_not_reach_the_emulator(tmp_path: Path, variable: str) -> None:
     for own in ("canary", ""):
-        assert run("printenv", variable, state=tmp_path, **{variable: own}).stdout == f"{SECRETS[variable]}\n"
+        done = run("printenv", variable, state=tmp_path, cwd=ROOT, **{variable: own})
+        assert done.stdout == f"{SECRETS[variable]}\n"
 
 
 @pytest.mark.parametrize("variable", SECRETS)
@@ -358,7 +359,7 @@ def test_a_secret_under_the_emulators_own_name_reaches_it_also_through_a_second_
 ) -> None:
     own = {f"EMULATOR_{variable}": "stated"}
     command = (str(ROOT / "emulator" / "run"), "printenv", variable)
-    assert run(*command, state=tmp_path, **own).stdout == "stated\n"
+    assert run(*command, state=tmp_path, cwd=ROOT, **own).stdout == "stated\n"
 
 
 @pytest.mark.parametrize("verb", ["bucket", "chart", "existing", "ready"])

@@ -25,7 +25,9 @@ import sys
 sys.path.insert(0, {root!r})
 from emulator import warm
 warm.MODULES, warm.IDLE_SECONDS = ("json",), {idle}
-warm.serve({lock})
+fork = warm.serve({lock})
+if fork:
+    warm.become(*fork)
 """
 FACTS = """
 import json, os, sys
