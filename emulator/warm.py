@@ -49,8 +49,7 @@ def main() -> None:
     ends_with_parent = arguments[:1] == ["--ends-with-parent"]
     arguments = arguments[ends_with_parent:]
     folder = os.environ.get("GKE_AI_WARM")
-    variables = {name for name in os.environ if name.startswith(("PYTHON", "COVERAGE_"))}
-    if folder and variables <= KNOWN_VARIABLES:
+    if folder and can_fork(arguments):
         parent = os.getppid()
         connection = connect(folder)
         if connection is None:
@@ -62,6 +61,13 @@ def main() -> None:
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def can_fork(arguments: list[str]) -> bool:
+    """Whether a fork behaves as this process would: one that reads from a terminal is in another session."""
+    first = next((word for word in arguments if word not in ("-u", "-P")), "-")
+    variables = {name for name in os.environ if name.startswith(("PYTHON", "COVERAGE_"))}
+    return (first == "-m" or not first.startswith("-")) and variables <= KNOWN_VARIABLES and not os.isatty(0)
 
 
 # ------------------------------------------------------------------------------------------ in the process of a program

@@ -22,9 +22,7 @@ import yaml
 
 from catalog.versions import JOBSET_CHART
 from ops import crds, down, logs, recover, runs, smoke, status
-from ops.snapshot import command as snapshot
 from ops.stack import ROOT, Stack, Stop, on_emulator, run
-from ops.verify import command as verify
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")]
 # Commands that need everything that the configuration expects to exist.
@@ -190,6 +188,8 @@ def check_servers(stack: Stack) -> None:
 
 def compare(stack: Stack) -> None:
     """Compares the claims of the stack with its cluster. Measurements of an emulated cluster stay in its state."""
+    from ops.verify import command as verify  # imports every section of the settings
+
     file = Path(os.environ["GKE_AI_STATE"]) / "calibration" / f"{stack.name}.yaml"
     raise SystemExit(verify.verify(stack, file))
 
@@ -204,6 +204,13 @@ def delete(stack: Stack) -> None:
     for name in (f"Pulumi.{stack.name}.yaml", f"{stack.name}.source"):
         (copies() / name).unlink(missing_ok=True)
     print(f"{stack.name} is deleted.")
+
+
+def print_snapshot(stack: Stack) -> None:
+    """Prints the state of the stack's cluster."""
+    from ops.snapshot import command as snapshot  # imports every section of the settings
+
+    snapshot.show(stack)
 
 
 def upgrade_crds(stack: Stack) -> None:
@@ -223,7 +230,7 @@ COMMANDS: dict[str, Callable[[Stack], None]] = {
     "recover": recover.recover,
     "down": delete,
     "runs": runs.show,
-    "snapshot": snapshot.show,
+    "snapshot": print_snapshot,
 }
 COMMANDS_OF_A_RUN: dict[str, Callable[[Stack, str], None]] = {"logs": logs.show, "remove-run": runs.remove}
 

@@ -200,6 +200,28 @@ def test_a_program_with_a_variable_that_acts_at_the_start_of_python_is_not_forke
     assert run(folder, str(program))[1] == "1\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "forks"),
+    [
+        (["-m", "module"], True),
+        (["-P", "-u", "program.py", "-c"], True),
+        (["-c", "pass"], False),
+        (["-X", "importtime", "program.py"], False),
+        ([], False),
+    ],
+)
+def test_only_arguments_that_a_fork_knows_are_forked(
+    arguments: list[str], forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("PYTHON", "COVERAGE_"))]:
+        monkeypatch.delenv(name)
+    terminal = False
+    monkeypatch.setattr(os, "isatty", lambda _: terminal)
+    assert warm.can_fork(arguments) == forks
+    terminal = True
+    assert not warm.can_fork(arguments)
+
+
 def test_every_module_of_the_sdks_that_the_program_names_is_warm() -> None:
     named = set()
     for place in ("components", "composition", "emulator/gcp_plugin"):
