@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from emulator.cluster.secret_sync import DUMMY_TOKEN
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator, eventually, objects_of, until_none
+from tests.end_to_end.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
 from tests.end_to_end.test_convergence import section
+from tests.end_to_end.test_environments import PROJECT, row, token_in
 
 pytestmark = pytest.mark.cluster
 
@@ -37,10 +39,17 @@ class Consumer:
 
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Emulator]:
-    """The dev environment, in which the team is a tenant."""
+    """The dev environment, in which the team is a tenant. The tests below use it in order."""
     with fresh() as emulator:
-        emulator.make("up", emulator.configure(DEV))
+        (emulator.state / "up").write_text(emulator.make("up", emulator.configure(DEV)))
         yield emulator
+
+
+def all_running(emulator: Emulator, namespace: str) -> set[str]:
+    """The pods of a namespace once all of them run. Empty before."""
+    pods = emulator.get("pods", "-n", namespace)
+    started = all(pod["status"].get("phase") == "Running" for pod in pods)
+    return {pod["metadata"]["uid"] for pod in pods} if started else set()
 
 
 def workloads(emulator: Emulator) -> set[str]:
@@ -56,6 +65,14 @@ def workloads(emulator: Emulator) -> set[str]:
 def lasting(emulator: Emulator) -> Any:
     """Names of all objects except pods and nodes, which controllers create and delete."""
     return {obj for obj in objects_of(emulator) if obj[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
+
+
+def test_first_up_serves_and_trains(platform: Emulator) -> None:
+    status = (platform.state / "up").read_text()
+    assert "1 of 1" in row(status, "llm/gemma ")
+    assert "Admitted" in row(status, "llm/job/finetune-")
+    assert row(status, TEAM, "nvidia.com/gpu"), "the other team's queue"
+    platform.make("smoke")  # fails where a server does
 
 
 def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:
@@ -108,6 +125,15 @@ def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -
     assert "Traceback" not in output
 
 
+def test_token_of_secret_manager_replaces_the_one_of_the_program_and_disturbs_nothing(platform: Emulator) -> None:
+    running = eventually(lambda: all_running(platform, "llm"), "the run has started")
+    platform.run("existing", "secret", "hf-token", "--project", PROJECT)
+    platform.make("up", platform.configure(DEV, hfTokenSecret="hf-token"))
+    eventually(lambda: token_in(platform, "llm") == DUMMY_TOKEN, "the token comes from Secret Manager from now on")
+    assert running <= {pod["metadata"]["uid"] for pod in platform.get("pods", "-n", "llm")}
+    assert platform.planned() == {}
+
+
 def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform: Emulator) -> None:
     (first,) = platform.get("jobs", "-n", "llm")
     wanted = first["spec"]["parallelism"]
@@ -125,7 +151,9 @@ def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform
     (training,) = section("training", DEV)
     queues = section("queues", DEV)
     queues["localQueues"].append({"name": "late", "namespace": "late", "clusterQueue": "research"})
-    platform.make("up", platform.configure(DEV, training=[{**training, "epochs": 3}], queues=queues))
+    platform.make(
+        "up", platform.configure(DEV, hfTokenSecret="hf-token", training=[{**training, "epochs": 3}], queues=queues)
+    )
     jobs = {job["metadata"]["name"]: job for job in platform.get("jobs", "-n", "llm")}
     assert len(jobs) == 2
     assert jobs[first["metadata"]["name"]]["metadata"]["uid"] == first["metadata"]["uid"]
@@ -138,3 +166,12 @@ def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform
     platform.kubectl("run", "early", "-n", "late", "--image=registry.k8s.io/pause:3.10", queued)
     (early,) = platform.get("pods", "-n", "late")
     assert early["metadata"]["labels"].get("kueue.x-k8s.io/managed") == "true"
+
+
+def test_idle_nodes_go_and_down_leaves_nothing(platform: Emulator) -> None:
+    platform.kubectl("-n", "llm", "delete", "job", "--all", "--wait=false")
+    platform.kubectl("-n", "llm", "scale", "deployment/gemma", "--replicas=0")
+    until_none(lambda: platform.get("nodes", "-l", "cloud.google.com/gke-accelerator"), "GPU nodes go when idle", 60)
+    platform.make("down")
+    platform.run("existing", "forget", "hf-token", "--project", PROJECT)
+    gone(platform, Found(frozenset(), frozenset()))

@@ -10,13 +10,13 @@ import pytest
 
 from emulator.cluster.secret_sync import DUMMY_TOKEN
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import Emulator, begun, cloud_of, eventually, gone, until_none
+from tests.end_to_end.emulator import Emulator, cloud_of, eventually, until_none
 from tests.end_to_end.test_convergence import EXAMPLE, assert_nothing_left, changed, section
 
 pytestmark = pytest.mark.cluster
 
-DEV, PROD = "Pulumi.dev.yaml", "Pulumi.prod.yaml"
-PROJECT = "my-project"  # in both, for the user to change
+PROD = "Pulumi.prod.yaml"
+PROJECT = "my-project"  # for the user to change
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 # What a cluster holds before anything is deployed to it; the objects of these kinds are compared by name.
 KINDS = (
@@ -47,36 +47,6 @@ def token_in(emulator: Emulator, namespace: str) -> str | None:
         if secret["metadata"]["name"] == "hf-secret" and secret["metadata"].get("ownerReferences"):
             return base64.b64decode(secret["data"]["hf_api_token"]).decode()
     return None
-
-
-def all_running(emulator: Emulator, namespace: str) -> set[str]:
-    """The pods of a namespace once all of them run. Empty before."""
-    pods = emulator.get("pods", "-n", namespace)
-    started = all(pod["status"].get("phase") == "Running" for pod in pods)
-    return {pod["metadata"]["uid"] for pod in pods} if started else set()
-
-
-def test_dev_serves_trains_and_leaves_nothing(emulator: Emulator) -> None:
-    config = emulator.configure(DEV)
-    before = begun(emulator, config)
-    status = emulator.make("up", config)
-    assert "1 of 1" in row(status, "llm/gemma ")
-    assert "Admitted" in row(status, "llm/job/finetune-")
-    assert row(status, "research", "nvidia.com/gpu"), "the other team's queue"
-    emulator.make("smoke")  # fails where a server does
-
-    running = eventually(lambda: all_running(emulator, "llm"), "the run has started")
-    emulator.run("existing", "secret", "hf-token", "--project", PROJECT)
-    emulator.make("up", emulator.configure(DEV, hfTokenSecret="hf-token"))
-    eventually(lambda: token_in(emulator, "llm") == DUMMY_TOKEN, "the token comes from Secret Manager from now on")
-    assert running <= {pod["metadata"]["uid"] for pod in emulator.get("pods", "-n", "llm")}, "nothing is disturbed"
-    assert emulator.planned() == {}
-    emulator.kubectl("-n", "llm", "delete", "job", "--all", "--wait=false")
-    emulator.kubectl("-n", "llm", "scale", "deployment/gemma", "--replicas=0")
-    until_none(lambda: emulator.get("nodes", "-l", "cloud.google.com/gke-accelerator"), "GPU nodes go when idle", 60)
-    emulator.make("down")
-    emulator.run("existing", "forget", "hf-token", "--project", PROJECT)
-    gone(emulator, before)
 
 
 # ---------------------------------------------------------------------------------------------------------------- prod

@@ -21,6 +21,7 @@ ELSEWHERE: dict[str, str] = {
     "inference-gateway.yaml": "test_canary.py",
     "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
     "mixed-training-inference.yaml": "test_convergence.py",
+    "mixed-training-inference-autopilot.yaml": "test_mixed.py",
     "model-cache.yaml": "test_model_cache.py",
     "multislice-training.yaml": "test_multislice.py",
     "training-job.yaml": "test_training_job.py",

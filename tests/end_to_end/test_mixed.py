@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import Emulator, eventually
+from tests.end_to_end.emulator import Emulator, Found, eventually, gone, settled
 from tests.end_to_end.test_verify import pools_are_verified
 
 pytestmark = pytest.mark.cluster
@@ -75,6 +75,11 @@ def test_training_runs_beside_one_replica(example: Emulator) -> None:
     eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
 
 
+def test_second_up_and_refresh_of_an_autopilot_cluster_change_nothing(source: str, example: Emulator) -> None:
+    if source == AUTOPILOT:  # test_convergence.py has the other one
+        settled(example)
+
+
 def test_pools_of_gpus_are_as_the_stack_relies_on(source: str, example: Emulator) -> None:
     if source == STANDARD:  # an Autopilot cluster has no pools
         pools_are_verified(example, "nvidia.com/gpu", 2)
@@ -113,3 +118,9 @@ def test_second_replica_preempts_training(example: Emulator) -> None:
     assert "Evicted: Preempted" in " ".join(example.make("status").split())
     scale(example, 1)
     eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted once more")
+
+
+def test_down_of_an_autopilot_cluster_leaves_nothing(source: str, example: Emulator) -> None:
+    if source == AUTOPILOT:  # test_convergence.py has the other one
+        example.make("down")
+        gone(example, Found(frozenset(), frozenset()))

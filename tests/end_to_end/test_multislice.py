@@ -13,6 +13,7 @@ from tests.end_to_end.emulator import Emulator, Found, eventually, gone, settled
 from tests.end_to_end.test_convergence import section
 from tests.end_to_end.test_flex_start import finish, running
 from tests.end_to_end.test_mixed import holds
+from tests.end_to_end.test_verify import pools_are_verified
 
 pytestmark = pytest.mark.cluster
 
@@ -78,6 +79,10 @@ def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: Emulator) -> 
         assert not running(example, waiting)
     assert jobset(example, "multislice-1slice")["spec"]["suspend"] is True
     settled(example)
+
+
+def test_pools_of_slices_are_as_the_stack_relies_on(example: Emulator) -> None:
+    pools_are_verified(example, "google.com/tpu", 4)
 
 
 def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None:

@@ -162,8 +162,3 @@ def test_webhook_that_is_down_is_reported(dev: Emulator) -> None:
         "the webhook is said to be down",
         30,
     )
-
-
-def test_pools_of_slices_are_as_the_stack_relies_on(emulator: Emulator) -> None:
-    emulator.make("up", emulator.configure("examples/multislice-training.yaml"))
-    pools_are_verified(emulator, "google.com/tpu", 4)
