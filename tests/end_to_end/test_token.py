@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
+from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.end_to_end.test_convergence import EXAMPLE
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.parametrize("given", ["secret", "variable"])
-def test_token_is_in_no_state_preview_log_or_output(given: str, emulator_with: Callable[..., Emulator]) -> None:
-    canary = "hf_canary-in-the-coal-mine"
-    emulator = emulator_with(**({"EMULATOR_HF_TOKEN": canary} if given == "variable" else {}))
+VARIABLE, SECRET = "hf_canary-in-the-coal-mine", "hf_canary-in-the-configuration"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    """An emulator with the token in its environment. The tests below use it in order."""
+    with fresh(EMULATOR_HF_TOKEN=VARIABLE) as started:
+        yield started
+
+
+@pytest.mark.parametrize("token", [VARIABLE, SECRET], ids=["variable", "secret"])
+def test_token_is_in_no_state_preview_log_or_output(token: str, emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
-    outputs = [emulator.make("preview", config)]
-    if given == "secret":
-        emulator.pulumi("config", "set", "--secret", "gke-ai:hfToken", canary)
-    outputs += [emulator.make("preview"), emulator.pulumi("preview", "--json"), emulator.make("up")]
-    secret = emulator.get("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret")
-    assert secret[0]["data"]["hf_api_token"], "the server has its token"
+    if token == SECRET:
+        emulator.pulumi("config", "set", "--secret", "gke-ai:hfToken", token)
+    outputs = [emulator.make("preview", config), emulator.pulumi("preview", "--json"), emulator.make("up")]
+    (secret,) = emulator.get("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret")
+    assert base64.b64decode(secret["data"]["hf_api_token"]).decode() == token, "the server has its token"
     outputs += [json.dumps(emulator.outputs()), json.dumps(emulator.exported()), emulator.make("status")]
-    for number, text in enumerate(outputs):
-        assert canary not in text, f"output {number} holds the token"
     cluster = emulator.outputs()["clusterName"]
-    for file in (path for path in emulator.state.rglob("*") if path.is_file()):
-        kept_by_kubernetes = (emulator.state / "clusters" / cluster) in file.parents and "etcd" in str(file)
-        assert kept_by_kubernetes or canary.encode() not in file.read_bytes(), f"{file.name} holds the token"
+    for canary in (VARIABLE, SECRET):
+        for number, text in enumerate(outputs):
+            assert canary not in text, f"output {number} holds the token"
+        for file in (path for path in emulator.state.rglob("*") if path.is_file()):
+            kept_by_kubernetes = (emulator.state / "clusters" / cluster) in file.parents and "etcd" in str(file)
+            assert kept_by_kubernetes or canary.encode() not in file.read_bytes(), f"{file.name} holds the token"
