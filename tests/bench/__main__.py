@@ -1,15 +1,21 @@
-"""Measures the program against lower bounds and prints a table."""
+"""Measures the program against lower bounds and prints a table.
+
+    emulator/run python -m tests.bench [--quick]
+
+`--quick` measures everything once, on a small stack: to see that the bench works, not how fast the program is.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
 import re
 import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +24,44 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.scale import POOLS, TEAMS, WORKLOADS, sections
+from tests.bench.scale import POOLS, TEAMS, WORKLOADS
+from tests.bench.scale import sections as generated_sections
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, eventually, until_none
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 EMPTY = "tests/bench/empty.yaml"
-ROUNDS = 5
 BARE = Path(__file__).parent / "bare"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much the bench measures: rounds of each measurement, and teams of the generated stack."""
+
+    rounds: int
+    cluster_rounds: int
+    warm_up: bool
+    teams: int
+
+
+FULL = Effort(rounds=5, cluster_rounds=3, warm_up=True, teams=TEAMS)
+QUICK = Effort(rounds=1, cluster_rounds=1, warm_up=False, teams=2)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement in seconds, the seconds that it is compared with if any, and the goal."""
+
+    title: str
+    ours: float
+    theirs: float | None
+    goal: str
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours divided by theirs."""
+        return None if self.theirs is None else self.ours / self.theirs
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -36,16 +71,19 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def pairs(ours: Callable[[], object], theirs: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Medians of two actions after a warm-up round.
+def pairs(ours: Callable[[], object], theirs: Callable[[], object], rounds: int, warm_up: bool) -> tuple[float, float]:
+    """Medians of two actions.
 
     They alternate, so a noisy machine slows down both.
     """
-    times = [(seconds(ours), seconds(theirs)) for _ in range(rounds + 1)][1:]
+    if warm_up:
+        ours()
+        theirs()
+    times = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
     return statistics.median(a for a, _ in times), statistics.median(b for _, b in times)
 
 
-def previews(emulator: Emulator) -> tuple[float, float]:
+def previews(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """A preview of the example, and of a bare program that registers as many resources with the same plugins."""
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
@@ -73,33 +111,35 @@ def previews(emulator: Emulator) -> tuple[float, float]:
         # The two more are the stack and its provider.
         assert re.search(rf"\+ {len(resources) + 2} to create", output), output
 
-    return pairs(lambda: emulator.pulumi("preview"), preview_bare)
+    return pairs(lambda: emulator.pulumi("preview"), preview_bare, effort.rounds, effort.warm_up)
 
 
-def large_stack(emulator: Emulator) -> tuple[float, float]:
+def large_stack(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """Seconds per resource of a preview, for the generated stack at full size and at half size."""
     half = Emulator(emulator.state, stack="half")
-    counts = [generated(emulator, TEAMS), generated(half, TEAMS // 2)]
-    times = pairs(lambda: emulator.pulumi("preview"), lambda: half.pulumi("preview"), rounds=2)
+    counts = [generated(emulator, effort.teams), generated(half, effort.teams // 2)]
+    rounds = min(effort.rounds, 2)
+    times = pairs(lambda: emulator.pulumi("preview"), lambda: half.pulumi("preview"), rounds, effort.warm_up)
     return times[0] / counts[0], times[1] / counts[1]
 
 
 def generated(emulator: Emulator, teams: int) -> int:
     """Creates the stack for this number of teams and returns its number of resources."""
-    output = emulator.make("preview", emulator.configure(EMPTY, **sections(teams)))
+    output = emulator.make("preview", emulator.configure(EMPTY, **generated_sections(teams)))
     match = re.search(r"\+ (\d+) to create", output)
     assert match, output
     return int(match[1])
 
 
-def no_op(emulator: Emulator) -> tuple[float, float]:
+def no_op(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """An update without changes, and a preview of the same stack."""
     emulator.make("up", emulator.configure(EXAMPLE))
     up = ("up", "--yes", "--skip-preview", "--suppress-outputs")
-    return pairs(lambda: emulator.pulumi(*up), lambda: emulator.pulumi("preview", "--suppress-outputs"))
+    preview = partial(emulator.pulumi, "preview", "--suppress-outputs")
+    return pairs(lambda: emulator.pulumi(*up), preview, effort.rounds, effort.warm_up)
 
 
-def in_cluster(emulator: Emulator) -> tuple[float, float]:
+def in_cluster(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """The in-cluster part of an update, and helm and kubectl with the same chart, objects and readiness."""
     cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
     existing = {
@@ -140,7 +180,7 @@ def in_cluster(emulator: Emulator) -> tuple[float, float]:
         until_none(lambda: emulator.get("nodes"), "the nodes of the previous round are deleted")
 
     times: list[tuple[float, float]] = []
-    for _ in range(3):
+    for _ in range(effort.cluster_rounds):
         emulator.make("preview", config)  # creates the stack
         own = seconds(ours)
         emulator.kubeconfig()
@@ -205,7 +245,7 @@ def clean_by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list
     delete(first)
 
 
-def first_registration(emulator: Emulator) -> float:
+def first_registration(emulator: Emulator, effort: Effort) -> float:
     """Seconds from the start of the program, including imports, to its first registration."""
     probe = (
         "import time; started = time.perf_counter()\n"
@@ -214,61 +254,60 @@ def first_registration(emulator: Emulator) -> float:
         "pulumi.resource.register_resource = first\n"
         "runpy.run_path('__main__.py', run_name='__main__')"
     )
-    values = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
-    config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
-    os.environ |= {"PULUMI_CONFIG": json.dumps({**config, "gcp:project": "bench-project"})}
-    return statistics.median(float(emulator.run("python", "-c", probe).split()[-1]) for _ in range(ROUNDS))
+    sections = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
+    config = {k: v if isinstance(v, str) else json.dumps(v) for k, v in sections.items()}
+    values = json.dumps({**config, "gcp:project": "bench-project"})
+    configured = Emulator(emulator.state, extra=(("PULUMI_CONFIG", values),))
+    return statistics.median(float(configured.run("python", "-c", probe).split()[-1]) for _ in range(effort.rounds))
 
 
-def main() -> None:
-    """Measures everything and prints the table."""
+def measure(effort: Effort) -> Iterator[Row]:
+    """Measures everything, on an emulator of its own for each kind of measurement."""
+    with fresh() as emulator:
+        ours, bare = previews(emulator, effort)
+        yield Row("preview; a bare program with as many resources", ours, bare, "1.05×")
+        start = first_registration(emulator, effort)
+        yield Row("start of the program to its first registration", start, None, "0.5 s")
+    with fresh() as emulator:
+        pools, workloads = effort.teams * POOLS, effort.teams * WORKLOADS
+        title = f"preview per resource: {pools} pools, {effort.teams} queues, {workloads} workloads; half as many"
+        yield Row(title, *large_stack(emulator, effort), "1.1×")
+    with fresh() as emulator:
+        yield Row("up in an existing cluster; helm and kubectl", *in_cluster(emulator, effort), "1.2×")
+    with fresh() as emulator:
+        yield Row("up without changes; a preview", *no_op(emulator, effort), "1.15×")
+    with fresh() as emulator:
+        config = emulator.configure("Pulumi.dev.yaml")
+        up = seconds(partial(emulator.make, "up", config))
+        yield Row("make up of a new stack until the server is admitted", up, None, "at most 60 s")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row of the table."""
+    times = [duration(row.ours), "–" if row.theirs is None else duration(row.theirs)]
+    return row.title, *times, "–" if row.ratio is None else f"{row.ratio:.2f}×", row.goal
+
+
+def duration(value: float) -> str:
+    """A duration in seconds, or in milliseconds if it is short."""
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.1f} ms"
+
+
+def main(arguments: list[str] | None = None) -> list[Row]:
+    """Measures everything, prints the table, and returns its rows."""
+    parser = argparse.ArgumentParser(prog="tests.bench")
+    parser.add_argument("--quick", action="store_true", help="measure everything once, on a small stack")
+    effort = QUICK if parser.parse_args(arguments).quick else FULL
     table = Table(
         "measurement", "ours", "compared with", "ratio", "goal", title="Speed", title_justify="left", box=None
     )
-    progress = Console(stderr=True)
-
-    def row(title: str, medians: tuple[float, float], goal: str) -> None:
-        ours, theirs = medians
-        table.add_row(title, f"{ours:.2f} s", f"{theirs:.2f} s", f"{ours / theirs:.2f}×", goal)
-
-    with fresh() as emulator:
-        progress.print("preview against a bare program …")
-        row("preview; a bare program with as many resources", previews(emulator), "1.15×, at most 2×")
-        progress.print("time until the first registration …")
-        table.add_row(
-            "start of the program to its first registration",
-            f"{first_registration(emulator):.2f} s",
-            "–",
-            "–",
-            "at most 1 s",
-        )
-    with fresh() as emulator:
-        progress.print(f"a stack of {TEAMS * POOLS} pools and {TEAMS * WORKLOADS} workloads, and half as large …")
-        full, half = large_stack(emulator)
-        table.add_row(
-            f"preview per resource: {TEAMS * POOLS} pools, {TEAMS} queues, {TEAMS * WORKLOADS} workloads; half as many",
-            f"{full * 1000:.1f} ms",
-            f"{half * 1000:.1f} ms",
-            f"{full / half:.2f}×",
-            "1.1×",
-        )
-    with fresh() as emulator:
-        progress.print("in-cluster part of up against helm and kubectl …")
-        row("up in an existing cluster; helm and kubectl", in_cluster(emulator), "at most 1.25×")
-    with fresh() as emulator:
-        progress.print("up without changes against a preview …")
-        row("up without changes; a preview", no_op(emulator), "at most 1.15×")
-    with fresh() as emulator:
-        progress.print("up of a new stack until the server is admitted …")
-        config = emulator.configure("Pulumi.dev.yaml")
-        table.add_row(
-            "make up of a new stack until the server is admitted",
-            f"{seconds(lambda: emulator.make('up', config)):.1f} s",
-            "–",
-            "–",
-            "at most 60 s",
-        )
+    progress, rows = Console(stderr=True), []
+    for row in measure(effort):
+        progress.print(*cells(row)[:4])
+        table.add_row(*cells(row))
+        rows.append(row)
     Console(width=120).print(table)
+    return rows
 
 
 if __name__ == "__main__":
