@@ -12,6 +12,9 @@ KUBERNETES_VERSION = "v1.36.1"
 # GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range).
 # Kubernetes' default range for Services would overlap with KWOK's pod addresses.
 SERVICE_RANGE = "34.118.224.0/20"
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+KEPT = ("etcd", "kube-apiserver")
+"""The components of a paused cluster."""
 # Relative to the control plane's folder, in which etcd and the API server run.
 ETCD, ETCD_PEER = f"unix://{etcd.SOCKET}", f"unix://{etcd.PEER_SOCKET}"
 
@@ -104,6 +107,17 @@ def close(folder: Folder) -> None:
 def _saved(folder: Folder) -> Path:
     """The configuration that kwokctl reads at each start of the control plane."""
     return folder.control_plane / "kwok.yaml"
+
+
+def id_of(folder: Folder, component: str) -> int | None:
+    """Returns the recorded process id of a component of the control plane. The process may have ended."""
+    recorded = id_file(folder, component)
+    return int(recorded.read_text()) if recorded.exists() else None
+
+
+def id_file(folder: Folder, component: str) -> Path:
+    """The file in which kwokctl records a process id."""
+    return folder.control_plane / "pids" / f"{component}.pid"
 
 
 def egress_selector(socket_name: str) -> dict[str, object]:

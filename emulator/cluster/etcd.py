@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,6 +75,35 @@ def delete_all(folder: Folder, prefix: str) -> None:
         answer(etcd.post("/v3/kv/deleterange", json={"key": _encode(prefix), "range_end": _encode(end)}))
 
 
+def read(folder: Folder) -> dict[str, tuple[int, str]]:
+    """Returns the revision and the encoded value of each key."""
+    return {_decode(item["key"]): (int(item["mod_revision"]), item["value"]) for item in _range(folder, False)}
+
+
+def revisions(folder: Folder) -> dict[str, int]:
+    """Returns the revision of each key."""
+    return {_decode(item["key"]): int(item["mod_revision"]) for item in _range(folder, True)}
+
+
+def replace(folder: Folder, puts: Mapping[str, str], deletes: Iterable[str]) -> dict[str, int]:
+    """Deletes keys and writes encoded values. Returns the new revisions of the written keys."""
+    written: dict[str, int] = {}
+    operations = [*map(_delete, deletes), *(_put_encoded(key, value) for key, value in puts.items())]
+    with _client(folder) as etcd:
+        for batch in _batches(operations):
+            revision = int(answer(etcd.post("/v3/kv/txn", json={"success": batch}))["header"]["revision"])
+            keys = [operation["requestPut"]["key"] for operation in batch if "requestPut" in operation]
+            written.update((_decode(key), revision) for key in keys)
+    return written
+
+
+def _range(folder: Folder, keys_only: bool) -> list[Object]:
+    request = {"key": _encode(f"{ROOT}/"), "range_end": _encode(f"{ROOT}0"), "keys_only": keys_only}
+    with _client(folder) as etcd:
+        found: list[Object] = answer(etcd.post("/v3/kv/range", json=request))["kvs"]
+    return found
+
+
 @contextmanager
 def _client(folder: Folder) -> Iterator[httpx.Client]:
     """A client of the cluster's etcd."""
@@ -91,7 +120,11 @@ def _client(folder: Folder) -> Iterator[httpx.Client]:
 def _put(key: str, item: Object) -> Object:
     # etcd itself has the version of an object.
     metadata = {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}
-    return {"requestPut": {"key": _encode(key), "value": _encode(json.dumps({**item, "metadata": metadata}))}}
+    return _put_encoded(key, _encode(json.dumps({**item, "metadata": metadata})))
+
+
+def _put_encoded(key: str, value: str) -> Object:
+    return {"requestPut": {"key": _encode(key), "value": value}}
 
 
 def _delete(key: str) -> Object:
@@ -100,6 +133,10 @@ def _delete(key: str) -> Object:
 
 def _encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
+
+
+def _decode(text: str) -> str:
+    return base64.b64decode(text).decode()
 
 
 def _batches(operations: Iterable[Any]) -> Iterator[list[Any]]:

@@ -21,8 +21,9 @@ import httpx
 import yaml
 
 from emulator import paths, trust
-from emulator.cluster import control_plane, node_agents, processes
+from emulator.cluster import control_plane, node_agents, processes, spare
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
+from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
 from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
 from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
 from emulator.cluster.records import ClusterRecord, Endpoint
@@ -36,7 +37,6 @@ _COLLECTIONS = {
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
     "StorageClass": "storageclasses",
 }
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 
 
 class ClusterFailed(Exception):
@@ -59,12 +59,13 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
             _start(folder)
         else:
             _discard(folder)
-            try:
-                _create(folder, record)
-            except ClusterFailed:
-                # On a busy machine a component may time out or lose its port to another process: try once more.
-                _discard(folder)
-                _create(folder, record)
+            if not _reuse(folder, record):
+                try:
+                    _create(folder, record)
+                except ClusterFailed:
+                    # On a busy machine a component may time out or lose its port to another process: try once more.
+                    _discard(folder)
+                    _create(folder, record)
         trust.renew()
     if record.gateway_api:
         _wait_for_gateway_classes(folder)
@@ -100,7 +101,9 @@ def endpoint(name: str) -> Endpoint:
 
 
 def _discard(folder: Folder) -> None:
-    processes.end(folder.path)
+    if not spare.leave(folder):
+        processes.end(folder.path)
+        spare.discard(folder)
     if folder.path.exists():
         # Rename it first: an interrupted removal must not leave a folder that looks like a cluster.
         removed = folder.path.with_name(f".{folder.name}.removed")
@@ -115,7 +118,10 @@ def _create(folder: Folder, record: ClusterRecord) -> None:
     folder.create()
     folder.write(record, host, ready=False)
     folder.log.mkdir()
-    selector = folder.path / "egress.yaml"
+    spare.place(folder)
+    workdir = _kwokctl_folder(folder)
+    workdir.mkdir(parents=True, exist_ok=True)
+    selector = workdir / "egress.yaml"
     selector.write_text(yaml.safe_dump(control_plane.egress_selector(folder.socket.name)))
     configuration = folder.path / "kwokctl.yaml"
     stages = (HERE / "stages.yaml").read_text()
@@ -129,20 +135,48 @@ def _create(folder: Folder, record: ClusterRecord) -> None:
         "--kubeconfig",
         str(folder.path / "kwok.kubeconfig"),
     )
+    _write_kubeconfig(folder)
+    kept = spare.used(folder)
+    if not kept:
+        _start_daemon(folder)
+    _wait_until_ready(folder)
+    # The first object that its controllers create. The API server refuses pods before it exists.
+    _wait_for_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
+    _install_objects(folder)
+    if kept:
+        spare.save(folder)
+        _start_daemon(folder)
+    folder.write(record, host, ready=True)
+    _wait_for_daemon(folder)
+
+
+def _reuse(folder: Folder, record: ClusterRecord) -> bool:
+    """Creates a cluster with the control plane of a deleted one. False if none waits, or if it doesn't work."""
+    host = spare.take(folder)
+    if host is None:
+        return False
+    try:
+        folder.write(record, host, ready=False)
+        folder.log.mkdir()
+        spare.restore(folder)
+        _write_kubeconfig(folder)
+        _start(folder)
+    except (ClusterFailed, spare.Unusable) as failed:
+        print(f"The spare control plane of {folder.name} is discarded: {failed}", file=sys.stderr)
+        _discard(folder)
+        return False
+    folder.write(record, host, ready=True)
+    return True
+
+
+def _write_kubeconfig(folder: Folder) -> None:
     ca, certificate, key = ((folder.pki / file).read_bytes() for file in ("ca.crt", "admin.crt", "admin.key"))
     user = {
         "client-certificate-data": base64.b64encode(certificate).decode(),
         "client-key-data": base64.b64encode(key).decode(),
     }
     folder.kubeconfig.touch(mode=0o600)
-    folder.kubeconfig.write_text(kubeconfig(host, ca, user))
-    _start_daemon(folder)
-    _wait_until_ready(folder)
-    # The first object that its controllers create. The API server refuses pods before it exists.
-    _wait_for_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
-    _install_objects(folder)
-    folder.write(record, host, ready=True)
-    _wait_for_daemon(folder)
+    folder.kubeconfig.write_text(kubeconfig(folder.host, ca, user))
 
 
 def _start(folder: Folder) -> None:
@@ -166,9 +200,9 @@ def _forget_dead(folder: Folder) -> bool:
     reboot.
     """
     running = set(processes.of(folder.path))
-    dead = [_id_file(folder, component) for component in COMPONENTS if id_of(folder, component) not in running]
-    for file in dead:
-        file.unlink(missing_ok=True)
+    dead = [component for component in COMPONENTS if id_of(folder, component) not in running]
+    for component in dead:
+        id_file(folder, component).unlink(missing_ok=True)
     return bool(dead)
 
 
@@ -178,26 +212,22 @@ def _ended(folder: Folder, component: str) -> bool:
     return recorded is not None and recorded not in processes.of(folder.path)
 
 
-def id_of(folder: Folder, component: str) -> int | None:
-    """Returns the recorded process id of a component of the control plane. The process may have ended."""
-    file = _id_file(folder, component)
-    return int(file.read_text()) if file.exists() else None
-
-
-def _id_file(folder: Folder, component: str) -> Path:
-    return folder.control_plane / "pids" / f"{component}.pid"
+def _kwokctl_folder(folder: Folder) -> Path:
+    """The folder of kwokctl's clusters, which has the control plane's folder two levels below."""
+    return folder.control_plane.resolve().parent.parent
 
 
 def _kwokctl(folder: Folder, *arguments: str) -> None:
     log = folder.log / "kwokctl.log"
-    command = [processes.tool("kwokctl"), "--name", folder.name, *arguments]
+    command = [processes.tool("kwokctl"), "--name", folder.control_plane.resolve().name, *arguments]
+    own = spare.environment(folder) or processes.environment(folder.path)
     with log.open("ab") as output:
         ran = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=processes.environment(folder.path, KWOK_WORKDIR=str(folder.kwok)),
+            env={**own, "KWOK_WORKDIR": str(_kwokctl_folder(folder))},
             cwd=folder.path,
             start_new_session=True,
             umask=0o077,

@@ -13,10 +13,10 @@ from catalog.nodes import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
 from emulator import paths
 from emulator.cluster import etcd, kwok, nodes, processes
 from emulator.cluster.api import Object, client
+from emulator.cluster.control_plane import KEPT, id_of
 from emulator.cluster.folder import Folder, NoSuchCluster, locked
 from emulator.cluster.records import PoolRecord, read_pools
 
-KEPT = ("etcd", "kube-apiserver")
 # Addresses for benchmarks (RFC 2544), which neither KWOK nor GKE gives to pods.
 _ADDRESSES = ipaddress.ip_network("198.18.0.0/15")
 
@@ -33,7 +33,7 @@ def pause(name: str) -> None:
     """
     folder = _folder(name)
     with locked(paths.CLUSTERS):
-        kept = {kwok.id_of(folder, component) for component in KEPT}
+        kept = {id_of(folder, component) for component in KEPT}
         processes.end(folder.path, keep=kept)
 
 
@@ -87,7 +87,7 @@ def stop(name: str) -> None:
 
 def _delete_leases(folder: Folder) -> None:
     """Deletes all leases, if etcd runs: a new process would wait until the lease of the ended one expires."""
-    if kwok.id_of(folder, "etcd") in processes.of(folder.path):
+    if id_of(folder, "etcd") in processes.of(folder.path):
         etcd.delete_all(folder, f"{etcd.ROOT}/leases/")
 
 

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Iterable
 from pathlib import Path
 
 from emulator.polling import poll_until
@@ -109,9 +109,9 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 def of(folder: Path) -> list[int]:
     """Returns the ids of a cluster's running processes."""
-    mark = _mark(folder)
+    marks = _marks(folder)
     ids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [pid for pid in ids if pid != os.getpid() and _has_mark(pid, mark)]
+    return [pid for pid in ids if pid != os.getpid() and _has_mark(pid, marks)]
 
 
 def end(folder: Path, timeout: float = 20, keep: Container[int | None] = ()) -> None:
@@ -143,7 +143,7 @@ def _end_all(folder: Path, find: Callable[[], list[int]], timeout: float) -> Non
     def none_left() -> bool:
         ids = find()
         for pid in ids:
-            _kill(pid, _mark(folder))
+            _kill(pid, _marks(folder))
         return not ids
 
     if not poll_until(none_left, timeout, pause=0):
@@ -165,15 +165,15 @@ def end_with_parent_and_give_way() -> None:
     os.nice(10)
 
 
-def _kill(pid: int, mark: bytes) -> None:
-    """Ends the process of this id if it has the mark, and waits for its end."""
+def _kill(pid: int, marks: Collection[bytes]) -> None:
+    """Ends the process of this id if it has one of the marks, and waits for its end."""
     try:
         # A descriptor identifies the process itself; the kernel may reuse the id at any time.
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        if _has_mark(pid, mark):
+        if _has_mark(pid, marks):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             end_of_process = select.poll()
             end_of_process.register(descriptor, select.POLLIN)
@@ -184,12 +184,15 @@ def _kill(pid: int, mark: bytes) -> None:
         os.close(descriptor)
 
 
-def _mark(folder: Path) -> bytes:
-    return f"{MARK}={os.path.realpath(folder)}".encode()
+def _marks(folder: Path) -> list[bytes]:
+    # A control plane outside the cluster's folder (spare.py) has a mark of its own, which it keeps in the next cluster.
+    outside = [path for path in folder.glob("kwok/clusters/*") if path.is_symlink()]
+    return [f"{MARK}={os.path.realpath(path)}".encode() for path in (folder, *outside)]
 
 
-def _has_mark(pid: int, mark: bytes) -> bool:
-    return mark in _environment_of(pid)
+def _has_mark(pid: int, marks: Iterable[bytes]) -> bool:
+    environment = _environment_of(pid)
+    return any(mark in environment for mark in marks)
 
 
 def _environment_of(pid: int) -> list[bytes]:

@@ -25,8 +25,8 @@ from catalog.versions import KUEUE_VERSION
 from emulator import auth_plugin, capacity, cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
+from emulator.cluster.control_plane import COMPONENTS, id_of
 from emulator.cluster.folder import Folder
-from emulator.cluster.kwok import COMPONENTS, id_of
 from emulator.cluster.planner import PROVISIONING_REQUEST
 
 pytestmark = pytest.mark.cluster

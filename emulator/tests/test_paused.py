@@ -20,8 +20,8 @@ from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, etcd, nodes, paused, planner, processes
 from emulator.cluster.__main__ import main
 from emulator.cluster.api import Object, answer, client
+from emulator.cluster.control_plane import COMPONENTS
 from emulator.cluster.folder import Folder
-from emulator.cluster.kwok import COMPONENTS
 from emulator.tests.harness import eventually
 
 ZONE = "us-central1-a"

@@ -1,0 +1,59 @@
+"""A folder of spare control planes for the tests of one process: see emulator/cluster/spare.py.
+
+`python -m emulator.tests.spares PID FOLDER` ends the control planes as soon as the process PID has ended, also by
+SIGKILL.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from emulator.paths import ROOT
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A new folder. At its end every control plane in it is ended by id."""
+    spares = Path(tempfile.mkdtemp(prefix="gke-ai-spare-"))
+    command = [sys.executable, "-m", "emulator.tests.spares", str(os.getpid()), str(spares)]
+    # In a session of its own, so that a Ctrl-C leaves it alone.
+    guard = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    try:
+        yield spares
+    finally:
+        guard.terminate()
+        guard.wait()
+        end(spares)
+
+
+def end(spares: Path) -> None:
+    """Ends every control plane in the folder, and deletes it."""
+    # Here, because the guard of a process that ends regularly never needs it.
+    from emulator.cluster import processes
+
+    for slot in spares.glob("*"):
+        processes.end(slot / "clusters" / "spare")
+    shutil.rmtree(spares, ignore_errors=True)
+
+
+def main(process: int, spares: Path) -> None:
+    """Waits for the end of the process."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        pass
+    else:
+        select.select([descriptor], [], [])
+    end(spares)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
