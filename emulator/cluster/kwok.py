@@ -246,6 +246,9 @@ def _answers(folder: Folder) -> bool:
 
 def _wait_until_ready(folder: Folder) -> None:
     _wait_for_success(folder, "/readyz", "kube-apiserver")
+    # The others give up if the API server isn't ready within ten seconds, as on a busy machine.
+    if _forget_dead(folder):
+        _kwokctl(folder, "start", "cluster")
 
 
 def _wait_for_success(folder: Folder, path: str, component: str, timeout: float = 60) -> None:

@@ -1,4 +1,4 @@
-"""If the first start of a cluster fails, the cluster is created again, once."""
+"""What happens if the first start of a cluster, or of a component, fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from emulator import paths, trust
 from emulator.cluster import kwok
+from emulator.cluster.control_plane import COMPONENTS, id_file
+from emulator.cluster.folder import Folder
 from emulator.cluster.kwok import ClusterFailed
 from emulator.cluster.records import ClusterRecord, Endpoint
 
@@ -35,3 +37,18 @@ def test_a_failed_start_is_repeated_once_with_a_new_cluster(
     else:
         assert kwok.create("ai", record).host == "127.0.0.1:1"
     assert done == ["discarded", "made"] * (1 + min(failures, 1))
+
+
+def test_components_that_gave_up_before_the_api_server_was_ready_are_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    monkeypatch.setattr(kwok, "_wait_for_success", lambda *_: None)
+    monkeypatch.setattr(kwok, "_kwokctl", lambda _, *arguments: started.append(arguments))
+    folder = Folder("ai")
+    for component in COMPONENTS:
+        id_file(folder, component).parent.mkdir(parents=True, exist_ok=True)
+        id_file(folder, component).write_text(str(2**22))  # no process has this id
+    kwok._wait_until_ready(folder)
+    assert started == [("start", "cluster")]
