@@ -15,7 +15,7 @@ MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
 	programs rehearse report resources settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times faults lint docs record bench
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -66,9 +66,16 @@ style:
 	emulator/run mypy --strict $(CODE)
 tests-without-cluster:
 	$(WITHOUT_CLUSTER)
-# Does not measure tests that need a cluster, nor code that a test runs in another process.
+# Does not measure tests that need a cluster, nor code that a test runs in another process: see coverage-all.
 coverage:  ## print which lines and branches the tests of `make check` run
 	$(WITHOUT_CLUSTER) --cov --cov-report term
+# Coverage starts with every Python process that has these variables. The emulator's clusters and pods don't have them.
+coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/end_to_end/test_token.py]
+	emulator/run coverage erase
+	-COVERAGE_PROCESS_START="$(CURDIR)/pyproject.toml" COVERAGE_FILE="$(CURDIR)/.coverage" \
+		emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile $(FILES)
+	emulator/run coverage combine --quiet
+	emulator/run coverage report
 # Runs test files in parallel, because a test spends most of its time waiting for its cluster.
 test:  ## run every test that CI runs
 	$(MEASURED) -m "not long" -n 2 --dist loadfile --durations 12
