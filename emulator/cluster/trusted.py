@@ -1,4 +1,4 @@
-"""What of a pod may reach a process of this machine.
+"""What may reach a process of this machine from a pod.
 
 Whoever sends a configuration or a manifest writes the pod, and the process has the rights of the emulator's user. So
 the command, the working directory and the code are those that this user named. A pod only adds values: variables of

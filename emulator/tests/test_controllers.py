@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -247,7 +248,7 @@ def test_kueue_runs_no_credential_plugin_of_its_configuration(tmp_path: Path, mo
 
 @pytest.mark.parametrize("tag", ["x/../../evil", "../evil", "/evil"])
 def test_a_tag_names_no_program_of_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
-    monkeypatch.setattr(programs.shutil, "which", lambda name: name)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
     monkeypatch.setattr(processes, "tool", str)
     server = container(tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:{tag}", "args": ["--config=/k"]})
     server.sandbox.mounts.append("/k")

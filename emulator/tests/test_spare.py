@@ -1,4 +1,4 @@
-"""A cluster that takes the control plane of a deleted one is like a new cluster. The tests depend on their order."""
+"""Only here: a cluster that takes the control plane of a deleted one is like a new one. Tests depend on their order."""
 
 from __future__ import annotations
 

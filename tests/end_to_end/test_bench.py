@@ -1,4 +1,4 @@
-"""Only a whole run shows that `make bench` works: it drives the engine, the cluster, helm and kubectl."""
+"""Only here: `make bench` runs to its end: it drives the engine, the cluster, helm and kubectl."""
 
 from __future__ import annotations
 
