@@ -117,6 +117,12 @@ class Project:
         return [host, program, child]
 
 
+def fork_of(pid: int) -> int:
+    """The process that the warm process forked for a program, or the program's own."""
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    return int(name.removeprefix("fork-")) if name.startswith("fork-") else pid
+
+
 @functools.cache
 def _new_stack() -> tempfile.TemporaryDirectory[str]:
     """A folder, deleted at the end, with a project and the state of its stack.

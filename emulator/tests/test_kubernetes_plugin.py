@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulator.plugin import Secret, plain
-from emulator.tests.harness import ROOT, eventually
+from emulator.tests.harness import ROOT, eventually, fork_of
 from emulator.tests.kubernetes_engine import CONFIG_MAP, NOWHERE, RELEASE, Created, Engine, Rejected, Unready, release
 
 if TYPE_CHECKING:
@@ -272,7 +272,8 @@ def helm_of(engine: Engine) -> list[int]:
     """The helm processes below a plugin."""
     processes = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in processes.splitlines()]
-    return [int(pid) for pid, parent, args in rows if int(parent) == engine.process.pid and "helm" in args]
+    plugin = fork_of(engine.process.pid)
+    return [int(pid) for pid, parent, args in rows if int(parent) == plugin and "helm" in args]
 
 
 def killed_while(cluster: Cluster, state: str, namespace: str, act: Callable[[Engine], Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from emulator import warm
 from emulator.paths import ROOT
-from emulator.tests.harness import eventually, until_none
+from emulator.tests.harness import eventually, fork_of, until_none
 
 WARM = [sys.executable, "-I", "-S", warm.__file__]
 # Serves without the imports of the SDKs, which take seconds.
@@ -75,15 +75,6 @@ def run(folder: Path | str, *arguments: str, stdin: str = "", **more: str) -> tu
     return process.returncode, output, errors
 
 
-def fork_of(process: subprocess.Popen[str]) -> int:
-    """The id of the process that a program forked to."""
-
-    def name() -> str:
-        return Path(f"/proc/{process.pid}/comm").read_text().strip()
-
-    return int(eventually(lambda: name().startswith("fork-") and name(), "the program is forked").removeprefix("fork-"))
-
-
 def test_a_forked_program_sees_what_it_would_see_in_an_interpreter_of_its_own(folder: Path, tmp_path: Path) -> None:
     program = tmp_path / "program" / "facts.py"
     program.parent.mkdir()
@@ -134,7 +125,9 @@ def test_a_forked_program_and_its_children_end_with_the_process_that_started_it(
     program.write_text("import subprocess\nprint(subprocess.Popen(['sleep', '60']).pid, flush=True)\ninput()\n")
     process = start(folder, str(program))
     assert process.stdout
-    ids = [fork_of(process), int(process.stdout.readline())]
+    child = int(process.stdout.readline())
+    ids = [fork_of(process.pid), child]
+    assert process.pid not in ids
     process.kill()
     process.communicate()
     until_none(lambda: [pid for pid in ids if Path(f"/proc/{pid}").exists()], "the fork and its child end", 10)

@@ -98,8 +98,8 @@ def test_fourth_replica_is_gated_by_quota(example: Emulator) -> None:
 def test_training_resumes_when_serving_needs_less(example: Emulator) -> None:
     scale(example, 1)
     eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted again")
-    (job,) = example.get("jobs", "-n", "llm")
     eventually(lambda: example.get("jobs", "-n", "llm")[0]["status"].get("active") == 2, "both pods of the Job run")
+    (job,) = example.get("jobs", "-n", "llm")
     assert job["spec"]["suspend"] is False
 
 

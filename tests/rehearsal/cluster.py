@@ -160,7 +160,7 @@ def kubeconfig(emulator: Emulator) -> Path:
 def connect(emulator: Emulator) -> Iterator[QueueCluster]:
     """A client of the cluster, which records what happens. Returns once Kueue answers."""
     text = kubeconfig(emulator).read_text()
-    pki = next(kubeconfig(emulator).parent.glob("**/pki"))
+    pki = next(kubeconfig(emulator).parent.glob("kwok/clusters/*/pki"))
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     server = yaml.safe_load(text)["clusters"][0]["cluster"]["server"]
