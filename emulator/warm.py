@@ -225,6 +225,8 @@ def serve(lock: int) -> Request | None:
                 signal.set_wakeup_fd(-1)
                 for other in (listener, *running.values()):
                     other.close()
+                for descriptor in (lock, ended, wake):
+                    os.close(descriptor)
                 return request
             if fork < 0:
                 connection.close()
@@ -333,14 +335,19 @@ def become(
 
 
 def _open_streams(unbuffered: bool) -> None:
+    """Opens the standard streams as Python does: with `-u`, not even the bytes below the text are buffered."""
+    import io
+
     encoding, errors = sys.stdout.encoding, sys.stdout.errors
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        lines = number == 2 or os.isatty(number)
-        stream = open(  # noqa: SIM115 - open until the end
-            number, "w" if number else "r", 1 if lines else -1, encoding=encoding, errors=errors, closefd=False
+        raw = unbuffered and number > 0
+        stream = io.TextIOWrapper(
+            open(number, "wb" if number else "rb", 0 if raw else -1, closefd=False),  # noqa: SIM115 - until the end
+            encoding,
+            errors if number < 2 else "backslashreplace",
+            line_buffering=number == 2 or os.isatty(number),
+            write_through=raw,
         )
-        if unbuffered and number:
-            stream.reconfigure(write_through=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 

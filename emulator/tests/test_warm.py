@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ if fork:
 FACTS = """
 import json, os, sys
 facts = [__name__, sys.argv, sys.path[0], os.getcwd(), os.environ.get("COLOR"), sys.stdin.read(), oct(os.umask(0))]
-json.dump([*facts, sys.stdout.isatty(), len(os.listdir("/proc/self/fd")) < 20], sys.stdout)
+json.dump([*facts, sys.stdout.isatty(), len(os.listdir("/proc/self/fd")) < 7], sys.stdout)
 """
 
 
@@ -103,6 +104,22 @@ def test_a_program_that_a_signal_ends_is_seen_to_end_by_it(folder: Path, tmp_pat
     program = tmp_path / "program.py"
     program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert run(folder, str(program))[0] == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "write", ["print('43001')", "sys.stdout.buffer.write(b'43001\\n')", "sys.stdout.write('43001\\n')"]
+)
+def test_unbuffered_output_is_seen_while_the_program_runs(folder: Path, tmp_path: Path, write: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys, time\n{write}\ntime.sleep(60)\n")
+    process = start(folder, "-u", str(program))
+    assert process.stdout
+    timer = threading.Timer(20, process.kill)
+    timer.start()
+    assert process.stdout.readline() == "43001\n"
+    timer.cancel()
+    process.kill()
+    process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
