@@ -22,10 +22,11 @@ from collections.abc import Callable
 
 IDLE_SECONDS = 300.0
 PARENT_SECONDS = 0.2  # how often this process looks whether its parent lives
-# Modules that the programs and plugins use. `test_warm.py` compares the list with what they import.
+# Modules that the programs and plugins use. A test compares the list with the modules of the SDKs that they name.
 MODULES = (
     *("httpx", "grpc", "yaml", "pydantic", "kubernetes.client", "google.protobuf.json_format"),
     *("pulumi", "pulumi.policy", "pulumi.provider.experimental", "pulumi.runtime.proto.provider_pb2_grpc"),
+    *("pulumi_policy", "rich.console", "rich.table"),
     *(f"pulumi_gcp.{name}" for name in ("compute", "container", "monitoring", "organizations", "projects")),
     *(f"pulumi_gcp.{name}" for name in ("secretmanager", "serviceaccount", "storage")),
     *(f"pulumi_kubernetes.{name}" for name in ("apiextensions", "helm.v3", "yaml")),
