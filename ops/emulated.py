@@ -143,7 +143,7 @@ def up(stack: Stack) -> None:
             f"run make recover STACK={stack.name} first."
         )
     # `emulator/run kubectl` uses the cluster of the stack that was deployed last.
-    Path(os.environ["KUBECONFIG"]).write_text(stack.outputs()["kubeconfig"])
+    Path(os.environ["KUBECONFIG"]).write_text(stack.recorded_outputs["kubeconfig"])
     status.show(stack)
 
 

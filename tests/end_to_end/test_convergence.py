@@ -27,6 +27,7 @@ from tests.end_to_end.emulator import (
 pytestmark = pytest.mark.cluster
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
+EMPTY = "tests/bench/empty.yaml"
 LONG = pytest.mark.long
 
 
@@ -138,12 +139,12 @@ def test_first_up_succeeds_however_late_the_webhook_answers(delay: int, emulator
 RELEASE = "kubernetes:helm.sh/v3:Release"
 # Where an `up` is killed: the type that is being created, and what Helm says then.
 KILLS = [
-    pytest.param("gcp:container:Cluster", None, id="cluster"),
     pytest.param(RELEASE, "pending-install", id="release half installed"),
     pytest.param(RELEASE, "deployed", id="release installed and not recorded"),
     *(
         pytest.param(point, None, marks=LONG, id=point)
         for point in (
+            "gcp:container:Cluster",
             RELEASE,
             "gcp:storage:Bucket",
             "gcp:container:NodePool",
@@ -170,6 +171,13 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
         assert [release["metadata"]["labels"]["status"] for release in releases] == ["deployed"]
 
 
+def test_up_killed_while_its_cluster_is_created_recovers(emulator_with: Callable[..., Emulator]) -> None:
+    emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
+    config = emulator.configure(EMPTY, cluster=section("cluster"))
+    killed_up(emulator, config, "gcp:container:Cluster")
+    recovered(emulator, config)
+
+
 # The moments of the random kills; GKE_AI_KILL_SEED repeats those of an earlier run.
 KILL_SEED = os.environ.get("GKE_AI_KILL_SEED") or str(time.time_ns())
 
@@ -186,11 +194,10 @@ def test_up_killed_at_any_moment_recovers(kill: int, emulator: Emulator, capsys:
     assert_nothing_left(emulator)
 
 
-def test_on_destroy_keeps_a_bucket_or_deletes_it_with_its_data(emulator_with: Callable[..., Emulator]) -> None:
-    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4")
-    (bucket,) = section("buckets")
+def test_on_destroy_keeps_a_bucket_or_deletes_it_with_its_data(emulator: Emulator) -> None:
+    cluster, bucket = section("cluster"), {"name": "model-bucket-{project}", "onDestroy": "delete"}
     kept = {"name": "kept-{project}", "onDestroy": "keep"}
-    emulator.make("up", emulator.configure(EXAMPLE, buckets=[bucket, kept]))
+    emulator.make("up", emulator.configure(EMPTY, cluster=cluster, buckets=[bucket, kept]))
     for name in ("model-bucket-emulator-project", "kept-emulator-project"):
         emulator.run("bucket", "put", name, "checkpoint-10/model")
     output = emulator.make("down")
@@ -198,6 +205,6 @@ def test_on_destroy_keeps_a_bucket_or_deletes_it_with_its_data(emulator_with: Ca
     assert "checkpoint-10/model" in emulator.run("bucket", "ls", "kept-emulator-project")
     assert "model-bucket-emulator-project" in emulator.run("bucket", "ls", "model-bucket-emulator-project", fails=True)
 
-    emulator.make("up", emulator.configure(EXAMPLE, buckets=[bucket, {**kept, "adopt": True}]))
+    emulator.make("up", emulator.configure(EMPTY, cluster=cluster, buckets=[bucket, {**kept, "adopt": True}]))
     assert emulator.planned() == {}
     assert "checkpoint-10/model" in emulator.run("bucket", "ls", "kept-emulator-project")
