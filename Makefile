@@ -12,8 +12,8 @@ WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionl
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
 # With the record that `make times` prints. `-m` puts the project on the path, where pytest finds the plugin.
 MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
-CODE = __main__.py catalog components composition docs examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops package policy \
-	programs rehearse report resources settings tests
+CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
+	registered rehearse report settings tests
 
 .PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
@@ -50,7 +50,7 @@ rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CON
 		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" \
 		$(if $(MINUTES),--minutes "$(MINUTES)")
 pictures:  ## write the pictures in docs/pictures
-	emulator/run python -m docs.pictures
+	emulator/run python -m tests.pages.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
 	@$(EMULATOR) crds $(PICK)
 recover:  ## repair the state after a killed up
@@ -93,7 +93,7 @@ lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run zizmor --offline --persona=pedantic --no-progress --quiet .github
 	@emulator/run python -m tests.sizes
 docs:  ## write the generated pages in docs
-	emulator/run python -m docs
+	emulator/run python -m tests.pages
 record:  ## before a release, record the state that this version leaves in its stacks
 	emulator/run python -m tests.recorded
 bench:  ## print speeds as ratios

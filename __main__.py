@@ -5,16 +5,16 @@ It is the same in every environment. Only the configuration, and the cloud behin
 
 from __future__ import annotations
 
-from composition.cluster import Apis, create_cluster
-from composition.configuration import Secrets, load
-from composition.exports import export
-from composition.gateway import create_gateway
-from composition.model_cache import create_downloads
-from composition.pools import create_buckets, create_compute_classes, create_pools
-from composition.prerequisites import Prerequisites
-from composition.queues import create_kueue, create_namespaces, create_tenants
-from composition.runs import create_runs
-from composition.servers import create_autoscaling, create_monitoring, create_servers
+from components.build.cluster import Apis, create_cluster
+from components.build.configuration import Secrets, load
+from components.build.exports import export
+from components.build.gateway import create_gateway
+from components.build.model_cache import create_downloads
+from components.build.pools import create_buckets, create_compute_classes, create_pools
+from components.build.prerequisites import Prerequisites
+from components.build.queues import create_kueue, create_namespaces, create_tenants
+from components.build.runs import create_runs
+from components.build.servers import create_autoscaling, create_monitoring, create_servers
 from settings import Settings
 
 

@@ -23,7 +23,7 @@ MOUNT_PATH = "/models"
 # https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/docs/semantics.md#streaming-writes---default-write-path
 FILL_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "1Gi"})
 FILL_SIDECAR: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "1Gi"})
-# Exit status of the program that another try does not change, such as that of a gated model (programs/fill_bucket.py).
+# Exit status of components/pods/programs/fill_bucket.py that another try does not change, such as for a gated model.
 REFUSED = 3
 # The first release whose image has the streamer with Cloud Storage: https://github.com/vllm-project/vllm/pull/26464
 STREAMER_SINCE = (0, 11, 1)

@@ -19,7 +19,7 @@ from components.workload import SKIP_AWAIT, variables
 from settings.model import TokenSecret
 from settings.plan import Download
 
-PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+PROGRAMS = Path(__file__).resolve().parent / "pods" / "programs"
 FILES = ("fill_bucket.py", "hugging_face.py")
 PROGRAM_PATH = "/program"
 CONTAINER = "download"

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from catalog.versions import JOBSET_API
 from ops.stack import Stack, Stop, arguments, kubectl, list_objects, run
-from resources.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
+from registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

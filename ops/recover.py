@@ -20,7 +20,7 @@ from rich.console import Console
 from ops.helm_releases import adopted as adopted_release
 from ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
 from ops.stack import Stack, Stop, arguments, run
-from resources.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
+from registered.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
 
 console = Console(highlight=False, soft_wrap=True)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resources.types import PROVIDER, STACK
+from registered.types import PROVIDER, STACK
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

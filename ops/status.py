@@ -20,9 +20,9 @@ from ops.gateways import gateway_rows
 from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
-from resources.pools import node_bounds
-from resources.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
-from resources.workloads import ACCELERATORS, accelerator_requests
+from registered.pools import node_bounds
+from registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from registered.workloads import ACCELERATORS, accelerator_requests
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from resources.stack import Resource, Stack
+from registered.stack import Resource, Stack
 
 
 @dataclass(frozen=True)

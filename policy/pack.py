@@ -32,8 +32,8 @@ from pulumi_policy import policy as sdk
 
 from policy.base import Policy, Violation, Waiver, waived
 from policy.rules import POLICIES
-from resources.stack import Resource, Stack
-from resources.values import SECRET, UNKNOWN
+from registered.stack import Resource, Stack
+from registered.values import SECRET, UNKNOWN
 
 NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"

@@ -13,8 +13,8 @@ from rehearse.scratch import Scratch
 
 # What decides the state after a deployment, besides the configuration.
 SOURCES = (
-    *("__main__.py", "requirements.lock", "catalog", "settings", "components", "composition", "gke_ai_outputs"),
-    *("programs", "emulator", "ops"),
+    *("__main__.py", "requirements.lock", "catalog", "settings", "components", "gke_ai_outputs"),
+    *("emulator", "ops"),
 )
 
 

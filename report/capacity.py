@@ -22,12 +22,12 @@ from catalog.nodes import (
     GKE_TPU_ACCELERATOR,
     NVIDIA_GPU,
 )
+from registered.pools import accelerators, capacity_mode, node_bounds
+from registered.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
+from registered.values import value
+from registered.workloads import accelerator_requests, class_choice, replica_bounds
 from report.changes import Plan, Resource
 from report.prices import Prices
-from resources.pools import accelerators, capacity_mode, node_bounds
-from resources.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
-from resources.values import value
-from resources.workloads import accelerator_requests, class_choice, replica_bounds
 
 # GKE uses the first capacity mode that is available.
 ELSE = ", else "

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from registered.types import STACK
 from report.preview import SECRET, Preview, State
-from resources.types import STACK
 
 COMPONENT = "gke-ai:index:"
 # Pulumi's placeholder for a value that the cloud sets.

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from registered.types import STACK
 from report.changes import (
     CREATE,
     DELETE,
@@ -17,7 +18,6 @@ from report.changes import (
     Resource,
     component_of,
 )
-from resources.types import STACK
 
 # Symbol, color and word of each operation.
 MARKS = {

@@ -16,10 +16,8 @@ from typing import Any
 
 from catalog.namespaces import MODEL_CACHE
 from catalog.nodes import RECORDED_NODES
-from report.capacity import pod_of, pools_of
-from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
-from resources.pools import node_bounds
-from resources.types import (
+from registered.pools import node_bounds
+from registered.types import (
     BUCKET,
     CLUSTER,
     CONFIG_MAP,
@@ -31,8 +29,10 @@ from resources.types import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from resources.values import mapping
-from resources.workloads import accelerator_requests
+from registered.values import mapping
+from registered.workloads import accelerator_requests
+from report.capacity import pod_of, pools_of
+from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
 
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)

@@ -27,7 +27,7 @@ from pydantic.alias_generators import to_camel
 import settings
 from catalog.zones import is_zone, node_zones
 from components.base import Component
-from package.inputs import ComponentInputs
+from components.plugin.inputs import ComponentInputs
 from settings.reading import PREFIX
 
 ROOT = Path(__file__).resolve().parent.parent

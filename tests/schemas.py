@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 from kubernetes import client
 
-from docs.repository import ROOT
 from ops.snapshot.fields import kinds
+from tests.repository import ROOT
 
 CRDS = ROOT / "emulator" / "cluster" / "crds"
 

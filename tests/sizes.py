@@ -11,16 +11,13 @@ PRODUCT = (
     "__main__.py",
     "catalog",
     "components",
-    "composition",
     "forecast",
     "gke_ai_outputs",
     "ops",
-    "package",
     "policy",
-    "programs",
+    "registered",
     "rehearse",
     "report",
-    "resources",
     "settings",
 )
 EMULATOR = ("emulator",)

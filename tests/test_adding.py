@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from docs.repository import ROOT
+from tests.repository import ROOT
 
 PLACE = re.compile(r"^## [^\n]*?(?P<path>[\w/]+\.py)\n(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
 BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M | re.S)
@@ -24,7 +24,7 @@ PROBE = """
 import asyncio, json, runpy, sys
 import pytest
 from catalog.engines import ENGINES
-from docs import settings_page
+from tests.pages import settings_page
 from emulator.cluster.programs import known
 from settings import BadConfiguration, load
 from settings.schema import schema
@@ -39,7 +39,7 @@ except BadConfiguration as bad:
     refusal = str(bad)
 with pytest.MonkeyPatch.context() as monkeypatch:
     record = run_program({f"gke-ai:{key}": value for key, value in good.items()}, False, monkeypatch)
-package = runpy.run_path("package/__main__.py")
+package = runpy.run_path("components/plugin/__main__.py")
 served = json.loads(package["Package"](package["every_component"]()).schema)
 deployments = {deployment.object_name: deployment.inputs for deployment in record.all("Deployment")}
 engine = ENGINES["sglang"]

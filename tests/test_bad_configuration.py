@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from docs import repository
 from settings import BadConfiguration, Problem, Settings, load
+from tests import repository
 
 PROJECT = "my-project"
 # Shaped like a token, so that a test can look for it; put together so that it looks like one nowhere else.

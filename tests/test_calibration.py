@@ -11,7 +11,7 @@ import yaml
 from catalog.nodes import NodeShape, allocatable
 from catalog.quantities import parse_quantity
 from policy.rules.accelerators import quota_within_capacity
-from resources.stack import Resource, Stack
+from registered.stack import Resource, Stack
 from settings import BadConfiguration, load, plan
 from settings.calibration import Calibration, read
 from tests.test_bad_configuration import Configuration, good

@@ -17,13 +17,13 @@ import yaml
 
 import settings
 from catalog import apis, features, project_quotas
-from docs import repository
 from emulator.gcp_plugin import rest
 from ops.doctor import command as doctor
 from ops.doctor import needs, requests
 from ops.doctor.command import Doctor
 from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from ops.stack import Answer, Stop
+from tests import repository
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
 PROJECT = "my-project"

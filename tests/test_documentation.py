@@ -10,14 +10,14 @@ import jsonschema
 import pytest
 import yaml
 
-from docs import repository
-from docs.__main__ import FOLDER, PAGES
-from docs.repository import ROOT
-from docs.settings_page import CONFIGURATIONS, page, sections
 from settings.model import Settings
 from settings.reading import PREFIX, read
 from settings.schema import schema
+from tests import repository
+from tests.pages.__main__ import FOLDER, PAGES
+from tests.pages.settings_page import CONFIGURATIONS, page, sections
 from tests.recorder import run_program
+from tests.repository import ROOT
 from tests.test_bad_configuration import MISTAKES
 
 

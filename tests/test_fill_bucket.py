@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from docs.repository import ROOT
 from emulator.cluster import hub as stubbed
 from emulator.polling import poll_until
 from programs import fill_bucket, hugging_face
 from programs.fill_bucket import Filling, Output
 from programs.hugging_face import FILLING, MARKER, FillError, Hub
 from tests.hub import COMMIT, MODEL, FakeHub, Request
+from tests.repository import ROOT
 
 TOKEN = "hf_notatoken"
 RANDOM = random.Random(1)
@@ -458,7 +458,7 @@ def test_program_needs_only_the_standard_library() -> None:
         "-I",
         "-S",
         "-c",
-        f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import programs.fill_bucket",
+        f"import sys; sys.path[:0] = [{str(ROOT / 'components' / 'pods')!r}]; import programs.fill_bucket",
     ]
     subprocess.run(command, check=True)
 

@@ -12,7 +12,7 @@ import pytest
 from ops import helm_releases, recover
 from ops.helm_releases import Revision, plan_recorded, plan_unrecorded
 from ops.stack import Stack
-from resources.types import RELEASE
+from registered.types import RELEASE
 
 VALUES = {"image": {"tag": "v0.12.0"}}
 INPUTS = {

@@ -18,7 +18,7 @@ from rich.console import Console
 from catalog.quota import QUEUE_LABEL
 from ops import down, recover, status
 from ops.stack import Stack, Stop
-from resources.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
+from registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 
 URN = "urn:pulumi:dev::gke-ai::"
 

@@ -16,12 +16,12 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
-from docs import repository
-from docs.repository import ROOT
 from gke_ai_outputs.model import Contract, Item, MissingOutput, Queue, parsed, parts, since_of
 from gke_ai_outputs.stack_outputs import StackOutputs
 from gke_ai_outputs.version import VERSION
+from tests import repository
 from tests.recorder import PROJECT, PROJECT_NUMBER, TOKEN, configuration, run_program, shared_record, strings
+from tests.repository import ROOT
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
 CONFIGURATIONS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", *EXAMPLES]

@@ -14,9 +14,9 @@ from pulumi.output import UNKNOWN
 from pydantic.alias_generators import to_camel
 
 import components
-from docs.repository import ROOT
-from package.inputs import ComponentInputs
+from components.plugin.inputs import ComponentInputs
 from settings import model, plan
+from tests.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
 POOL = {

@@ -12,9 +12,9 @@ from pulumi_policy import EnforcementLevel
 from policy.base import Policy, Violation, Waiver, waived
 from policy.pack import Context, plain, resource, unused_waiver, waivers
 from policy.rules import POLICIES
-from resources.stack import Resource, Stack
-from resources.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
-from resources.values import SECRET, UNKNOWN
+from registered.stack import Resource, Stack
+from registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
+from registered.values import SECRET, UNKNOWN
 from settings import BadConfiguration, load
 
 QUEUE = "kueue.x-k8s.io/queue-name"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.repository import ROOT
 from emulator.tests.harness import Project
 from ops import emulated
 from ops.stack import Stack, Stop
+from tests.repository import ROOT
 
 TOKEN = "hf_" + "canary" * 5
 # A bucket that two policies are against, and values that must not be shown: one a secret, one not.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from docs import repository
 from policy.pack import Context, plain
 from policy.rules import POLICIES
-from resources.stack import Resource, Stack
+from registered.stack import Resource, Stack
+from tests import repository
 from tests.recorder import Record, configuration, shared_record
 
 OPEN_CLUSTER = {

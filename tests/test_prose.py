@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from docs import prose
-from docs.prose import Mistake, Rule, mistakes, rules
-from docs.repository import ROOT, tracked
+from tests.pages import prose
+from tests.pages.prose import Mistake, Rule, mistakes, rules
+from tests.repository import ROOT, tracked
 
 RULES = rules()
 PENDING: dict[str, int] = prose.table()["pending"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs import repository
-from docs.repository import ROOT
+from tests import repository
+from tests.repository import ROOT
 from tests.sizes import EMULATOR, PRODUCT, files_of
 
 SELF = Path(__file__)

@@ -8,12 +8,12 @@ import pytest
 
 from ops import status
 from policy.rules import accelerators
+from registered.pools import NodeBounds, node_bounds
+from registered.stack import Resource, Stack
+from registered.types import NODE_POOL
+from registered.values import UNKNOWN
 from report import capacity
 from report.changes import Resource as ReportResource
-from resources.pools import NodeBounds, node_bounds
-from resources.stack import Resource, Stack
-from resources.types import NODE_POOL
-from resources.values import UNKNOWN
 
 L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
 LABELS = {"cloud.google.com/gke-accelerator": "nvidia-l4"}

@@ -20,7 +20,7 @@ from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from ops.verify.claims import Verification
 from ops.verify.durations import measure
 from ops.verify.live import REVIEWS, bucket_command, recorded, take
-from resources.pools import node_shape
+from registered.pools import node_shape
 from settings import calibration
 from settings.calibration import Calibration, Duration, NodeFigures
 

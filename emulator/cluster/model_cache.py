@@ -17,7 +17,7 @@ from emulator.folders import inside
 Object = dict[str, Any]
 # The files of this checkout, whatever the ConfigMap of the Job has. Isolated: no variable makes Python run other code.
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from programs.fill_bucket import main; sys.exit(main())"
-COMMAND = [sys.executable, "-I", "-S", "-B", "-u", "-c", _START, str(state.ROOT)]
+COMMAND = [sys.executable, "-I", "-S", "-B", "-u", "-c", _START, str(state.ROOT / "components" / "pods")]
 VARIABLES = ("MODEL", "REVISION", "HF_TOKEN")
 _STATED = ["python3", "-m", "programs.fill_bucket"]
 _PROGRAM = Path("programs") / "fill_bucket.py"

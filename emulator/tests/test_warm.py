@@ -234,7 +234,7 @@ def test_only_arguments_that_a_fork_knows_are_forked(
 
 def test_every_module_of_the_sdks_that_the_program_names_is_warm() -> None:
     named = set()
-    for place in ("components", "composition", "emulator/gcp_plugin"):
+    for place in ("components", "emulator/gcp_plugin"):
         for file in (ROOT / place).rglob("*.py"):
             text = file.read_text()
             named |= {f"pulumi_gcp.{name}" for name in re.findall(r"\b(?:pulumi_)?gcp\.([a-z]+)[.:/\"]", text)}

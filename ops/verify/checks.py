@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from catalog.quantities import format_quantity, readable
 from ops.verify.live import Live
-from resources.stack import Stack as Recorded
+from registered.stack import Stack as Recorded
 from settings.calibration import Calibration
 
 PASS, FAIL, UNSEEN, UNCHECKED = "pass", "fail", "not seen yet", "not checked"

@@ -18,12 +18,12 @@ from ops.verify.live import Grant, bucket_command, releases, secrets
 from ops.verify.node_claims import NodeClaims
 from ops.verify.nodes import amounts, free_of, is_ready
 from ops.verify.pod_claims import PodClaims
-from resources.pools import flavor_pools, node_shape
-from resources.stack import Resource
-from resources.stack import Stack as Recorded
-from resources.types import BUCKET_GRANT, CLUSTER, NODE_POOL
-from resources.values import items, mapping, value
-from resources.workloads import ACCELERATORS, class_choice, nominal_quotas
+from registered.pools import flavor_pools, node_shape
+from registered.stack import Resource
+from registered.stack import Stack as Recorded
+from registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
+from registered.values import items, mapping, value
+from registered.workloads import ACCELERATORS, class_choice, nominal_quotas
 
 
 @dataclass

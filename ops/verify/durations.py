@@ -19,9 +19,9 @@ from ops.status import condition, label
 from ops.verify.live import Live, moment, seconds_between
 from ops.verify.nodes import amounts, groups, requests_on
 from ops.verify.pod_claims import load_seconds, pods_of, startup_probes
-from resources.stack import Stack as Recorded
-from resources.types import CLUSTER, NODE_POOL
-from resources.values import items, mapping, value
+from registered.stack import Stack as Recorded
+from registered.types import CLUSTER, NODE_POOL
+from registered.values import items, mapping, value
 from settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
 
 # The kubelet's event after a pull: https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/image_manager.go

@@ -20,10 +20,10 @@ from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from ops.doctor import requests
 from ops.stack import Answer, Object, objects_of, request
 from ops.verify.nodes import daemon_requests
-from resources.stack import Pod, Resource
-from resources.stack import Stack as Recorded
-from resources.types import BUCKET_GRANT, RELEASE
-from resources.values import is_unset, items, mapping, value
+from registered.stack import Pod, Resource
+from registered.stack import Stack as Recorded
+from registered.types import BUCKET_GRANT, RELEASE
+from registered.values import is_unset, items, mapping, value
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

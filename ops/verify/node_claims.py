@@ -24,7 +24,7 @@ from ops.stack import Object
 from ops.status import label
 from ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, on_nodes
 from ops.verify.nodes import NodeGroup, allocatable_of, amounts, groups, requests_on
-from resources.workloads import ACCELERATORS
+from registered.workloads import ACCELERATORS
 from settings.calibration import MEASURED
 
 # Controllers set and remove these taints with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,

@@ -23,12 +23,12 @@ from catalog.nodes import (
 from catalog.quantities import parse_quantity
 from ops.stack import Object
 from ops.status import condition, ended, label
-from resources.pools import node_shape
-from resources.stack import Resource, resource_request, selects
-from resources.stack import Stack as Recorded
-from resources.types import NODE_POOL
-from resources.values import items, mapping, value
-from resources.workloads import class_choice
+from registered.pools import node_shape
+from registered.stack import Resource, resource_request, selects
+from registered.stack import Stack as Recorded
+from registered.types import NODE_POOL
+from registered.values import items, mapping, value
+from registered.workloads import class_choice
 from settings.calibration import MEASURED
 
 # Effects of taints in the API of node pools: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#effect

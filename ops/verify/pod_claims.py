@@ -10,8 +10,8 @@ from ops.stack import Object, kubectl
 from ops.status import condition
 from ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison
 from ops.verify.live import images, seconds_between
-from resources.stack import Resource, selects
-from resources.values import items, mapping, value
+from registered.stack import Resource, selects
+from registered.values import items, mapping, value
 
 PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 

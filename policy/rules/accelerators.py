@@ -13,11 +13,11 @@ from catalog.nodes import COMPUTE_CLASS
 from catalog.quantities import readable
 from catalog.quota import QUEUE_LABEL
 from policy.base import Policy, of_resources, of_stacks
-from resources.pools import capacity_mode, flavor_pools
-from resources.stack import Pod, Resource, Stack
-from resources.types import CLUSTER, NODE_POOL
-from resources.values import Hidden, is_unset, items, list_at, mapping, value
-from resources.workloads import ACCELERATORS, amount, nominal_quotas
+from registered.pools import capacity_mode, flavor_pools
+from registered.stack import Pod, Resource, Stack
+from registered.types import CLUSTER, NODE_POOL
+from registered.values import Hidden, is_unset, items, list_at, mapping, value
+from registered.workloads import ACCELERATORS, amount, nominal_quotas
 from settings import calibration
 
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent.parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from resources.stack import Resource, Stack
-from resources.values import items, list_at, mapping, value
+from registered.stack import Resource, Stack
+from registered.values import items, list_at, mapping, value
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 SAFE_LEVELS = ("baseline", "restricted")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from resources.pools import accelerators
-from resources.stack import Resource, Stack
-from resources.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL
-from resources.values import Hidden, is_unset, items, list_at, mapping, value
+from registered.pools import accelerators
+from registered.stack import Resource, Stack
+from registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL
+from registered.values import Hidden, is_unset, items, list_at, mapping, value
 
 ANYWHERE = {"0.0.0.0/0", "::/0"}
 DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"

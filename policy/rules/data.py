@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from resources.stack import Resource, Stack, pods_of
-from resources.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
-from resources.values import Hidden, items, list_at, number, texts, value
+from registered.stack import Resource, Stack, pods_of
+from registered.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
+from registered.values import Hidden, items, list_at, number, texts, value
 
 # Names of variables that hold a secret. A value that is a path (/var/run/…) is not a secret.
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$", re.I)

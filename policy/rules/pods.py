@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from resources.stack import Resource, Stack, pods_of, resource_request, selects
-from resources.values import is_unset, items, list_at, mapping, value
-from resources.workloads import replica_bounds
+from registered.stack import Resource, Stack, pods_of, resource_request, selects
+from registered.values import is_unset, items, list_at, mapping, value
+from registered.workloads import replica_bounds
 
 # Tags that registries move to newer images.
 MOVING_TAGS = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}

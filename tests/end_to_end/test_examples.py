@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from catalog.versions import JOBSET_API
-from docs import repository
 from ops.down import JOBSET_CRD
+from tests import repository
 from tests.end_to_end.emulator import Emulator, begun, gone, killed_up, recovered, settled
 
 EXAMPLES = [path.name for path in repository.examples()]

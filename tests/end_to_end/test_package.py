@@ -23,7 +23,9 @@ class Program:
         file = self.folder / "Pulumi.yaml"
         text = file.read_text()
         assert replaced in text
-        file.write_text(text.replace("../../package", str(ROOT / "package")).replace(replaced, by, 1))
+        file.write_text(
+            text.replace("../../components/plugin", str(ROOT / "components" / "plugin")).replace(replaced, by, 1)
+        )
         self.pulumi("stack", "init", name)
         self.pulumi("config", "set", "project", "my-project")
 
@@ -39,7 +41,7 @@ class Program:
 
 
 def test_schema_is_the_one_that_package_add_reads(emulator: Emulator) -> None:
-    output = emulator.run("pulumi", "package", "get-schema", "./package")
+    output = emulator.run("pulumi", "package", "get-schema", "./components/plugin")
     schema = json.loads(output[output.index("{") : output.rindex("}") + 1])
     assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
 

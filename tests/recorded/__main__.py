@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from docs import repository
+from tests import repository
 from tests.recorded import FOLDER, recorded
 
 ROOT = FOLDER.parent.parent

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pulumi
 
 from components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
+from components.build.outputs import ComponentOutputs, outputs
+from components.build.runs import RunComponent
 from components.identity import project_number
 from components.server import ModelServer
-from composition.outputs import ComponentOutputs, outputs
-from composition.runs import RunComponent
 from settings import Settings, model, tenancy
 
 

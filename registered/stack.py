@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from resources.values import is_unset, items, mapping, value
+from registered.values import is_unset, items, mapping, value
 
 
 @dataclass(frozen=True)

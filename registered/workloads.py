@@ -9,8 +9,8 @@ from typing import Any
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
-from resources.stack import resource_request
-from resources.values import Hidden, items, mapping, number, value
+from registered.stack import resource_request
+from registered.values import Hidden, items, mapping, number, value
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 

@@ -7,8 +7,8 @@ from typing import TypedDict
 import pulumi
 
 from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
-from composition.cluster import in_cluster
-from composition.prerequisites import Prerequisites
+from components.build.cluster import in_cluster
+from components.build.prerequisites import Prerequisites
 from settings import Settings, model, plan
 
 RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob | TrainingJob

@@ -1,7 +1,7 @@
 """Records how Kueue admits and preempts while the mixed example runs on the emulator, for the timeline.
 
     make up CONFIG=examples/mixed-training-inference.yaml
-    emulator/run python -m docs.pictures.record --stack mixed-training-inference
+    emulator/run python -m tests.pages.pictures.record --stack mixed-training-inference
     make pictures
 
 The script scales the server to two replicas, to four, and back to one. It records the conditions of Kueue's Workloads,
@@ -15,14 +15,14 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.versions import KUEUE_API
 from ops.stack import Object, Stack, list_objects
+from tests.repository import ROOT
 
-RECORDING = Path(__file__).with_name("mixed_preemption.json")
+RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"
 SERVER, NAMESPACE = "tgi-gemma-deployment", "llm"
 KUEUE = f"/apis/{KUEUE_API}"
 # Replicas of each step, and the seconds without a change after which the next step starts.

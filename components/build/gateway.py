@@ -8,9 +8,9 @@ from catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
 from catalog.engines import ENGINES
 from catalog.gateways import MAX_DRAIN_SECONDS
 from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool
+from components.build.cluster import Apis, in_cluster
+from components.build.prerequisites import Prerequisites
 from components.server import ModelServer
-from composition.cluster import Apis, in_cluster
-from composition.prerequisites import Prerequisites
 from settings import Settings, model, plan
 
 

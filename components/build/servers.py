@@ -14,9 +14,9 @@ from components import (
     VllmTpuServer,
     WorkloadNamespace,
 )
+from components.build.cluster import in_cluster
+from components.build.prerequisites import Prerequisites
 from components.server import ModelServer, component_of
-from composition.cluster import in_cluster
-from composition.prerequisites import Prerequisites
 from settings import Settings, model, monitoring_targets, plan, scaling
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from docs import repository
 from report.changes import Resource
 from report.drawing import svg
 from report.graph import graph
+from tests import repository
 from tests.recorder import Registration, configuration, run_program
 
 

@@ -8,8 +8,8 @@ from catalog.apis import SECRET_MANAGER
 from catalog.model_cache import ACCOUNT
 from catalog.namespaces import MODEL_CACHE
 from components import GkeCluster, ModelBucket, ModelDownload, WorkloadNamespace
-from composition.cluster import Apis, in_cluster
-from composition.queues import secret_manager
+from components.build.cluster import Apis, in_cluster
+from components.build.queues import secret_manager
 from settings import Settings, plan
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from docs import write
-from docs.pictures import architecture, examples, loss, record_loss, timeline
-from docs.pictures.record import RECORDING
 from forecast.model import read
 from report import rehearsal_picture
+from tests.pages import write
+from tests.pages.pictures import architecture, examples, loss, record_loss, timeline
+from tests.pages.pictures.record import RECORDING
 
 FOLDER = RECORDING.parent
 

@@ -11,9 +11,9 @@ from catalog.machines import MACHINES
 from catalog.nodes import NodeShape, node_labels
 from catalog.tpus import slice_on
 from catalog.zones import ZONES, is_zone, node_zones
-from resources.stack import Resource, Stack
-from resources.types import CLUSTER, NODE_POOL
-from resources.values import items, list_at, mapping, number, value
+from registered.stack import Resource, Stack
+from registered.types import CLUSTER, NODE_POOL
+from registered.values import items, list_at, mapping, number, value
 
 # Zones of a regional pool whose zones are not known yet.
 # https://cloud.google.com/kubernetes-engine/docs/concepts/types-of-clusters#regional_clusters

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
-from docs import components_page, outputs_page, settings_page, write
 from forecast.model import read
-from policy import policies_page
 from report.page import rehearsal_page
 from settings.schema import schema
+from tests.pages import components_page, outputs_page, policies_page, settings_page, write
+from tests.repository import ROOT
 
-FOLDER = Path(__file__).parent
+FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
     "components.md": components_page.page,
     "outputs.md": outputs_page.page,

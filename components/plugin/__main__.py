@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pulumi
 import pulumi.provider
@@ -25,8 +25,8 @@ from pulumi.provider.server import ComponentInitError
 from catalog.tpus import NoSuchSlice
 from components import every_component
 from components.base import Component
-from package.inputs import ComponentInputs
-from package.schema import Types
+from components.plugin.inputs import ComponentInputs
+from components.plugin.schema import Types
 
 NAME = "gke-ai"
 VERSION = "0.0.0"  # the version of a package from source is its commit

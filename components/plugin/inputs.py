@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field, ValidationError, create_model
 from pydantic.alias_generators import to_camel
 
 from components.base import Component, section_of
-from package.schema import REQUIRED, Input, Types, fields_of, tags, type_of_output
+from components.plugin.schema import REQUIRED, Input, Types, fields_of, tags, type_of_output
 from settings.model import Section
 from settings.problems import nearest
 

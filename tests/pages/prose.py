@@ -1,6 +1,6 @@
 """Checks what people read against the rules of docs/prose.yaml: Markdown pages, docstrings, and descriptions of keys.
 
-python -m docs.prose      prints every mistake, and the number per folder of code
+python -m tests.pages.prose      prints every mistake, and the number per folder of code
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from docs.repository import ROOT, tracked
+from tests.repository import ROOT, tracked
 
 TABLE = ROOT / "docs" / "prose.yaml"
 # Arguments whose text people read: of `Field`, of an option of a command.

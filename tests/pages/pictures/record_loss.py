@@ -3,7 +3,7 @@
     emulator/run program add us-docker.pkg.dev/emulator-project/training/pretrain examples/training \\
         --env JAX_PLATFORMS=cpu -- python train_jax.py ...
     make up CONFIG=examples/training-job.yaml
-    emulator/run python -m docs.pictures.record_loss
+    emulator/run python -m tests.pages.pictures.record_loss
     make pictures
 
 The script scales the server to two replicas, which preempt the run, and back to one. The figures are those of the run's
@@ -24,13 +24,13 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDING = Path(__file__).with_name("training_resumes.json")
+from tests.repository import ROOT
+
+RECORDING = ROOT / "docs" / "pictures" / "training_resumes.json"
 EXAMPLE, RUN, SERVER, NAMESPACE = "examples/training-job.yaml", "pretrain", "gemma", "llm"
 # Steps before the preemption and after the resumption, and the seconds between the two.
 BEFORE, AFTER, PAUSE_SECONDS = 120, 150, 15.0

@@ -10,7 +10,7 @@ from catalog.apis import STORAGE
 from catalog.zones import region_of
 from components import ComputeClass, GkeCluster, ModelBucket, every_component
 from components.base import Component, section_of
-from composition.cluster import Apis, in_cluster
+from components.build.cluster import Apis, in_cluster
 from settings import Settings, model, plan, tenancy
 
 

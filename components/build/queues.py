@@ -15,8 +15,8 @@ from components import (
     Tenant,
     WorkloadNamespace,
 )
-from composition.cluster import Apis, in_cluster
-from composition.configuration import Secrets
+from components.build.cluster import Apis, in_cluster
+from components.build.configuration import Secrets
 from settings import Settings, model, plan, tenancy
 
 

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import yaml
 
 import settings
-from docs import repository
 from settings.model import OnDemand, Section, Settings
 from settings.reading import PREFIX
 from settings.schema import plain
+from tests import repository
 
 # The examples on the page come from these files.
 CONFIGURATIONS = repository.configurations()

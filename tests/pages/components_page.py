@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 
 from components import every_component
 from components.base import Component
-from package.__main__ import Package
-from package.inputs import ComponentInputs
-from package.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
+from components.plugin.__main__ import Package
+from components.plugin.inputs import ComponentInputs
+from components.plugin.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
 
 HEAD = """# Components
 

@@ -1,9 +1,11 @@
-"""The documentation, and the code that writes its generated pages: `python -m docs`."""
+"""Writes the generated pages of `docs/`, and checks its prose: `python -m tests.pages`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from tests.repository import ROOT
 
 
 def write(folder: Path, pages: Mapping[str, Callable[[], str]]) -> None:
@@ -14,5 +16,5 @@ def write(folder: Path, pages: Mapping[str, Callable[[], str]]) -> None:
         before = path.read_text() if path.exists() else None
         if now != before:
             path.write_text(now)
-        shown = path.relative_to(Path(__file__).parent.parent)
+        shown = path.relative_to(ROOT)
         print(f"{shown}: {'unchanged' if now == before else 'written'}")
