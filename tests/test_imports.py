@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterable
 from graphlib import TopologicalSorter
 
 import pytest
 
+from tests.import_graph import described, graph, imported, imports_of
 from tests.repository import ROOT, tracked
 
 # What each folder of the root, and each layer of one, may import besides itself.
@@ -33,47 +32,15 @@ MAY_IMPORT = {
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},
 }
-# The tests may import everything, and nothing of the product imports them.
-FILES = {file: file.relative_to(ROOT).with_suffix("").parts for file in tracked("**/*.py")}
-
-
-def layer(parts: Iterable[str]) -> str:
-    """The folder or layer of the table that a module belongs to; its first part if the table has none."""
-    first, second, *_ = (*parts, "", "")
-    return f"{first}.{second}" if f"{first}.{second}" in MAY_IMPORT else first
-
-
-def imported(source: str) -> set[str]:
-    """The modules that a module imports anywhere."""
-    names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.module, "an import relative to its package"
-            names.append(node.module)
-    return {*names}
-
-
-def imports_of(own: str) -> dict[str, set[str]]:
-    """The folders and layers of the project that each file of one imports, without itself."""
-    known = {layer(parts) for parts in FILES.values()}
-    return {
-        str(file.relative_to(ROOT)): {layer(name.split(".")) for name in imported(file.read_text())} & known - {own}
-        for file, parts in FILES.items()
-        if layer(parts) == own
-    }
-
-
 def test_every_folder_states_what_it_may_import() -> None:
-    assert MAY_IMPORT.keys() == {layer(parts) for parts in FILES.values()} - {"tests"}
+    assert MAY_IMPORT.keys() == graph().keys()
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_folder_imports_only_what_it_may(folder: str) -> None:
     imports = imports_of(folder)
     assert {file: more for file, names in imports.items() if (more := names - MAY_IMPORT[folder])} == {}
-    assert MAY_IMPORT[folder] == set().union(*imports.values()), "remove what no file imports any more"
+    assert MAY_IMPORT[folder] == graph()[folder], "remove what no file imports any more"
 
 
 def test_imports_go_one_way() -> None:
@@ -85,6 +52,10 @@ def test_imports_go_one_way() -> None:
 def test_the_root_has_at_most_14_folders() -> None:
     names = {file.relative_to(ROOT).parts[0] for file in tracked("*/**")}
     assert len([name for name in names if not name.startswith(".")]) <= 14
+
+
+def test_every_folder_says_in_its_first_lines_what_it_is_for() -> None:
+    assert [folder for folder in graph() if folder != "examples" and not described(folder)] == []
 
 
 def test_every_form_of_import_is_found() -> None:
